@@ -1,0 +1,76 @@
+# Every errand of the project. `make check` is what a developer runs all day; `make test` is everything.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/installed
+
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench fuzz crash lock system-deps clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements.lock pyproject.toml $(wildcard setup.py)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(INSTALLED)
+
+check: install lint types layers tidy codegen-check docs-check
+	$(RUN) -m pytest -q -m "not jvm and not slow"
+
+lint: install
+	$(RUN) -m ruff check src tests tools bench demo
+
+types: install
+	$(RUN) -m mypy
+
+layers: install
+	$(RUN) tools/layers.py
+
+tidy: install
+	$(RUN) tools/tidy.py
+
+docs: install
+	$(RUN) tools/docs_configuration.py
+	@test ! -f tools/docs_cli.py || $(RUN) tools/docs_cli.py
+
+docs-check: install
+	$(RUN) tools/docs_configuration.py --check
+	@test ! -f tools/docs_cli.py || $(RUN) tools/docs_cli.py --check
+
+codegen: install
+	$(RUN) -m tools.codegen
+
+codegen-check: install
+	$(RUN) -m tools.codegen --check
+
+# Apache Kafka's jars first, so that no test waits for Maven; without Java or Maven the tests say what they skip.
+test: install lint types layers tidy codegen-check docs-check
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all; fi
+	$(RUN) -m pytest -rs
+
+demo: install
+	$(RUN) -m demo $(if $(KEEP),--keep) $(ARGS)
+
+bench: install
+	$(RUN) -m bench $(ARGS)
+
+# A million mutated frames; the short one is among the tests.
+fuzz: install
+	$(RUN) -m pytest -q tests/fuzz --fuzz-frames 1000000
+
+# Kill -9 under load, 30 times among the tests; make crash KILLS=300 for more.
+crash: install
+	$(RUN) -m pytest -q tests/durability --kills $(or $(KILLS),300)
+
+lock: install
+	$(RUN) -m pip install --quiet pip-tools
+	$(RUN) tools/lock.py
+
+system-deps:
+	@tools/system_deps.sh
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .peers demo-out

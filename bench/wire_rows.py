@@ -1,0 +1,342 @@
+"""Rows that a load generator measures on two brokers that are up and warm: produce, fetch, clients, latency, CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import wire_load
+from bench.link import Link
+from bench.rigs import DATA, ROOT, Rig, run_java, run_python
+from bench.wire_load import Load
+
+KB, MB, GB = 1 << 10, 1_000_000, 1_000_000_000
+BATCH_1MB = 1_000_000
+LZ4 = 3
+TOOLS = "org.apache.kafka.tools."
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much work a measurement is."""
+
+    seconds: float = 3.0
+    records: int = 1_000_000
+    java_records: int = 500_000
+    pings: int = 4000
+    prefill_bytes: int = 256 * MB
+    cold_bytes: int = 10 * GB
+    unflushed_bytes: int = 2 * GB
+    partitions: int = 5000
+    warm_up_s: float = 20.0
+    rounds: int = 3
+
+
+QUICK = Scale(0.7, 200_000, 200_000, 800, 64 * MB, GB, 300 * MB, 1000, 6.0, 1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `bar` is the ratio ours / Kafka: at least it, or at most where `lower` is better."""
+
+    key: str
+    title: str
+    unit: str
+    bar: float
+    measure: Callable[[Rig, Scale], float]
+    lower: bool = False
+    limit: Callable[[Scale], float] | None = None
+    against_itself: bool = False
+
+
+def run_load(load: Load) -> dict[str, Any]:
+    """Run the load generator in its own process."""
+    outcome: dict[str, Any] = json.loads(run_python("bench.wire_load", json.dumps(asdict(load))))
+    return outcome
+
+
+def topic_for(rig: Rig, name: str, partitions: int = 1, **configs: str) -> str:
+    """A topic of its own for a measurement, so that none sees another's data."""
+    with Link(rig.port) as link:
+        link.create_topic(name, partitions, **configs)
+    return name
+
+
+def drop(rig: Rig, name: str) -> None:
+    with Link(rig.port) as link:
+        link.delete_topic(name)
+
+
+def produce_rate(size: int, in_flight: int, connections: int, per_second: str) -> Callable[[Rig, Scale], float]:
+    """Requests or megabytes a second of a produce load."""
+
+    def measure(rig: Rig, scale: Scale) -> float:
+        name = topic_for(rig, f"produce-{size}-{in_flight}-{connections}-{time.monotonic_ns()}")
+        load = Load("produce", rig.port, name, size, in_flight, connections, scale.seconds)
+        outcome = run_load(load)
+        drop(rig, name)
+        return float(outcome[per_second] / outcome["seconds"] / (MB if per_second == "bytes" else 1))
+
+    return measure
+
+
+def produce_compressed(validation: str) -> Callable[[Rig, Scale], float]:
+    """Megabytes a second, as compressed, of 16 KB of records in lz4; Kafka opens every batch."""
+
+    def measure(rig: Rig, scale: Scale) -> float:
+        configs = {"record_validation": validation} if rig.name == "headrace" else {}
+        name = topic_for(rig, f"compressed-{validation}-{time.monotonic_ns()}", **configs)
+        outcome = run_load(Load("produce", rig.port, name, 16 * KB, 50, 1, scale.seconds, codec=LZ4))
+        drop(rig, name)
+        return float(outcome["bytes"] / outcome["seconds"] / MB)
+
+    return measure
+
+
+def filled(rig: Rig, size: int, scale: Scale) -> tuple[str, int, int]:
+    """A topic full of batches of one size: its name, its end offset, records a batch. Kept for the next round."""
+    name = f"fetch-{size}"
+    _, count = wire_load.batch_of(size)
+    with Link(rig.port) as link:
+        link.create_topic(name)
+        while link.end_offset(name) * (size // count) < scale.prefill_bytes:
+            run_load(Load("produce", rig.port, name, size, 5, seconds=0.5))
+        end = link.end_offset(name)
+    return name, end, count
+
+
+def fetch_rate(size: int) -> Callable[[Rig, Scale], float]:
+    """Megabytes a second of fetches of one batch each, one after the other, from the page cache."""
+
+    def measure(rig: Rig, scale: Scale) -> float:
+        name, end, count = filled(rig, size, scale)
+        load = Load("fetch", rig.port, name, size, seconds=scale.seconds, end_offset=end, records_per_batch=count)
+        outcome = run_load(load)
+        return float(outcome["bytes"] / outcome["seconds"] / MB)
+
+    return measure
+
+
+def produce_limit(size: int, in_flight: int, connections: int, per_second: str) -> Callable[[Scale], float]:
+    """The same load against a loop that only receives, writes and answers."""
+
+    def measure(scale: Scale) -> float:
+        frame = wire_load.produce_frame("limit", wire_load.batch_of(size)[0])
+        reply = wire_load.produce_reply("limit").hex()
+        path = DATA / "limit.bin"
+        with bare_loop("produce", str(len(frame)), reply, str(path)) as port:
+            outcome = run_load(Load("produce", port, "limit", size, in_flight, connections, scale.seconds))
+        path.unlink(missing_ok=True)
+        return float(outcome[per_second] / outcome["seconds"] / (MB if per_second == "bytes" else 1))
+
+    return measure
+
+
+def fetch_limit(size: int) -> Callable[[Scale], float]:
+    """The same fetches against a loop that only receives, and answers by sendfile."""
+
+    def measure(scale: Scale) -> float:
+        batch, count = wire_load.batch_of(size)
+        frame, _ = wire_load.fetch_frame("limit", size)
+        head = (60 + len(batch)).to_bytes(4, "big") + bytes(60)
+        path = DATA / "limit.bin"
+        path.write_bytes(batch * max(2, scale.prefill_bytes // len(batch)))
+        with bare_loop("fetch", str(len(frame)), head.hex(), str(path), str(len(batch))) as port:
+            load = Load("fetch", port, "limit", size, seconds=scale.seconds, records_per_batch=count)
+            outcome = run_load(load)
+        path.unlink()
+        return float(outcome["bytes"] / outcome["seconds"] / MB)
+
+    return measure
+
+
+class bare_loop:  # noqa: N801
+    """A bare loop in a process of its own; its port inside the block."""
+
+    def __init__(self, *arguments: str) -> None:
+        DATA.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "bench.limits", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+
+    def __enter__(self) -> int:
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def librdkafka_produce(rig: Rig, scale: Scale) -> float:
+    name = topic_for(rig, f"librdkafka-{time.monotonic_ns()}")
+    outcome = json.loads(run_python("bench.clients", "produce", rig.bootstrap, name, str(scale.records), "1024"))
+    drop(rig, name)
+    return float(outcome["records"] / outcome["seconds"] / 1000)
+
+
+def librdkafka_consume(rig: Rig, scale: Scale) -> float:
+    name = "librdkafka-read"
+    topic_for(rig, name)
+    with Link(rig.port) as link:
+        have = link.end_offset(name)
+    if have < scale.records:
+        run_python("bench.clients", "produce", rig.bootstrap, name, str(scale.records - have), "1024")
+    outcome = json.loads(run_python("bench.clients", "consume", rig.bootstrap, name, str(scale.records)))
+    return float(outcome["records"] / outcome["seconds"] / 1000)
+
+
+def java_produce(rig: Rig, scale: Scale) -> float:
+    name = topic_for(rig, f"java-{time.monotonic_ns()}")
+    rate = _java_produce(rig, name, scale.java_records)
+    drop(rig, name)
+    return rate
+
+
+def _java_produce(rig: Rig, name: str, count: int) -> float:
+    said = run_java(
+        TOOLS + "ProducerPerformance", "--topic", name, "--num-records", str(count), "--record-size", "1024",
+        "--throughput", "-1", "--bootstrap-server", rig.bootstrap,
+        "--command-property", "batch.size=131072", "acks=all",
+    )  # fmt: skip
+    last = next(line for line in reversed(said.splitlines()) if "records/sec" in line)
+    return float(last.split("records sent, ")[1].split()[0]) / 1000
+
+
+def java_consume(rig: Rig, scale: Scale) -> float:
+    name = topic_for(rig, "java-read")
+    with Link(rig.port) as link:
+        have = link.end_offset(name)
+    if have < scale.java_records:
+        _java_produce(rig, name, scale.java_records - have)
+    said = run_java(
+        TOOLS + "ConsumerPerformance", "--topic", name, "--num-records", str(scale.java_records),
+        "--bootstrap-server", rig.bootstrap, "--hide-header", "--timeout", "60000",
+    )  # fmt: skip
+    # start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s
+    line = next(each for each in reversed(said.splitlines()) if each.count(",") >= 9)
+    return float(line.split(",")[9]) / 1000
+
+
+def latency(which: str) -> Callable[[Rig, Scale], float]:
+    """Milliseconds out and back of a 100 byte record, by librdkafka."""
+
+    def measure(rig: Rig, scale: Scale) -> float:
+        name = topic_for(rig, f"latency-{time.monotonic_ns()}")
+        outcome = json.loads(run_python("bench.clients", "latency", rig.bootstrap, name, str(scale.pings)))
+        drop(rig, name)
+        return float(outcome[which])
+
+    return measure
+
+
+def cpu_per_gb(rig: Rig, scale: Scale) -> float:
+    """CPU seconds of the broker per GB, produced in 16 KB batches and fetched in 64 KB ones."""
+    name, end, count = filled(rig, 64 * KB, scale)
+    fresh = topic_for(rig, f"cpu-{time.monotonic_ns()}")
+    before = rig.cpu_s()
+    inward = run_load(Load("produce", rig.port, fresh, 16 * KB, 50, 1, scale.seconds))
+    outward = run_load(
+        Load("fetch", rig.port, name, 64 * KB, seconds=scale.seconds, end_offset=end, records_per_batch=count)
+    )
+    spent = rig.cpu_s() - before
+    drop(rig, fresh)
+    return float(spent / ((inward["bytes"] + outward["bytes"]) / GB))
+
+
+def cold_read(rig: Rig, scale: Scale) -> float:
+    """A paced producer's p99 while a log that is not in memory is read by another client, over its p99 without."""
+    cold = topic_for(rig, "cold")
+    pinged = topic_for(rig, f"pinged-{time.monotonic_ns()}")
+    batch, count = wire_load.batch_of(BATCH_1MB)
+    with Link(rig.port) as link:
+        while link.end_offset(cold) // count * len(batch) < scale.cold_bytes:
+            run_load(Load("produce", rig.port, cold, BATCH_1MB, 5, seconds=2.0))
+        end = link.end_offset(cold)
+    paced = Load("produce-paced", rig.port, pinged, 0, seconds=max(3.0, scale.seconds), rate=1000)
+    alone = p99(run_load(paced)["latencies"])
+    drop_page_cache()
+    reading = Load(
+        "fetch", rig.port, cold, BATCH_1MB, seconds=paced.seconds + 1, end_offset=end, records_per_batch=count
+    )
+    reader = threading.Thread(target=run_load, args=(reading,))
+    reader.start()
+    time.sleep(0.3)
+    beside = p99(run_load(paced)["latencies"])
+    reader.join()
+    drop(rig, cold)
+    drop(rig, pinged)
+    return beside / alone
+
+
+def p99(latencies: list[float]) -> float:
+    ordered = sorted(latencies)
+    return ordered[int(0.99 * len(ordered))]
+
+
+def drop_page_cache() -> None:
+    """What is on disk is forgotten in memory; needs the right to say so. Raises OSError without it."""
+    subprocess.run(["sync"], check=True)
+    Path("/proc/sys/vm/drop_caches").write_text("1\n")
+
+
+def warm_up(rig: Rig, seconds: float) -> None:
+    """A bit of every load, so that what is measured later is compiled by then."""
+    name = topic_for(rig, "warm-up")
+    share = seconds / 6
+    run_load(Load("produce", rig.port, name, 0, 50, 1, share))
+    run_load(Load("produce", rig.port, name, 0, 1, 1, share))
+    run_load(Load("produce", rig.port, name, 0, 50, 4, share))
+    run_load(Load("produce", rig.port, name, 16 * KB, 50, 1, share))
+    run_load(Load("produce", rig.port, name, BATCH_1MB, 5, 1, share))
+    full, end, count = filled(rig, 16 * KB, QUICK)
+    run_load(Load("fetch", rig.port, full, 16 * KB, seconds=share, end_offset=end, records_per_batch=count))
+    drop(rig, name)
+
+
+def _produce(key: str, title: str, bar: float, size: int, in_flight: int, connections: int) -> Row:
+    by = "requests" if size == 0 else "bytes"
+    unit = "req/s" if size == 0 else "MB/s"
+    shape = (size, in_flight, connections, by)
+    return Row(key, title, unit, bar, produce_rate(*shape), limit=produce_limit(*shape))
+
+
+def _fetch(key: str, title: str, bar: float, size: int) -> Row:
+    return Row(key, title, "MB/s", bar, fetch_rate(size), limit=fetch_limit(size))
+
+
+WIRE_ROWS = (
+    _produce("produce-small-50", "produce, one 100 B record, 50 in flight", 7.0, 0, 50, 1),
+    _produce("produce-small-1", "the same, 1 in flight", 1.2, 0, 1, 1),
+    _produce("produce-small-4x50", "the same, 4 connections of 50 in flight", 4.0, 0, 50, 4),
+    _produce("produce-16k", "produce 16 KB batches, 50 in flight", 2.3, 16 * KB, 50, 1),
+    _produce("produce-16k-4x50", "the same, 4 connections", 1.5, 16 * KB, 50, 4),
+    _produce("produce-1m", "produce 1 MB batches, 5 in flight", 1.2, BATCH_1MB, 5, 1),
+    Row("compressed", "produce 16 KB in lz4, headers checked", "MB/s", 1.0, produce_compressed("headers")),
+    Row("compressed-full", "the same, record.validation=full", "MB/s", 1.0, produce_compressed("full")),
+    _fetch("fetch-16k", "fetch 16 KB", 2.0, 16 * KB),
+    _fetch("fetch-64k", "fetch 64 KB", 1.3, 64 * KB),
+    _fetch("fetch-1m", "fetch 1 MB", 1.0, BATCH_1MB),
+    Row("librdkafka-produce", "librdkafka produce, 1 KB", "k msg/s", 1.2, librdkafka_produce),
+    Row("librdkafka-consume", "librdkafka consume, 1 KB", "k msg/s", 1.0, librdkafka_consume),
+    Row("java-produce", "Java ProducerPerformance, 1 KB", "k msg/s", 1.1, java_produce),
+    Row("java-consume", "Java ConsumerPerformance, 1 KB", "k msg/s", 1.0, java_consume),
+    Row("latency-p50", "end to end p50, 100 B, acks=all", "ms", 1.0, latency("p50_ms"), lower=True),
+    Row("latency-p99", "end to end p99, 100 B, acks=all", "ms", 0.4, latency("p99_ms"), lower=True),
+    Row("cpu", "broker CPU per GB in and out", "s/GB", 1.0, cpu_per_gb, lower=True),
+    Row(
+        "cold-read",
+        "producer p99 beside a cold read, over without",
+        "x",
+        2.0,
+        cold_read,
+        lower=True,
+        against_itself=True,
+    ),
+)

@@ -1,0 +1,202 @@
+"""The demo's command: starts a broker, replays the year, runs the pipeline, checks and draws it, says what is next."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from demo.broker import FLIGHTS, SURGE, BrokerProcess, DemoError, create_topics, start_broker
+
+DEFAULT_DAYS_PER_S: Final = 10.0
+DIFFERENCES_SHOWN: Final = 10
+REPORT_PATIENCE_S: Final = 20.0
+
+
+@dataclass(slots=True)
+class Parts:
+    """How long each part took."""
+
+    console: Console
+    began: float = field(default_factory=time.monotonic)
+    seconds: list[tuple[str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self.console.print(f"[dim]{name} ...[/]")
+        started = time.monotonic()
+        yield
+        self.seconds.append((name, time.monotonic() - started))
+
+    def show(self) -> None:
+        for name, seconds in self.seconds:
+            self.console.print(f"  {seconds:6.1f} s  {name}")
+        self.console.print(f"  {time.monotonic() - self.began:6.1f} s  in all")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--speed", type=click.FloatRange(min=0), default=DEFAULT_DAYS_PER_S, show_default=True, metavar="DAYS",
+              help="Days of 2013 replayed in a second; 0 is as fast as it goes.")  # fmt: skip
+@click.option("--keep", is_flag=True, help="Leave the broker up, and say how to look around.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo-out"), show_default=True,
+              metavar="DIR", help="Where the chart goes.")  # fmt: skip
+@click.option("--bootstrap", metavar="HOST:PORT", help="Use a broker that is up already, rather than start one.")
+def main(speed: float, keep: bool, out: Path, bootstrap: str | None) -> None:
+    """A year of flights from New York through a topic, a Spark pipeline and a second topic, checked and drawn."""
+    from demo.session import java_is_missing
+
+    if java_is_missing():
+        raise click.ClickException("Spark needs Java 17 or later, and there is none here (make system-deps)")
+    console = Console(highlight=False, soft_wrap=True)
+    out.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    parts = Parts(console)
+    broker: BrokerProcess | None = None
+    kept = False
+    try:
+        if bootstrap is None:
+            with parts.part("starting a broker"):
+                broker = start_broker(directory)
+            bootstrap = broker.bootstrap
+        right = run(bootstrap, speed, out, directory, parts)
+        kept = keep and broker is not None
+        _say_next(console, out, broker if kept else None, parts)
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    finally:
+        if broker is not None and not kept:
+            broker.stop()
+        shutil.rmtree(directory / "state", ignore_errors=True)
+        if not kept:
+            shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(0 if right else 1)
+
+
+def run(bootstrap: str, speed: float, out: Path, directory: Path, parts: Parts) -> bool:
+    """Everything between the broker's start and its end; whether the result is right."""
+    from demo import chart, check, flights
+
+    console = parts.console
+    console.print(f"the broker answers on [bold]{bootstrap}[/]")
+    with parts.part("reading 336,776 flights"):
+        from demo.replay import prepare
+
+        create_topics(bootstrap)
+        table, weather = flights.load_flights(), flights.load_weather()
+        year = prepare(table)
+    dropped = _stream(bootstrap, speed, year, weather, out, directory, parts)
+    with parts.part("checking every hour of every airport against pandas"):
+        found, records = check.read_back(bootstrap, SURGE)
+        wrong = check.differences(found, check.expected(table, weather))
+    for line in wrong[:DIFFERENCES_SHOWN]:
+        console.print(f"[red]{line}")
+    if wrong:
+        console.print(f"[bold red]{len(wrong):,} differences from pandas over the same file")
+    else:
+        console.print(f"[green]{len(found):,} airport-hours in {records:,} records, all equal to pandas on this file")
+    console.print(f"[{'bold red' if dropped else 'green'}]{dropped:,} records dropped as late[/], as should be 0")
+    with parts.part("drawing"):
+        chart.write(found, flights.airport_names(), out)
+    return not wrong and not dropped
+
+
+def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, directory: Path, parts: Parts) -> int:
+    """Replays the year while the query runs, until both are through; the number of rows dropped as late."""
+    from demo import flights, query
+    from demo.replay import Replay
+    from demo.session import open_session
+    from demo.table import Progress, Screen, SurgeReader, show_until
+
+    with ExitStack() as open_things:
+        with parts.part("starting Spark and the query"):
+            spark = open_session(out / "spark.log")
+            open_things.callback(spark.stop)
+            frame = query.weather_frame(spark, weather)
+            running = query.start(spark, bootstrap, FLIGHTS, SURGE, frame, str(directory / "state"))
+            open_things.callback(running.stop)
+            _first_batch(running)
+        replay = Replay(bootstrap, FLIGHTS, year, speed)
+        reader = SurgeReader(bootstrap, SURGE, partitions=2)
+        open_things.callback(reader.stop)
+        open_things.callback(replay.stop)
+        screen = Screen(replay, Progress(running), reader, flights.airport_names())
+        how = f"{speed:g} days a second" if speed else "as fast as it goes"
+        with parts.part(f"replaying 2013 through the topic and the query, {how}"):
+            reader.start()
+            replay.start()
+            drained = threading.Thread(target=_drain, args=(replay, running), daemon=True)
+            drained.start()
+            show_until(screen, parts.console, lambda: _is_over(replay, running, drained))
+            _wait_for_reports(screen.progress, len(year))
+        return screen.progress.dropped_late
+
+
+def _first_batch(running: Any) -> None:
+    """Waits for the empty first batch: Spark is warm then, and the table moves from the replay's first second."""
+    while not running.recentProgress:
+        if not running.isActive:
+            raise DemoError(f"the query did not start: {running.exception()}")
+        time.sleep(0.1)
+
+
+def _drain(replay: Any, running: Any) -> None:
+    replay.join()
+    if not replay.failure:
+        running.processAllAvailable()
+
+
+def _wait_for_reports(progress: Any, rows: int) -> None:
+    """Waits until the query has reported on every row, so that none dropped as late goes uncounted. The reports come a
+    moment after the batches. Raises DemoError if some never come."""
+    deadline = time.monotonic() + REPORT_PATIENCE_S
+    while progress.rows < rows and time.monotonic() < deadline:
+        time.sleep(0.1)
+        progress.refresh()
+    if progress.rows != rows:
+        raise DemoError(f"the query reports {progress.rows:,} rows read, and {rows:,} were sent")
+
+
+def _is_over(replay: Any, running: Any, drained: threading.Thread) -> bool:
+    """Whether everything sent has been through the query. Raises DemoError if it never will be."""
+    if replay.failure:
+        raise DemoError(f"the replay ended early: {replay.failure}")
+    if not running.isActive:
+        raise DemoError(f"the query ended early: {running.exception()}")
+    return not drained.is_alive()
+
+
+def _say_next(console: Console, out: Path, broker: BrokerProcess | None, parts: Parts) -> None:
+    console.print()
+    parts.show()
+    console.print(f"\nthe chart: [bold]{out / 'surge.png'}[/], and to look into: [bold]{out / 'surge.html'}[/]")
+    headrace = f"{Path(sys.executable).parent / 'headrace'}"
+    if broker is None:
+        console.print("next: [bold]make demo KEEP=1[/] leaves the broker up to look around; "
+                      "[bold].venv/bin/headrace serve[/] starts one of your own")  # fmt: skip
+        return
+    console.print(f"the broker is up on {broker.bootstrap}, its data and log in {broker.directory}. Look around:")
+    for command in (
+        "topic list",
+        "topic describe flights surge",
+        f"consume {FLIGHTS} --from 2013-07-04 --max 5",
+        f"consume {SURGE} --follow --key-separator ' '",
+        "cluster describe",
+    ):
+        console.print(f"  {headrace} {command} -b {broker.bootstrap}")
+    console.print(f"  kill {broker.process.pid}    # a clean shutdown")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""A real broker in a process of its own, on a free port, as a user starts it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+START_PATIENCE_S: Final = 30.0
+STOP_PATIENCE_S: Final = 30.0
+FLIGHTS: Final = "flights"
+SURGE: Final = "surge"
+
+
+class DemoError(Exception):
+    """The demo cannot go on; one line that says why."""
+
+
+@dataclass(slots=True)
+class BrokerProcess:
+    """`headrace serve` with its data and its log under `directory`."""
+
+    directory: Path
+    bootstrap: str
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> None:
+        """A clean shutdown, and a kill if that takes too long."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_broker(directory: Path) -> BrokerProcess:
+    """Starts a broker on a port that the system chooses. Raises DemoError with its last words."""
+    command = [sys.executable, "-m", "headrace.cli", "serve"]
+    command += ["--data", str(directory / "data"), "--listen", "127.0.0.1:0"]
+    said = directory / "broker.log"
+    with said.open("wb") as log:
+        # a session of its own: an interrupt ends the demo, which then stops the broker
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    deadline = time.monotonic() + START_PATIENCE_S
+    while (listens := re.search(r"listens on (\S+:\d+)\n", said.read_text())) is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            last = said.read_text().strip().splitlines()[-1:]
+            raise DemoError(f"the broker did not start: {' '.join(last) or 'it said nothing'}")
+        time.sleep(0.02)
+    return BrokerProcess(directory, listens[1], process)
+
+
+def create_topics(bootstrap: str) -> None:
+    """`flights`, which keeps records of 2013, and `surge`, which keeps the last value of a key."""
+    flights = NewTopic(FLIGHTS, num_partitions=4, replication_factor=1, config={"retention.ms": "-1"})
+    surge = NewTopic(SURGE, num_partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "demo"})
+    for name, created in admin.create_topics([flights, surge], request_timeout=START_PATIENCE_S).items():
+        try:
+            created.result(START_PATIENCE_S)
+        except Exception as error:
+            raise DemoError(f"topic {name} was not created: {error}") from error

@@ -1,0 +1,58 @@
+"""A small local Spark: two cores, quiet, its own noise in a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a minute's work on two cores: the second compiler and parallel collectors would cost more than they bring."""
+
+
+def java_is_missing() -> bool:
+    """Whether Spark would find no Java."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists())
+
+
+@contextmanager
+def _standard_error_in(path: Path) -> Iterator[None]:
+    """What a process started inside writes to standard error goes to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as out:
+            os.dup2(out.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def open_session(log: Path, partitions: int = 2) -> SparkSession:
+    """A local session whose JVM and Python workers write their logs to `log`."""
+    # Spark's workers run in this virtual environment, whatever python3 is elsewhere
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = (
+        SparkSession.builder.master(f"local[{partitions}]")
+        .appName("headrace-demo")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", JVM)
+        .config("spark.log.level", "ERROR")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", str(partitions))
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+        .config("spark.sql.streaming.metricsEnabled", "false")
+    )
+    with _standard_error_in(log):
+        return builder.getOrCreate()

@@ -1,0 +1,1 @@
+"""Batches as Arrow: a native decoder and encoder, and `scan` for notebooks. Needs pyarrow (the `arrow` extra)."""

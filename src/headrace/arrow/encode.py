@@ -1,0 +1,189 @@
+"""Arrow to record batches, without a Python object a record: partitions by key, then whole batches a partition.
+
+The columns are those that Spark's Kafka connector writes: value, and where they are there key, topic, partition,
+headers; and timestamp, which otherwise is the time of the encoding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.arrow._rows import Column, Rows, key_partitions, order_by_partition
+from headrace.arrow.decode import HEADER_TYPE
+from headrace.wire.batch import BATCH_OVERHEAD, seal_batch
+from headrace.wire.records import Compression, compress
+
+BATCH_BYTES: Final = 512 * 1024
+"""Uncompressed bytes of a batch; a larger record has one of its own. Brokers take 1 MiB by default."""
+_FIELD_OVERHEAD: Final = 64
+
+Encoded = tuple[str, int, bytearray, int]
+"""Topic, partition, a whole batch, and how many records it holds."""
+
+_WRITABLE: Final[dict[str, tuple[pa.DataType, ...]]] = {
+    "key": (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null()),
+    "value": (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null()),
+    "topic": (pa.string(), pa.large_string()),
+    "partition": (pa.int32(),),
+}
+
+
+def check_schema(schema: pa.Schema, topic: str | None) -> None:
+    """Raises ValueError, in one sentence, where the columns cannot be written as records."""
+    names = set(schema.names)
+    if "value" not in names:
+        raise ValueError("A column called 'value', of bytes or text, is needed to write records.")
+    if topic is None and "topic" not in names:
+        raise ValueError("Where to write is not said: give the option 'topic' or a column called 'topic'.")
+    for field in schema:
+        if field.name in _WRITABLE:
+            if field.type not in _WRITABLE[field.name]:
+                wanted = _WRITABLE[field.name][0]
+                raise ValueError(f"The column {field.name!r} is {field.type}; records need {wanted}.")
+        elif field.name == "timestamp":
+            if not pa.types.is_timestamp(field.type):
+                raise ValueError(f"The column 'timestamp' is {field.type}; records need a timestamp.")
+        elif field.name == "headers":
+            if not field.type.equals(HEADER_TYPE, check_metadata=False) and not _is_headers(field.type):
+                raise ValueError(f"The column 'headers' is {field.type}; records need array<struct<key, value>>.")
+        else:
+            raise ValueError(
+                f"Records have no column {field.name!r}; what can be written is "
+                "key, value, topic, partition, timestamp and headers."
+            )
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    """Lists of (key text, value bytes), whatever the fields say about nulls."""
+    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
+        return False
+    key, value = kind.value_type[0], kind.value_type[1]
+    texts = (pa.string(), pa.large_string())
+    return key.name == "key" and value.name == "value" and key.type in texts and pa.types.is_binary(value.type)
+
+
+def encode_batch(
+    rows: pa.RecordBatch,
+    topic: str | None,
+    partition_count: Callable[[str], int],
+    *,
+    now_ms: int,
+    compression: Compression = Compression.NONE,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[Encoded]:
+    """The rows as whole batches, by topic (that of the argument goes before the column) and partition.
+
+    The schema has passed `check_schema`. Keys choose the partition as Java's clients do, unless the partition column
+    says one; rows without either go to one partition at random. Raises ValueError for a row without a topic, or with a
+    partition that is not there.
+    """
+    if topic is not None:
+        yield from _encode_topic(rows, topic, partition_count(topic), now_ms, compression, batch_bytes)
+        return
+    topics = rows.column(rows.schema.get_field_index("topic"))
+    if topics.null_count:
+        raise ValueError("A row has no topic: its column 'topic' is null and the option 'topic' is not given.")
+    for name in sorted(topics.unique().to_pylist()):
+        part = rows.filter(pc.equal(topics, name))
+        yield from _encode_topic(part, name, partition_count(name), now_ms, compression, batch_bytes)
+
+
+def _ints(size: int) -> memoryview:
+    return memoryview(bytearray(4 * size)).cast("i")
+
+
+def _encode_topic(
+    rows: pa.RecordBatch, topic: str, count: int, now_ms: int, compression: Compression, batch_bytes: int
+) -> Iterator[Encoded]:
+    total = rows.num_rows
+    if not total:
+        return
+    columns = {name: rows.column(index) for index, name in enumerate(rows.schema.names)}
+    keys = _column(columns.get("key"), total)
+    chosen = _chosen(columns.get("partition"), topic, count, total)
+    key_partitions(keys, count, random.randrange(count), chosen)
+    order, starts = _ints(total), _ints(count + 1)
+    order_by_partition(chosen, count, order, starts)
+    records = _records(columns, keys, total, now_ms)
+    for partition in range(count):
+        at, last = starts[partition], starts[partition + 1]
+        room = batch_bytes
+        while at < last:
+            # no larger than everything that is left can be
+            batch = bytearray(min(room, rows.nbytes + _FIELD_OVERHEAD * total) + BATCH_OVERHEAD + _FIELD_OVERHEAD)
+            end = records.encode(order, at, last, batch, BATCH_OVERHEAD)
+            if records.done == 0:
+                room *= 4
+                continue
+            at += records.done
+            room = batch_bytes
+            del batch[end:]
+            yield topic, partition, _sealed(batch, records, compression), records.done
+
+
+def _sealed(batch: bytearray, records: Rows, compression: Compression) -> bytearray:
+    if compression != Compression.NONE:
+        body = compress(compression, memoryview(batch)[BATCH_OVERHEAD:])
+        batch = bytearray(BATCH_OVERHEAD) + body
+    seal_batch(
+        batch,
+        record_count=records.done,
+        last_offset_delta=records.done - 1,
+        base_timestamp=records.base_timestamp,
+        max_timestamp=records.max_timestamp,
+        attributes=compression,
+    )
+    return batch
+
+
+def _column(array: Any, total: int) -> Column:
+    """A binary or text column as the native loop takes it; all null where there is none."""
+    if array is None or pa.types.is_null(array.type):
+        return Column(total, _ints(total + 1), b"\x00", bytes(total + 7 >> 3), 0)
+    if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type):
+        array = array.cast(pa.binary())
+    bits, offsets, data = array.buffers()
+    at = array.offset
+    lengths = memoryview(offsets).cast("B").cast("i")[at : at + len(array) + 1] if offsets is not None else _ints(1)
+    content = memoryview(data).cast("B") if data is not None and data.size else b"\x00"
+    return Column(len(array), lengths, content, memoryview(bits).cast("B") if array.null_count else None, at)
+
+
+def _chosen(partitions: Any, topic: str, count: int, total: int) -> memoryview:
+    """-1 for every row, or what the partition column says."""
+    if partitions is None:
+        return memoryview(bytearray(b"\xff" * (4 * total))).cast("i")
+    given = partitions.drop_null()
+    if len(given):
+        span = pc.min_max(given).as_py()
+        if span["min"] < 0 or span["max"] >= count:
+            wrong = span["min"] if span["min"] < 0 else span["max"]
+            raise ValueError(f"Topic {topic} has {count} partitions; there is no partition {wrong}.")
+    filled = partitions.fill_null(-1)
+    raw = memoryview(filled.buffers()[1]).cast("B").cast("i")[filled.offset : filled.offset + total]
+    return memoryview(bytearray(raw)).cast("i")
+
+
+def _records(columns: dict[str, Any], keys: Column, total: int, now_ms: int) -> Rows:
+    times = columns.get("timestamp")
+    stamps: memoryview = memoryview(bytearray(8)).cast("q")
+    if times is not None:
+        # a row without a timestamp gets the time of the encoding, as one without the column does
+        micros = times.cast(pa.timestamp("us", tz=times.type.tz)).cast(pa.int64()).fill_null(now_ms * 1000)
+        stamps = memoryview(micros.buffers()[1]).cast("B").cast("q")[micros.offset : micros.offset + total]
+    records = Rows(keys, _column(columns["value"], total), stamps, times is not None, now_ms)
+    headers = columns.get("headers")
+    if headers is not None:
+        names, contents = headers.values.flatten()
+        if names.null_count:
+            raise ValueError("A header has no key.")
+        starts = memoryview(headers.buffers()[1]).cast("B").cast("i")[headers.offset : headers.offset + total + 1]
+        bits = memoryview(headers.buffers()[0]).cast("B") if headers.null_count else None
+        lists = Column(total, starts, b"\x00", bits, headers.offset)
+        records.set_headers(starts, lists, _column(names, len(names)), _column(contents, len(contents)))
+    return records

@@ -1,0 +1,71 @@
+"""A topic, or a piece of one, as an Arrow table: for a person in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+
+from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
+from headrace.client.cluster import DEFAULT_BOOTSTRAP, Client, TopicPartition
+from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets
+
+Place = str | int | datetime | Mapping[int, int]
+"""`"earliest"`, `"latest"`, an offset for every partition, a time (its first record), or offsets by partition."""
+
+
+def scan(
+    topic: str,
+    *,
+    bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+    start: Place = "earliest",
+    end: Place = "latest",
+    columns: Collection[str] | None = None,
+    partitions: Iterable[int] | None = None,
+    isolation: Isolation = "read_committed",
+    timeout_s: float = 30.0,
+) -> pa.Table:
+    """The records from `start` up to, not including, `end`, as they are at the time of the call.
+
+    Columns are key, value, topic, partition, offset, timestamp, timestampType and headers; `columns` chooses some. A
+    partition comes in offset order, the partitions one after the other. Raises `headrace.client.ClientError`,
+    `headrace.wire.records.CorruptBatch`, and `ValueError` for an argument that makes no sense.
+    """
+    schema = schema_of(COLUMN_NAMES if columns is None else columns)
+    with Client(bootstrap, client_id="headrace-scan", timeout_s=timeout_s) as client:
+        there = [index for _, index in client.partitions(topic)]
+        wanted = there if partitions is None else sorted(set(partitions))
+        if missing := sorted(set(wanted) - set(there)):
+            raise ValueError(f"topic {topic} has {len(there)} partitions; there is no partition {missing[0]}")
+        first = _offsets(client, topic, wanted, start, isolation)
+        last = _offsets(client, topic, wanted, end, isolation)
+        ends = {at: last[at] for at in first if last[at] > first[at]}
+        fetcher = Fetcher(client, {at: first[at] for at in ends}, ends=ends, isolation=isolation)
+        pieces: dict[TopicPartition, list[pa.RecordBatch]] = {at: [] for at in sorted(ends)}
+        for fetched in fetcher:
+            batches = decode_fetched(fetched, schema, committed=isolation == "read_committed")
+            pieces[fetched.topic, fetched.partition].extend(batches)
+    return pa.Table.from_batches([batch for part in pieces.values() for batch in part], schema=schema)
+
+
+def _offsets(
+    client: Client, topic: str, partitions: Sequence[int], place: Place, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Where `place` is in every partition, inside what the partition holds."""
+    ats = [(topic, index) for index in partitions]
+    low = {at: found.offset for at, found in list_offsets(client, dict.fromkeys(ats, EARLIEST)).items()}
+    if place == "earliest" or not ats:
+        return low
+    high = list_offsets(client, dict.fromkeys(ats, LATEST), isolation=isolation)
+    found = {at: high[at].offset for at in ats}
+    if place == "latest":
+        return found
+    if isinstance(place, datetime):
+        when = int(place.timestamp() * 1000)
+        at_time = list_offsets(client, dict.fromkeys(ats, when), isolation=isolation)
+        return {at: at_time[at].offset if at_time[at].offset >= 0 else found[at] for at in ats}
+    if isinstance(place, str):
+        raise ValueError(f"{place!r} is no place in a topic: 'earliest', 'latest', an offset, a datetime or a mapping")
+    chosen = dict.fromkeys(partitions, place) if isinstance(place, int) else dict(place)
+    return {at: min(max(chosen.get(at[1], low[at]), low[at]), found[at]) for at in ats}

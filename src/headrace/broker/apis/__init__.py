@@ -1,0 +1,59 @@
+"""The APIs that are served: ApiVersions advertises exactly these. One module a key, named as in `wire/messages`.
+
+Beside each key stand the resource and the operation that its handler asks the authorizer about.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.security.authorizer import Operation as Op
+from headrace.security.authorizer import ResourceType as On
+from headrace.wire.apis import ApiKey
+
+
+class Access(NamedTuple):
+    """What a handler asks the authorizer about; None where everyone may ask."""
+
+    resource: On | None
+    operation: Op | None
+
+
+SERVED: dict[int, Access] = {
+    ApiKey.PRODUCE: Access(On.TOPIC, Op.WRITE),
+    ApiKey.FETCH: Access(On.TOPIC, Op.READ),
+    ApiKey.LIST_OFFSETS: Access(On.TOPIC, Op.DESCRIBE),
+    ApiKey.METADATA: Access(On.TOPIC, Op.DESCRIBE),
+    ApiKey.OFFSET_COMMIT: Access(On.GROUP, Op.READ),
+    ApiKey.OFFSET_FETCH: Access(On.GROUP, Op.DESCRIBE),
+    ApiKey.FIND_COORDINATOR: Access(On.GROUP, Op.DESCRIBE),
+    ApiKey.JOIN_GROUP: Access(On.GROUP, Op.READ),
+    ApiKey.HEARTBEAT: Access(On.GROUP, Op.READ),
+    ApiKey.LEAVE_GROUP: Access(On.GROUP, Op.READ),
+    ApiKey.SYNC_GROUP: Access(On.GROUP, Op.READ),
+    ApiKey.DESCRIBE_GROUPS: Access(On.GROUP, Op.DESCRIBE),
+    ApiKey.LIST_GROUPS: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.API_VERSIONS: Access(None, None),
+    ApiKey.CREATE_TOPICS: Access(On.CLUSTER, Op.CREATE),
+    ApiKey.DELETE_TOPICS: Access(On.TOPIC, Op.DELETE),
+    ApiKey.DELETE_RECORDS: Access(On.TOPIC, Op.DELETE),
+    ApiKey.INIT_PRODUCER_ID: Access(On.CLUSTER, Op.IDEMPOTENT_WRITE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Access(On.TOPIC, Op.DESCRIBE),
+    ApiKey.DESCRIBE_CONFIGS: Access(On.TOPIC, Op.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: Access(On.TOPIC, Op.ALTER_CONFIGS),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.DESCRIBE_LOG_DIRS: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.CREATE_PARTITIONS: Access(On.TOPIC, Op.ALTER),
+    ApiKey.DELETE_GROUPS: Access(On.GROUP, Op.DELETE),
+    ApiKey.ELECT_LEADERS: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Access(On.TOPIC, Op.ALTER_CONFIGS),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.OFFSET_DELETE: Access(On.GROUP, Op.DELETE),
+    ApiKey.DESCRIBE_QUORUM: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.UPDATE_FEATURES: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.DESCRIBE_CLUSTER: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.DESCRIBE_PRODUCERS: Access(On.TOPIC, Op.READ),
+    ApiKey.LIST_CONFIG_RESOURCES: Access(On.CLUSTER, Op.DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Access(On.TOPIC, Op.DESCRIBE),
+}

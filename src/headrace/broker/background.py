@@ -1,0 +1,88 @@
+"""What is done from time to time: retention, syncs, checkpoints, removal of deleted files, compaction.
+
+The event loop ticks once a second and hands what may block to worker threads. Compaction runs beside the rest, one log
+at a time, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.log.manager import LogDirFailed
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger("headrace.broker")
+
+TICK_S: Final = 1.0
+
+
+class Background:
+    """The ticking of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = 0
+        self._compacting = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopped = False
+        self._runs = broker.metrics.counter("background.tasks")
+
+    def start(self) -> None:
+        """Begins to tick."""
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        broker = self._broker
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        now_ms = broker.env.clock.now_ms()
+        self._compact(now_ms)
+        # What is slow must not pile up: the next round waits for this one.
+        if self._running > self._compacting:
+            return
+        for work in broker.logs.tick(now_ms):
+            self._submit(work, self._done)
+
+    def _compact(self, now_ms: int) -> None:
+        if self._compacting or self._stopped:
+            return
+        work = self._broker.logs.cleaner_work(now_ms)
+        if work is not None:
+            self._compacting = 1
+            self._submit(work, self._compacted)
+
+    def _compacted(self, _: Any, error: BaseException | None) -> None:
+        self._compacting = 0
+        self._done(_, error)
+        if not self._stopped:
+            # The next log at once: how often there is nothing to do, the manager knows.
+            self._compact(self._broker.env.clock.now_ms())
+
+    def _submit(self, work: Callable[[], object], done: Callable[[Any, BaseException | None], None]) -> None:
+        self._running += 1
+        self._idle.clear()
+        self._runs.value += 1
+        self._broker.workers.submit(work, done)
+
+    def _done(self, _: Any, error: BaseException | None) -> None:
+        self._running -= 1
+        if not self._running:
+            self._idle.set()
+        if isinstance(error, LogDirFailed):
+            self._broker.replicas.directory_failed(error.directory, error)
+        elif error is not None:
+            log.error("background work failed", exc_info=(type(error), error, error.__traceback__))
+
+    async def stop(self) -> None:
+        """Starts nothing more, and returns when nothing runs."""
+        self._stopped = True
+        self._broker.logs.stop_background()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._idle.wait()

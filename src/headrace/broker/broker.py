@@ -1,0 +1,146 @@
+"""One broker: everything it is made of, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.background import Background
+from headrace.broker.coordinator import GroupCoordinator
+from headrace.broker.directory_assignment import DirectoryAssignment
+from headrace.broker.dynamic_config import DynamicConfig
+from headrace.broker.metadata_start import deregister, open_quorum, register, registration
+from headrace.broker.metrics import Registry
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.replica_manager import ReplicaManager
+from headrace.broker.replica_moves import ReplicaMoves
+from headrace.broker.server import OpenListener, Server
+from headrace.broker.storage_format import StorageLayout
+from headrace.log.manager import LogManager
+from headrace.replicas.sessions import SessionCache
+from headrace.security.authorizer import Authorizer, OpenAuthorizer
+
+if TYPE_CHECKING:
+    from headrace.broker.quorum import Quorum
+    from headrace.config import BrokerConfig
+    from headrace.env import Environment
+    from headrace.env.network import Network
+    from headrace.env.workers import Workers
+    from headrace.metadata.image import ClusterImage
+
+log = logging.getLogger("headrace.broker")
+
+DRAIN_S: Final = 0.05
+"""How long a stopping broker gives its last answers to leave."""
+
+
+class Broker:
+    """The handles that handlers and drivers reach everything through. `start` it on a running event loop, then `stop`
+    it.
+
+    `on_failure` is called when the broker cannot go on (every log directory failed): its owner should stop it.
+    """
+
+    quorum: Quorum
+    layout: StorageLayout
+    node_id: int
+    cluster_id: str
+    epoch: int
+
+    def __init__(self, config: BrokerConfig, env: Environment, network: Network, workers: Workers) -> None:
+        self.config = config
+        self.env = env
+        self.network = network
+        self.workers = workers
+        self.metrics = Registry()
+        self.authorizer: Authorizer = OpenAuthorizer()
+        self.random = env.entropy.random()
+        self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
+        self.logs = LogManager(env, config)
+        self.dynamic = DynamicConfig(self)
+        self.server = Server(self, network, workers)
+        self.replicas = ReplicaManager(self)
+        self.groups = GroupCoordinator(self)
+        self.background = Background(self)
+        self.moves = ReplicaMoves(self)
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.epoch = -1
+        self.on_failure: Callable[[str], None] | None = None
+        self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
+        self.metrics.gauge("fetch.session_partitions", lambda: self.fetch_sessions.partitions)
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster's metadata as of now; immutable, replaced as a whole."""
+        return self.quorum.image
+
+    @property
+    def listeners(self) -> list[OpenListener]:
+        """The open listeners, those for clients first."""
+        return self.server.listeners
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self.server.listeners[0].port
+
+    async def start(self) -> None:
+        """Returns when clients are served.
+
+        Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with one line that says what
+        is wrong, and then holds nothing.
+        """
+        self.logs.lock()
+        try:
+            self.quorum, self.layout = open_quorum(self.env, self.config, workers=self.workers)
+            self.quorum.on_failure = self.fail
+            self.cluster_id = self.layout.cluster_id
+            self.producer_ids = ProducerIds(self.quorum)
+            self.assignments = DirectoryAssignment(self.quorum, self.layout.directory_ids)
+            self.logs.load()
+            self.dynamic.start()
+            await self.replicas.start()
+            self._listen()
+            ports = {opened.name: opened.port for opened in self.server.listeners}
+            online = [home.path for home in self.logs.online()]
+            node = registration(self.env, self.config, self.layout, ports, online)
+            self.epoch = await register(self.quorum, node, was_clean=self.logs.was_clean)
+            # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
+            self.groups.start()
+        except BaseException:
+            await self.server.close()
+            self.logs.unlock()
+            self.workers.close()
+            raise
+        self.server.serve()
+        self.background.start()
+
+    def _listen(self) -> None:
+        for endpoint in self.config.listeners:
+            self.server.listen(endpoint)
+        for endpoint in self.config.controller_listeners:
+            self.server.listen(endpoint, controller=True)
+
+    async def stop(self) -> None:
+        """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""
+        self.server.stop_listening()
+        await self.groups.stop()
+        await self.moves.stop()
+        self.replicas.stop()
+        await asyncio.sleep(DRAIN_S if self.server.connections else 0)
+        await self.server.close()
+        await self.background.stop()
+        if self.quorum.failure is None and self.epoch >= 0:
+            await deregister(self.quorum)
+        await self.quorum.close()
+        await self.workers.run(lambda: self.logs.shutdown(self.epoch))
+        self.workers.close()
+
+    def fail(self, why: str) -> None:
+        """The broker cannot go on."""
+        log.error("the broker stops: %s", why)
+        if self.on_failure is not None:
+            self.on_failure(why)

@@ -1,0 +1,76 @@
+"""A budget of bytes that many connections draw on, so that what they hold together stays inside one named limit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class Budget:
+    """Bytes in use against a limit.
+
+    `take` refuses beyond the limit. `overdraw` lets one holder at a time go beyond it, so that somebody always gets
+    finished: without it, many half-received frames could fill the budget and wait for each other for ever.
+    """
+
+    __slots__ = ("_waiting", "limit", "overdrawn_by", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.overdrawn_by: object | None = None
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left."""
+        return self.used >= self.limit
+
+    @property
+    def contended(self) -> bool:
+        """Whether somebody waits for bytes."""
+        return bool(self._waiting)
+
+    def take(self, size: int) -> bool:
+        """Takes `size` bytes if the limit allows it."""
+        if self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+    def overdraw(self, size: int, holder: object) -> bool:
+        """Takes `size` bytes beyond the limit, for one holder at a time; it ends with `settle`."""
+        if self.overdrawn_by is not None and self.overdrawn_by is not holder:
+            return False
+        self.overdrawn_by = holder
+        self.used += size
+        return True
+
+    def force(self, size: int) -> None:
+        """Takes `size` bytes that are there already, whatever the limit says."""
+        self.used += size
+
+    def settle(self, holder: object) -> None:
+        """Says that a holder needs no overdraft any more; harmless for those that had none."""
+        if self.overdrawn_by is holder:
+            self.overdrawn_by = None
+            self._wake()
+
+    def give(self, size: int) -> None:
+        """Returns bytes, and wakes those who wait for some."""
+        self.used -= size
+        assert self.used >= 0, "more bytes returned than taken"
+        if self._waiting:
+            self._wake()
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Calls back, in order of arrival, when it is worth trying again."""
+        self._waiting.append(callback)
+
+    def _wake(self) -> None:
+        waiting = len(self._waiting)
+        while waiting and (self.used < self.limit or self.overdrawn_by is None):
+            waiting -= 1
+            self._waiting.popleft()()
+            if self.used >= self.limit:
+                return

@@ -1,0 +1,140 @@
+"""What a connection still has to send: bytes and file slices, in order, without copying what is large."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.primitives import Buffer, Part
+
+SMALL_SLICE_BYTES: Final = 96 * 1024
+"""File ranges up to this size are read and sent with what is around them: one send wakes the reader once, where
+sendfile would need three system calls. Nothing is kept of them when the reader does not take them."""
+PARTS_PER_SEND: Final = 64
+SENDS_PER_TURN: Final = 16
+"""File ranges that one connection sends before the others get their turn."""
+
+DONE: Final = 0
+BLOCKED: Final = 1
+COLD: Final = 2
+AGAIN: Final = 3
+
+_scratch = memoryview(bytearray(2 * SMALL_SLICE_BYTES))
+
+
+class BrokenFrameError(Exception):
+    """A file slice ended before its frame did: the frame cannot be completed, so the connection must end."""
+
+
+class Output:
+    """A queue of parts on their way into one stream.
+
+    `held` counts the bytes in Python's memory; a slice of a file counts nothing.
+    """
+
+    __slots__ = ("_at", "_parts", "held")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._parts: deque[Part] = deque()
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def add(self, parts: list[Part]) -> None:
+        """Queues parts behind those that are there."""
+        for part in parts:
+            size = len(part)
+            if size:
+                if type(part) is not FileSlice:
+                    self.held += size
+                self._parts.append(part)
+
+    def add_bytes(self, data: Buffer) -> None:
+        """Queues one buffer."""
+        self.held += len(data)
+        self._parts.append(data)
+
+    def cold_slice(self) -> tuple[FileSlice, int]:
+        """The slice that has to be read from the disk first, and where in it; after `send` said COLD."""
+        part = self._parts[0]
+        assert type(part) is FileSlice
+        return part, self._at
+
+    def send(self, stream: Stream, *, may_wait: bool = False) -> int:
+        """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
+
+        `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
+        Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
+        """
+        turns = SENDS_PER_TURN
+        parts = self._parts
+        while parts:
+            part = parts[0]
+            if isinstance(part, FileSlice) and part.size - self._at > SMALL_SLICE_BYTES:
+                sent = stream.send_slice(part, self._at, may_wait=may_wait)
+                whole = 0
+            else:
+                run, more = self._gather(stream, may_wait)
+                if not run:
+                    return COLD
+                whole = sum(map(len, run))
+                sent = stream.send(run, more)
+            may_wait = False
+            if sent == WOULD_BLOCK:
+                return BLOCKED
+            if sent == NOT_IN_MEMORY:
+                return COLD
+            if sent == 0:
+                raise BrokenFrameError("a segment ended within a slice of it")
+            self._drop(sent)
+            if sent < whole:
+                return BLOCKED
+            turns -= 1
+            if not turns and parts:
+                return AGAIN
+        return DONE
+
+    def _gather(self, stream: Stream, may_wait: bool) -> tuple[list[Buffer], bool]:
+        """The buffers to send next, small file ranges read into one that all connections share; and whether a large
+        range follows at once. No buffers: the first range is not in memory."""
+        run: list[Buffer] = []
+        used = 0
+        at = self._at
+        for part in self._parts:
+            if isinstance(part, FileSlice):
+                size = part.size - at
+                if size > SMALL_SLICE_BYTES or used + size > len(_scratch):
+                    return run, True
+                into = _scratch[used : used + size]
+                got = stream.read_slice(part, at, into, may_wait=may_wait)
+                if got == NOT_IN_MEMORY:
+                    return run, bool(run)
+                if got < size:
+                    raise BrokenFrameError("a segment ended within a slice of it")
+                may_wait = False
+                run.append(into)
+                used += size
+            else:
+                run.append(memoryview(part)[at:] if at else part)
+            at = 0
+            if len(run) == PARTS_PER_SEND:
+                break
+        return run, False
+
+    def _drop(self, sent: int) -> None:
+        sent += self._at
+        parts = self._parts
+        while parts:
+            part = parts[0]
+            size = len(part)
+            if sent < size:
+                break
+            sent -= size
+            if not isinstance(part, FileSlice):
+                self.held -= size
+            parts.popleft()
+        self._at = sent

@@ -1,0 +1,82 @@
+"""The process around a broker: an event loop, signals, and the lines that people and programs read.
+
+`run` is what `headrace serve` calls. A running broker prints one line for each listener with the port that was chosen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.storage_format import StorageError
+from headrace.config import BrokerConfig
+from headrace.env.posix import raise_open_files_limit, real_environment
+from headrace.env.posix_network import PosixNetwork, PosixWorkers, run_loop
+from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
+
+log = logging.getLogger("headrace.broker")
+
+
+WORKER_THREADS: Final = 4
+"""Threads for what may block: syncs, cold reads, checkpoints, recovery."""
+GC_THRESHOLD: Final = 50_000
+"""Allocations between two collections of the youngest generation: requests make no cycles."""
+
+
+class StartError(Exception):
+    """The broker cannot start; the text is one line that says why."""
+
+
+def say_line(line: str) -> None:
+    """Prints a line at once, for whoever waits for it."""
+    print(line, flush=True)
+
+
+def make_broker(config: BrokerConfig) -> Broker:
+    """A broker on the real disk and network, on the running event loop; not started."""
+    threads = max(WORKER_THREADS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
+    return Broker(config, real_environment(), PosixNetwork(), PosixWorkers("headrace", threads))
+
+
+def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) -> int:
+    """Serves until SIGTERM or SIGINT, then shuts down cleanly; returns the exit status.
+
+    `properties` is what a server.properties file says. Raises ConfigError for what cannot be served, and StartError
+    where the broker cannot start; the text of both is one line. `say` gets the lines about listeners.
+    """
+    config = BrokerConfig.load(properties, log.warning)
+    raise_open_files_limit()
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
+    try:
+        return run_loop(_serve(config, say))
+    except (StorageError, LogDirLocked, LogDirFailed, CheckpointError) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        raise StartError(f"the broker cannot start: {error}") from error
+
+
+async def _serve(config: BrokerConfig, say: Callable[[str], None]) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    failures: list[str] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def failed(why: str) -> None:
+        failures.append(why)
+        stop.set()
+
+    broker = make_broker(config)
+    broker.on_failure = failed
+    await broker.start()
+    gc.freeze()
+    for opened in broker.listeners:
+        say(f"headrace: {opened.name} listens on {opened.host}:{opened.port}")
+    await stop.wait()
+    await broker.stop()
+    return 1 if failures else 0

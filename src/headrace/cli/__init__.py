@@ -1,0 +1,84 @@
+"""The `headrace` command: one module a command, imported when that command runs.
+
+Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no broker answers, or not in time; 4 no such topic, group,
+file or other thing named; 130 interrupted. A reader that closes the pipe ends a command silently, with 141.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from headrace import __version__
+from headrace.cli.failures import failure_of
+
+BROKEN_PIPE = 141
+INTERRUPTED = 130
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("headrace.cli.serve:serve", "Run a broker."),
+    "topic": ("headrace.cli.topic:topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("headrace.cli.produce:produce", "Write records to a topic from lines or files."),
+    "consume": ("headrace.cli.consume:consume", "Read records from topics."),
+    "group": ("headrace.cli.group:group", "List, describe, reset and delete consumer groups."),
+    "config": ("headrace.cli.config:config", "Show and change configurations of topics, brokers and groups."),
+    "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster: brokers, quorum, log directories."),
+    "log": ("headrace.cli.log:log", "Look into a broker's files: dump, verify."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used, and that says in one line what went wrong."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table above: help must not import every command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # What is left in the buffer has nowhere to go; the interpreter would complain about it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(BROKEN_PIPE)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            raise failure from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="headrace", message="%(prog)s %(version)s")
+def main() -> None:
+    """An event log that speaks the Kafka protocol.
+
+    Commands that talk to a cluster take --bootstrap HOST:PORT, or HEADRACE_BOOTSTRAP; without either,
+    127.0.0.1:9092.
+
+    \b
+    Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no broker answers (in time),
+    4 no such topic, group or file, 130 interrupted.
+    """

@@ -1,0 +1,353 @@
+"""`headrace consume`: records of topics, as text, JSON lines or hex."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.options import cluster_options, parse_time_ms
+from headrace.cli.output import Progress, time_text
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.membership import Member
+    from headrace.client.reading import Fetched, Fetcher, Isolation, Reset
+    from headrace.wire.records import Record
+
+POLL_S = 0.5
+COMMIT_EVERY_S = 5.0
+WRITE_RECORDS = 1000
+"""Records gathered, at least a batch, before they are written."""
+
+TIMESTAMP_TYPES = ("create", "log-append")
+
+Formatter = Callable[[str, int, "Record", int], bytes]
+
+
+@click.command()
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option(
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="WHERE",
+    help="earliest, latest, an offset, -N for the last N offsets of each partition, or a time.",
+)
+@click.option("--until", metavar="WHERE", help="latest (the end as it is now), an offset, or a time; exclusive.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as records come; without it, stop at the end.")
+@click.option("--group", "-g", metavar="GROUP", help="Share the partitions with the group's members; commit offsets.")
+@click.option("--partition", "-p", "only", multiple=True, type=click.IntRange(min=0), help="Only these partitions.")
+@click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
+@click.option("--key-separator", "-k", metavar="TEXT", help="Text: print KEY TEXT VALUE; \\t means a tab.")
+@click.option("--headers", is_flag=True, help="Text: print NAME=VALUE,NAME=VALUE and a tab first.")
+@click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: what a null key or value prints as.")
+@click.option("--committed", is_flag=True, help="Leave out aborted and unfinished transactions.")
+@cluster_options
+def consume(
+    client: Client,
+    topics: tuple[str, ...],
+    start: str,
+    until: str | None,
+    follow: bool,
+    group: str | None,
+    only: tuple[int, ...],
+    limit: int | None,
+    form: str,
+    key_separator: str | None,
+    headers: bool,
+    null_marker: str,
+    committed: bool,
+) -> None:
+    """Print the records of TOPICs.
+
+    Without --follow, reads up to the end as it was at the start, and stops. With --group, starts at the group's
+    committed offsets (--from where there are none) and commits what has been printed.
+    """
+    if follow and until is not None:
+        raise click.UsageError("choose one of --follow and --until")
+    if group is not None and only:
+        raise click.UsageError("--partition cannot go with --group: the group assigns partitions")
+    printer = _Printer(_formatter(form, key_separator, headers, null_marker.encode()), limit)
+    session = _Session(
+        client=client,
+        topics=list(dict.fromkeys(topics)),
+        start=start,
+        until=None if follow else until or "latest",
+        isolation="read_committed" if committed else "read_uncommitted",
+        printer=printer,
+    )
+    client.topics(session.topics)
+    with Progress("reading", None, unit="records", output_on_stdout=True) as printer.progress:
+        if group is None:
+            session.read(session.partitions(only))
+        else:
+            session.read_as_member(group)
+
+
+class _EnoughError(Exception):
+    """As many records as asked for have been printed."""
+
+
+class _Printer:
+    """Records to standard output, in the batches in which they came."""
+
+    def __init__(self, form: Formatter, limit: int | None) -> None:
+        self.form = form
+        self.left = limit
+        self.progress: Progress | None = None
+        self.printed: dict[TopicPartition, int] = {}
+
+    def print(self, fetched: Fetched, committed: bool) -> None:
+        """Raises `_EnoughError` at the limit. Remembers how far each partition has been printed."""
+        from headrace.client.reading import visible_batches
+        from headrace.wire.records import decode_batch
+
+        at = (fetched.topic, fetched.partition)
+        low, high = fetched.position, fetched.end
+        out: list[bytes] = []
+        try:
+            for header, body in visible_batches(fetched, committed=committed):
+                kind = int(header.timestamp_type)
+                for record in decode_batch(body):
+                    if record.offset < low or (high is not None and record.offset >= high):
+                        continue
+                    out.append(self.form(fetched.topic, fetched.partition, record, kind))
+                    self.printed[at] = record.offset + 1
+                    if self.left is not None:
+                        self.left -= 1
+                        if self.left == 0:
+                            raise _EnoughError
+                if len(out) >= WRITE_RECORDS:
+                    self._write(out)
+            self.printed[at] = fetched.next_position if high is None else min(fetched.next_position, high)
+        except (_EnoughError, KeyboardInterrupt, SystemExit):
+            self._write(out)
+            raise
+        self._write(out)
+
+    def _write(self, out: list[bytes]) -> None:
+        stream = sys.stdout.buffer
+        stream.write(b"".join(out))
+        stream.flush()
+        if self.progress is not None:
+            self.progress.advance(len(out))
+        out.clear()
+
+
+@dataclass(slots=True)
+class _Session:
+    """One run of the command."""
+
+    client: Client
+    topics: list[str]
+    start: str
+    until: str | None
+    isolation: Isolation
+    printer: _Printer
+
+    def partitions(self, only: Iterable[int]) -> list[TopicPartition]:
+        every = [at for topic in self.topics for at in self.client.partitions(topic)]
+        chosen = set(only)
+        missing = chosen - {index for _, index in every}
+        if missing:
+            raise Failure(f"topic {', '.join(self.topics)} has no partition {min(missing)}", NOT_FOUND)
+        return [at for at in every if not chosen or at[1] in chosen]
+
+    def read(self, partitions: list[TopicPartition]) -> None:
+        """Without a group: from --from to the end."""
+        fetcher = self.fetcher(partitions, _places(self.client, partitions, self.start, self.isolation))
+        committed = self.isolation == "read_committed"
+        try:
+            while not fetcher.finished:
+                for fetched in fetcher.poll(POLL_S):
+                    self.printer.print(fetched, committed)
+        except _EnoughError:
+            return
+
+    def fetcher(self, partitions: list[TopicPartition], positions: dict[TopicPartition, int]) -> Fetcher:
+        from headrace.client.reading import Fetcher
+
+        ends = None
+        if self.until is not None:
+            ends = _places(self.client, partitions, self.until, self.isolation)
+            latest = _places(self.client, partitions, "latest", self.isolation)
+            ends = {at: min(end, latest[at]) for at, end in ends.items()}
+        reset: Reset = "latest" if self.start == "latest" else "earliest"
+        return Fetcher(self.client, positions, ends=ends, isolation=self.isolation, reset=reset)
+
+    def read_as_member(self, group: str) -> None:
+        """As a member of a group: whatever is assigned, from the committed offsets on."""
+        from headrace.client.membership import Member
+
+        member = Member(self.client, group, self.topics)
+        commits = _Commits(self.client, group, member, self.printer)
+        member.on_rebalance = commits.commit
+        # A SIGTERM ends like an interrupt: commit what is printed, leave the group.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
+            self._read_assignments(commits)
+        except _EnoughError:
+            commits.commit()
+        except (KeyboardInterrupt, SystemExit):
+            commits.commit()
+            raise
+        finally:
+            member.leave()
+
+    def _read_assignments(self, commits: _Commits) -> None:
+        member = commits.member
+        fetcher: Fetcher | None = None
+        while True:
+            if member.poll():
+                fetcher = self._assigned(commits)
+            if fetcher is None or fetcher.finished:
+                commits.commit()
+                if self.until is not None and fetcher is not None and member.joined:
+                    return
+                time.sleep(0.1)
+                continue
+            for fetched in fetcher.poll(POLL_S):
+                self.printer.print(fetched, self.isolation == "read_committed")
+            commits.commit_if_due()
+
+    def _assigned(self, commits: _Commits) -> Fetcher:
+        """A fetcher for a new assignment: committed offsets first, --from for the rest."""
+        from headrace.client import groups
+
+        partitions = commits.member.assigned
+        self.printer.printed.clear()
+        committed = groups.fetch_offsets(self.client, commits.group, partitions)
+        positions = {at: found.offset for at, found in committed.items()}
+        fresh = [at for at in partitions if at not in positions]
+        positions.update(_places(self.client, fresh, self.start, self.isolation))
+        return self.fetcher(partitions, positions)
+
+
+class _Commits:
+    """What has been printed, committed from time to time."""
+
+    def __init__(self, client: Client, group: str, member: Member, printer: _Printer) -> None:
+        self.client = client
+        self.group = group
+        self.member = member
+        self.printer = printer
+        self._committed: dict[TopicPartition, int] = {}
+        self._due_at = time.monotonic() + COMMIT_EVERY_S
+
+    def commit_if_due(self) -> None:
+        if time.monotonic() >= self._due_at:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit what is new. A group that went on without us keeps its own offsets: records may be printed twice."""
+        from headrace.client import groups
+        from headrace.client.errors import BrokerError
+
+        self._due_at = time.monotonic() + COMMIT_EVERY_S
+        assigned = set(self.member.assigned)
+        new = {
+            at: offset
+            for at, offset in self.printer.printed.items()
+            if at in assigned and self._committed.get(at) != offset
+        }
+        if not new or not self.member.joined:
+            return
+        try:
+            groups.commit_offsets(self.client, self.group, new, member=self.member.membership)
+            self._committed.update(new)
+        except BrokerError as error:
+            if not self.member.lost_membership(error):
+                raise
+
+
+def _places(
+    client: Client, partitions: list[TopicPartition], where: str, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """`earliest`, `latest`, an offset, `-N` or a time as offsets; a time after the last record is the end."""
+    from headrace.client import reading
+
+    def look(special: int) -> dict[TopicPartition, int]:
+        found = reading.list_offsets(client, dict.fromkeys(partitions, special), isolation=isolation)
+        return {at: offset.offset for at, offset in found.items()}
+
+    if not partitions:
+        return {}
+    if where == "earliest":
+        return look(reading.EARLIEST)
+    if where == "latest":
+        return look(reading.LATEST)
+    if where.isdigit():
+        return dict.fromkeys(partitions, int(where))
+    if where.startswith("-") and where[1:].isdigit():
+        earliest, latest = look(reading.EARLIEST), look(reading.LATEST)
+        return {at: max(earliest[at], latest[at] - int(where[1:])) for at in partitions}
+    timed, latest = look(parse_time_ms(where, "--from/--until")), look(reading.LATEST)
+    return {at: timed[at] if timed[at] >= 0 else latest[at] for at in partitions}
+
+
+# -- formats
+
+
+def _formatter(form: str, key_separator: str | None, headers: bool, null: bytes) -> Formatter:
+    if form == "json":
+        return _json_line
+    if form == "hex":
+        return _hex_line
+    separator = None if key_separator is None else key_separator.encode().decode("unicode_escape").encode()
+
+    def text_line(_topic: str, _partition: int, record: Record, _kind: int) -> bytes:
+        parts = []
+        if headers:
+            joined = b",".join(
+                name.encode() if value is None else name.encode() + b"=" + value for name, value in record.headers
+            )
+            parts += [joined, b"\t"]
+        if separator is not None:
+            parts += [null if record.key is None else record.key, separator]
+        parts += [null if record.value is None else record.value, b"\n"]
+        return b"".join(parts)
+
+    return text_line
+
+
+def _json_line(topic: str, partition: int, record: Record, kind: int) -> bytes:
+    """What `produce --format json` reads: text where it is UTF-8, else base64 under another name."""
+    found: dict[str, Any] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": TIMESTAMP_TYPES[kind],
+        **_json_bytes("key", record.key),
+        **_json_bytes("value", record.value),
+        "headers": [{"name": name, **_json_bytes("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(found, ensure_ascii=False).encode() + b"\n"
+
+
+def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _hex_line(topic: str, partition: int, record: Record, _kind: int) -> bytes:
+    key = "-" if record.key is None else record.key.hex() or '""'
+    value = "-" if record.value is None else record.value.hex() or '""'
+    headers = "".join(f" {name}={'-' if data is None else data.hex()}" for name, data in record.headers)
+    where = f"{topic}/{partition}/{record.offset} {time_text(record.timestamp)}"
+    return f"{where} key {key} value {value}{headers}\n".encode()

@@ -1,0 +1,61 @@
+"""Errors as a person at a terminal wants them: one line that says what to do, and an exit code that means something."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any
+
+import click
+
+FAILED = 1
+UNREACHABLE = 3
+NOT_FOUND = 4
+
+
+class Failure(click.ClickException):
+    """A command that did not do what was asked."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"headrace: {self.format_message()}", file=file or sys.stderr)
+
+
+HINTS = {
+    "TOPIC_ALREADY_EXISTS": "use --if-not-exists to accept that",
+    "UNKNOWN_TOPIC_OR_PARTITION": "`headrace topic list` shows what there is",
+    "NON_EMPTY_GROUP": "stop its consumers first",
+    "GROUP_ID_NOT_FOUND": "`headrace group list` shows what there is",
+    "UNKNOWN_MEMBER_ID": "the group has consumers; stop them first",
+    "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows how many brokers there are",
+    "NOT_ENOUGH_REPLICAS": "see min.insync.replicas of the topic and `headrace topic describe`",
+    "MESSAGE_TOO_LARGE": "see max.message.bytes of the topic",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop its consumers first",
+}
+
+NOT_FOUND_CODES = {"UNKNOWN_TOPIC_OR_PARTITION", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_ID", "RESOURCE_NOT_FOUND"}
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """The failure to report for an expected error; None for a defect, which deserves its traceback."""
+    if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)):
+        return Failure(f"{error.filename}: {error.strerror}", NOT_FOUND)
+    if isinstance(error, OSError) and error.filename is not None:
+        return Failure(f"{error.filename}: {error.strerror}")
+    if "headrace.client.errors" not in sys.modules:
+        return None
+    from headrace.client.errors import BrokerError, ClientError, TimedOutError, UnreachableError, code_name
+
+    if isinstance(error, BrokerError):
+        name = code_name(error.code)
+        hint = HINTS.get(name)
+        return Failure(f"{error}; {hint}" if hint else str(error), NOT_FOUND if name in NOT_FOUND_CODES else FAILED)
+    if isinstance(error, UnreachableError):
+        return Failure(f"{error}; is a broker running there? (--bootstrap, or `headrace serve`)", UNREACHABLE)
+    if isinstance(error, TimedOutError):
+        return Failure(f"{error}; --timeout allows more", UNREACHABLE)
+    if isinstance(error, ClientError):
+        return Failure(str(error))
+    return None

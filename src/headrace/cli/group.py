@@ -1,0 +1,269 @@
+"""`headrace group`: list, describe (with lag), reset, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.options import cluster_options, confirm, json_option, parse_time_ms
+from headrace.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.groups import GroupDescription
+
+
+@click.group()
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command("list")
+@json_option
+@cluster_options
+def list_groups(client: Client, as_json: bool) -> None:
+    """List groups."""
+    from headrace.client import groups
+
+    found = groups.list_groups(client)
+    if as_json:
+        print_json(
+            [
+                {
+                    "group": g.group_id,
+                    "type": g.type,
+                    "state": g.state,
+                    "protocol_type": g.protocol_type,
+                    "coordinator": g.coordinator,
+                }
+                for g in found
+            ]
+        )
+        return
+    rows = [(g.group_id, g.type or None, g.state or None, g.protocol_type or None, g.coordinator) for g in found]
+    print_table(["group", "type", "state", "protocol", "coordinator"], rows)
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@json_option
+@cluster_options
+def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
+    """Describe groups: state, members, and the lag in every partition."""
+    from headrace.client import groups
+
+    described = [_describe(client, groups.describe_group(client, name)) for name in names]
+    if as_json:
+        print_json(described)
+        return
+    for each in described:
+        click.echo(
+            f"{each['group']}: {each['state']}, {len(each['members'])} members, coordinator {each['coordinator']}, "
+            f"total lag {each['lag']}"
+        )
+        rows = [
+            (p["topic"], p["partition"], p["committed"], p["latest"], p["lag"], p["member"], p["host"])
+            for p in each["partitions"]
+        ]
+        print_table(["topic", "partition", "committed", "latest", "lag", "member", "host"], rows)
+
+
+def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
+    from headrace.client import groups
+
+    committed = groups.fetch_offsets(client, found.group_id)
+    if found.state == "Dead" and not committed:
+        raise Failure(f"there is no group {found.group_id}; `headrace group list` shows what there is", NOT_FOUND)
+    owner = {at: member for member in found.members for at in member.assigned}
+    latest = _latest(client, {*committed, *owner})
+    partitions = []
+    for at in sorted({*committed, *owner}):
+        position = committed.get(at)
+        end = latest.get(at)
+        lag = None if end is None or position is None else max(0, end - position.offset)
+        member = owner.get(at)
+        partitions.append(
+            {
+                "topic": at[0],
+                "partition": at[1],
+                "committed": None if position is None else position.offset,
+                "latest": end,
+                "lag": lag,
+                "member": None if member is None else member.member_id,
+                "client": None if member is None else member.client_id,
+                "host": None if member is None else member.client_host,
+            }
+        )
+    return {
+        "group": found.group_id,
+        "type": found.type,
+        "state": found.state,
+        "protocol_type": found.protocol_type,
+        "assignor": found.assignor,
+        "coordinator": found.coordinator,
+        "lag": sum(p["lag"] or 0 for p in partitions),
+        "members": [
+            {
+                "member": m.member_id,
+                "instance": m.instance_id,
+                "client": m.client_id,
+                "host": m.client_host,
+                "partitions": [{"topic": topic, "partition": index} for topic, index in m.assigned],
+            }
+            for m in found.members
+        ],
+        "partitions": partitions,
+    }
+
+
+def _latest(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The ends of these partitions; those of topics that are gone are left out."""
+    from headrace.client import reading
+
+    wanted = set(partitions)
+    gone = client.refresh({topic for topic, _ in wanted})
+    there = [at for at in wanted if at[0] not in gone and at[1] < len(client.topic(at[0]).partitions)]
+    ends = reading.list_offsets(client, dict.fromkeys(there, reading.LATEST))
+    return {at: end.offset for at, end in ends.items()}
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only these; default: all it committed.")
+@click.option("--to-earliest", is_flag=True, help="To the first records.")
+@click.option("--to-latest", is_flag=True, help="To the end: skip everything.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset, within the log.")
+@click.option("--to-datetime", metavar="TIME", help="To the first record from this time on, such as 2026-11-21T08:00.")
+@click.option("--shift-by", type=int, metavar="N", help="By N records, back where negative.")
+@click.option("--to-current", is_flag=True, help="Keep the committed offsets, brought within the log.")
+@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done; the default.")
+@json_option
+@cluster_options
+def reset(
+    client: Client,
+    name: str,
+    topics: tuple[str, ...],
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+    to_current: bool,
+    execute: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Set the committed offsets of a group that has no members.
+
+    Shows the new offsets; --execute commits them.
+    """
+    from headrace.client import groups
+
+    chosen = [to_earliest, to_latest, to_offset is not None, to_datetime is not None, shift_by is not None, to_current]
+    if sum(chosen) != 1:
+        raise click.UsageError(
+            "choose one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by, --to-current"
+        )
+    if execute and dry_run:
+        raise click.UsageError("choose one of --execute and --dry-run")
+    committed = {at: position.offset for at, position in groups.fetch_offsets(client, name).items()}
+    partitions = _chosen_partitions(client, topics) if topics else sorted(committed)
+    if not partitions:
+        raise Failure(f"group {name} has no committed offsets; name the topics with --topic", NOT_FOUND)
+    time_ms = None if to_datetime is None else parse_time_ms(to_datetime, "--to-datetime")
+    target = _Target(to_earliest, to_latest, to_offset, time_ms, shift_by)
+    new = _new_offsets(client, partitions, committed, target)
+    if execute:
+        groups.commit_offsets(client, name, new)
+    rows = [(topic, index, committed.get((topic, index)), new[topic, index]) for topic, index in partitions]
+    if as_json:
+        print_json(
+            {
+                "group": name,
+                "executed": execute,
+                "partitions": [{"topic": t, "partition": p, "from": old, "to": to} for t, p, old, to in rows],
+            }
+        )
+        return
+    print_table(["topic", "partition", "from", "to"], rows)
+    if not execute:
+        click.echo("nothing is changed yet; --execute does it", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a reset goes; nothing chosen means the committed offsets themselves."""
+
+    earliest: bool
+    latest: bool
+    offset: int | None
+    time_ms: int | None
+    shift_by: int | None
+
+
+def _chosen_partitions(client: Client, topics: Iterable[str]) -> list[TopicPartition]:
+    """`TOPIC` or `TOPIC:0,2` texts as partitions."""
+    chosen: set[TopicPartition] = set()
+    for text in topics:
+        topic, colon, indexes = text.partition(":")
+        known = client.partitions(topic)
+        if not colon:
+            chosen.update(known)
+            continue
+        for index in indexes.split(","):
+            if not index.isdigit() or (topic, int(index)) not in known:
+                raise Failure(f"topic {topic} has no partition {index}", NOT_FOUND)
+            chosen.add((topic, int(index)))
+    return sorted(chosen)
+
+
+def _new_offsets(
+    client: Client, partitions: list[TopicPartition], committed: dict[TopicPartition, int], target: _Target
+) -> dict[TopicPartition, int]:
+    """The offsets to commit, kept between the first and the end of each partition."""
+    from headrace.client import reading
+
+    earliest = reading.list_offsets(client, dict.fromkeys(partitions, reading.EARLIEST))
+    latest = reading.list_offsets(client, dict.fromkeys(partitions, reading.LATEST))
+    wanted: dict[TopicPartition, int] = {}
+    if target.earliest:
+        return {at: earliest[at].offset for at in partitions}
+    if target.latest:
+        return {at: latest[at].offset for at in partitions}
+    if target.time_ms is not None:
+        found = reading.list_offsets(client, dict.fromkeys(partitions, target.time_ms))
+        wanted = {at: found[at].offset if found[at].offset >= 0 else latest[at].offset for at in partitions}
+    elif target.offset is not None:
+        wanted = dict.fromkeys(partitions, target.offset)
+    else:
+        missing = [at for at in partitions if at not in committed]
+        if missing:
+            topic, index = missing[0]
+            raise Failure(f"the group has no committed offset in topic {topic} partition {index} to start from")
+        wanted = {at: committed[at] + (target.shift_by or 0) for at in partitions}
+    return {at: min(max(offset, earliest[at].offset), latest[at].offset) for at, offset in wanted.items()}
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only the offsets in these.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@cluster_options
+def delete(client: Client, names: tuple[str, ...], topics: tuple[str, ...], yes: bool) -> None:
+    """Delete groups that have no members, or only their offsets in some topics."""
+    from headrace.client import groups
+
+    what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups"
+    confirm(f"Delete {'offsets of ' if topics else ''}{what}?", yes)
+    for name in names:
+        if topics:
+            groups.delete_offsets(client, name, _chosen_partitions(client, topics))
+            click.echo(f"deleted offsets of group {name}")
+        else:
+            groups.delete_group(client, name)
+            click.echo(f"deleted group {name}")

@@ -1,0 +1,131 @@
+"""`headrace log`: looks into a broker's files, and repairs them. The broker must not run for a repair."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.options import json_option
+from headrace.cli.output import Progress, print_json, size_text
+
+
+@click.group()
+def log() -> None:
+    """Look into a broker's files: dump, verify.
+
+    The files are Apache Kafka's; a Kafka broker's directory works as well.
+    """
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH...")
+@click.option("--records", "-r", is_flag=True, help="Open the batches of data logs too.")
+@click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Skip batches below.")
+@click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N entries of a file.")
+@click.option("--as", "kind", type=click.Choice(["data", "metadata", "groups"]), help="Default: by the file's place.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines for programs.")
+def dump(
+    paths: tuple[Path, ...], records: bool, start: int, limit: int | None, kind: str | None, as_json: bool
+) -> None:
+    """Print what is in files or partition folders.
+
+    Understands segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots (.snapshot), metadata
+    snapshots (.checkpoint), the checkpoint files, leader epochs, quorum-state, meta.properties and
+    partition.metadata. The records of __cluster_metadata and __consumer_offsets are decoded.
+    """
+    from headrace.cli.log.dumping import DumpError, entries_of, files_of
+
+    for path in paths:
+        files = files_of(path)
+        if not files:
+            raise Failure(f"{path}: no file here that this command can read", NOT_FOUND)
+        for file in files:
+            if not as_json and (len(files) > 1 or len(paths) > 1):
+                click.echo(f"== {file}")
+            try:
+                for number, entry in enumerate(entries_of(file, records=records, start=start, kind=kind)):
+                    if limit is not None and number == limit:
+                        break
+                    _print_entry(file, entry, as_json)
+            except DumpError as error:
+                sys.stdout.flush()
+                raise Failure(f"{file}: {error}") from error
+
+
+def _print_entry(file: Path, entry: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"file": str(file), **entry}, ensure_ascii=False))
+        return
+    lead = {"batch": "batch ", "record": "  "}.get(entry.pop("kind", ""), "")
+    click.echo(lead + " ".join(f"{name}={_text(value)}" for name, value in entry.items()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value if value and not any(c in value for c in ' ="\n\t') else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(value)
+
+
+@log.command()
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--truncate-at", type=click.IntRange(min=0), metavar="OFFSET", help="Cut a partition here: see below.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> None:
+    """Check a partition's folder, or every partition of a log directory: checksums, offsets, indexes.
+
+    Exits with 1 when something is damaged, and names the file and the offset. --truncate-at OFFSET removes
+    everything from the batch that holds OFFSET on, in one partition whose broker is stopped: what is cut is lost,
+    unless another replica has it.
+    """
+    from headrace.cli.log import verifying
+
+    partitions = verifying.partition_directories(path)
+    if not partitions:
+        raise Failure(f"{path}: neither a partition's folder nor a log directory", NOT_FOUND)
+    if truncate_at is not None:
+        _truncate(path, partitions, truncate_at, yes)
+    total = sum(file.stat().st_size for each in partitions for file in each.glob("*.log"))
+    found: list[verifying.Report] = []
+    with Progress("checking", total, unit="bytes") as progress:
+        for directory in partitions:
+            found.append(verifying.verify(directory, progress.advance))
+    damaged = [report for report in found if report.problems]
+    if as_json:
+        print_json([report.as_json() for report in found])
+    else:
+        for report in found:
+            state = "damaged" if report.problems else "ok"
+            click.echo(
+                f"{report.directory.name}: {state}, {report.segments} segments, {report.batches:,} batches, "
+                f"offsets {report.start} to {report.end}, {size_text(report.size)}"
+            )
+            for problem in report.problems:
+                click.echo(f"  {problem}")
+    if damaged:
+        cut = damaged[0].cut_at
+        hint = "" if cut is None else f"; --truncate-at {cut} on {damaged[0].directory} would cut it there"
+        raise Failure(f"{len(damaged)} of {len(found)} partitions are damaged{hint}")
+
+
+def _truncate(path: Path, partitions: list[Path], offset: int, yes: bool) -> None:
+    from headrace.cli.log import verifying
+    from headrace.cli.options import confirm
+
+    if partitions != [path]:
+        raise click.UsageError("--truncate-at works on one partition's folder")
+    confirm(f"Remove everything from offset {offset} on in {path.name}?", yes)
+    try:
+        end = verifying.truncate(path, offset)
+    except verifying.TruncateError as error:
+        raise Failure(f"{path}: {error}") from error
+    click.echo(f"{path.name} ends at offset {end} now", err=True)

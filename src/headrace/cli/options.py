@@ -1,0 +1,89 @@
+"""Options that commands share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def cluster_options(command: F) -> F:
+    """--bootstrap and --timeout; the command receives `client`, which closes when it ends."""
+    from functools import wraps
+
+    @click.option(
+        "--bootstrap",
+        "-b",
+        envvar="HEADRACE_BOOTSTRAP",
+        show_envvar=True,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        metavar="HOST:PORT[,...]",
+        help="Brokers to ask first.",
+    )
+    @click.option(
+        "--timeout",
+        type=click.FloatRange(min=0.1),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long one operation may take, retries included.",
+    )
+    @wraps(command)
+    def with_client(*args: Any, bootstrap: str, timeout: float, **kwargs: Any) -> Any:
+        with connect(bootstrap, timeout) as client:
+            return command(*args, client=client, **kwargs)
+
+    return with_client  # type: ignore[return-value]
+
+
+def connect(bootstrap: str, timeout_s: float) -> Client:
+    from headrace.client.cluster import Client
+
+    try:
+        return Client(bootstrap, client_id="headrace-cli", timeout_s=timeout_s)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--bootstrap") from error
+
+
+def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`KEY=VALUE` texts as a dict."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        pairs[key.strip()] = value
+    return pairs
+
+
+def parse_time_ms(text: str, option: str) -> int:
+    """An ISO 8601 date or time (local where it names no zone) as ms since 1970."""
+    from datetime import datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a time such as 2026-11-21T08:00", param_hint=option) from None
+    return int(moment.timestamp() * 1000)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before what cannot be undone; without a terminal, only --yes will do."""
+    if yes:
+        return
+    import sys
+
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Add --yes to do it without asking.")
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,236 @@
+"""`headrace produce`: records from lines, JSON lines or whole files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.failures import Failure
+from headrace.cli.options import cluster_options, json_option, parse_pairs
+from headrace.cli.output import Progress, print_json
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Client
+
+CHUNK_SIZE = 256 << 10
+IDLE_S = 0.01
+"""How long a silent input may keep records from being sent."""
+
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS = {"all": -1, "1": 1, "0": 0}
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True)
+class Parsed:
+    """One record as the input gave it."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = field(default_factory=list)
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@click.option("--key-separator", "-k", metavar="TEXT", help="Lines are KEY TEXT VALUE; \\t means a tab.")
+@click.option("--headers", "parse_headers", is_flag=True, help="Lines begin with NAME=VALUE,NAME=VALUE and a tab.")
+@click.option("--header", "fixed", multiple=True, metavar="NAME=VALUE", help="On every record; may be repeated.")
+@click.option("--key", metavar="TEXT", help="One key for every record.")
+@click.option("--null", "null_marker", metavar="TEXT", help="A value that stands for null (a tombstone).")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one object a line, as `consume --format json` prints them.",
+)
+@click.option("--whole", is_flag=True, help="Each file is one record.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Into this partition, whatever the key.")
+@click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
+@json_option
+@cluster_options
+def produce(
+    client: Client,
+    topic: str,
+    files: tuple[Path, ...],
+    key_separator: str | None,
+    parse_headers: bool,
+    fixed: tuple[str, ...],
+    key: str | None,
+    null_marker: str | None,
+    form: str,
+    whole: bool,
+    partition: int | None,
+    compression: str,
+    acks: str,
+    as_json: bool,
+) -> None:
+    """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
+
+    Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
+    """
+    if whole and not files:
+        raise click.UsageError("--whole needs files")
+    if form == "json" and (key_separator is not None or parse_headers or whole):
+        raise click.UsageError("--format json takes keys and headers from the objects")
+    parse = _parse_json if form == "json" else _TextParser(key_separator, parse_headers, null_marker)
+    extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
+    written = _Writer(client, topic, partition, None if key is None else key.encode(), extra, compression, ACKS[acks])
+    total = sum(path.stat().st_size for path in files if str(path) != "-") or None
+    with Progress(f"writing to {topic}", total, unit="bytes") as progress:
+        for path in files or (Path("-"),):
+            if whole:
+                data = path.read_bytes()
+                written.send(Parsed(data))
+                progress.advance(len(data))
+                continue
+            with click.open_file(str(path), "rb") as stream:
+                for number, line in enumerate(lines_of(stream, written.idle), 1):
+                    try:
+                        parsed = parse(line)
+                    except ValueError as error:
+                        where = "standard input" if str(path) == "-" else str(path)
+                        raise Failure(f"{where} line {number}: {error}") from error
+                    written.send(parsed)
+                    progress.advance(len(line) + 1)
+        written.producer.flush()
+    _report(written, topic, as_json)
+
+
+def _report(written: _Writer, topic: str, as_json: bool) -> None:
+    records, size = written.producer.records_delivered, written.producer.bytes_delivered
+    if as_json:
+        print_json({"topic": topic, "records": records, "bytes": size})
+    else:
+        click.echo(f"wrote {records:,} record{'s' if records != 1 else ''} to topic {topic}", err=True)
+
+
+class _Writer:
+    """Parsed records on their way to a producer."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        extra: Headers,
+        compression: str,
+        acks: int,
+    ) -> None:
+        from headrace.client.producer import Producer
+        from headrace.wire.records import Compression
+
+        client.topic(topic)
+        self.producer = Producer(client, acks=acks, compression=Compression[compression.upper()], linger_ms=20)
+        self.topic = topic
+        self.partition = partition
+        self.key = key
+        self.extra = extra
+
+    def send(self, record: Parsed) -> None:
+        self.producer.send(
+            self.topic,
+            record.value,
+            key=self.key if record.key is None else record.key,
+            headers=record.headers + self.extra,
+            timestamp_ms=record.timestamp_ms,
+            partition=record.partition if self.partition is None else self.partition,
+        )
+
+    def idle(self) -> None:
+        """Nothing to read just now: what has been read should not wait for more."""
+        self.producer.flush()
+
+
+def lines_of(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
+    """Lines without their ends; calls `idle` whenever the input makes us wait."""
+    try:
+        number = stream.fileno()
+    except (OSError, AttributeError):
+        for line in stream:
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        return
+    rest = b""
+    while True:
+        if not select.select([number], [], [], IDLE_S)[0]:
+            idle()
+            select.select([number], [], [])
+        chunk = os.read(number, CHUNK_SIZE)
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
+
+
+class _TextParser:
+    """`[HEADERS TAB] [KEY SEPARATOR] VALUE`."""
+
+    def __init__(self, key_separator: str | None, parse_headers: bool, null_marker: str | None) -> None:
+        self.separator = None if key_separator is None else key_separator.encode().decode("unicode_escape").encode()
+        if self.separator == b"":
+            raise click.BadParameter("must not be empty", param_hint="--key-separator")
+        self.parse_headers = parse_headers
+        self.null = None if null_marker is None else null_marker.encode()
+
+    def __call__(self, line: bytes) -> Parsed:
+        headers: Headers = []
+        if self.parse_headers:
+            head, tab, line = line.partition(b"\t")
+            if not tab:
+                raise ValueError("no tab after the headers")
+            headers = [_header(part) for part in head.split(b",") if part]
+        key: bytes | None = None
+        if self.separator is not None:
+            key, found, line = line.partition(self.separator)
+            if not found:
+                raise ValueError(f"no key separator {self.separator.decode()!r}")
+            key = None if key == self.null else key
+        return Parsed(None if line == self.null else line, key, headers)
+
+
+def _header(part: bytes) -> tuple[str, bytes | None]:
+    name, equals, value = part.partition(b"=")
+    return name.decode(), value if equals else None
+
+
+def _parse_json(line: bytes) -> Parsed:
+    """An object with `value` or `value_base64`, and perhaps key, headers, partition, timestamp (ms)."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    headers = [(str(header["name"]), _bytes_of(header, "value")) for header in found.get("headers") or []]
+    return Parsed(
+        _bytes_of(found, "value"), _bytes_of(found, "key"), headers, found.get("partition"), found.get("timestamp")
+    )
+
+
+def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:
+    """Text as UTF-8; `NAME_base64` for other bytes; anything else as its JSON text."""
+    encoded = found.get(f"{name}_base64")
+    if encoded is not None:
+        return base64.b64decode(encoded)
+    value = found.get(name)
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value, ensure_ascii=False).encode()

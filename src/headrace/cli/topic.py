@@ -1,0 +1,225 @@
+"""`headrace topic`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.failures import Failure
+from headrace.cli.options import cluster_options, confirm, json_option, parse_pairs
+from headrace.cli.output import print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Client, TopicInfo
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the brokers' num.partitions.")
+@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Default: the brokers' own.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A configuration; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
+@click.option("--dry-run", is_flag=True, help="Let the brokers check, and create nothing.")
+@cluster_options
+def create(
+    client: Client,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    if_not_exists: bool,
+    dry_run: bool,
+) -> None:
+    """Create the topic NAME."""
+    from headrace.client import admin
+
+    created = admin.create_topic(
+        client,
+        name,
+        partitions=partitions or -1,
+        replication_factor=replication_factor or -1,
+        configs=parse_pairs(settings, "--set"),
+        validate_only=dry_run,
+        exist_ok=if_not_exists,
+    )
+    if dry_run:
+        click.echo(f"topic {name} could be created")
+    elif created:
+        count = len(client.topic(name).partitions)
+        click.echo(f"created topic {name} with {count} partition{'s' if count != 1 else ''}")
+    else:
+        click.echo(f"topic {name} exists already")
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Include the brokers' own topics.")
+@json_option
+@cluster_options
+def list_topics(client: Client, internal: bool, as_json: bool) -> None:
+    """List topics."""
+    topics = [found for found in client.topics() if internal or not found.internal]
+    if as_json:
+        print_json([_summary(found) for found in topics])
+        return
+    rows = [(t.name, len(t.partitions), _replication(t), "internal" if t.internal else "") for t in topics]
+    columns = ["topic", "partitions", "replicas"]
+    print_table([*columns, "kind"] if internal else columns, rows if internal else [row[:3] for row in rows])
+
+
+def _replication(info: TopicInfo) -> int:
+    return max((len(partition.replicas) for partition in info.partitions), default=0)
+
+
+def _summary(info: TopicInfo) -> dict[str, Any]:
+    from headrace.wire import uuids
+
+    return {
+        "topic": info.name,
+        "id": uuids.to_text(info.id),
+        "internal": info.internal,
+        "partitions": len(info.partitions),
+        "replicas": _replication(info),
+    }
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@json_option
+@cluster_options
+def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
+    """Describe topics: leaders, replicas, offsets and sizes, and the configurations that are set."""
+    described = [_describe(client, info) for info in client.topics(names)]
+    if as_json:
+        print_json(described)
+        return
+    for each in described:
+        internal = ", internal" if each["internal"] else ""
+        click.echo(f"{each['topic']}  id {each['id']}{internal}")
+        if each["configs"]:
+            click.echo("  " + "  ".join(f"{key}={value}" for key, value in each["configs"].items()))
+        rows = [
+            (p["partition"], p["leader"], p["replicas"], p["isr"], p["earliest"], p["latest"], _size(p["size"]))
+            for p in each["partitions"]
+        ]
+        print_table(["partition", "leader", "replicas", "in sync", "earliest", "latest", "size"], rows)
+
+
+def _size(size: int | None) -> str | None:
+    return None if size is None else size_text(size)
+
+
+def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
+    from headrace.client import admin, describe, reading
+    from headrace.client.errors import ClientError
+    from headrace.wire import uuids
+
+    led = [(info.name, p.index) for p in info.partitions if p.leader in client.nodes]
+    earliest = reading.list_offsets(client, dict.fromkeys(led, reading.EARLIEST))
+    latest = reading.list_offsets(client, dict.fromkeys(led, reading.LATEST))
+    sizes: dict[tuple[int, int], int] = {}
+    try:
+        for directory in describe.describe_log_dirs(client, [info.name]):
+            for replica in directory.replicas:
+                if not replica.future:
+                    sizes[directory.broker, replica.partition] = replica.size
+    except ClientError:
+        sizes = {}
+    configs = admin.describe_configs(client, admin.Resource.TOPIC, info.name)
+    return {
+        "topic": info.name,
+        "id": uuids.to_text(info.id),
+        "internal": info.internal,
+        "configs": {entry.name: entry.value for entry in configs if entry.source == admin.Source.TOPIC},
+        "partitions": [
+            {
+                "partition": p.index,
+                "leader": p.leader if p.leader >= 0 else None,
+                "leader_epoch": p.leader_epoch,
+                "replicas": list(p.replicas),
+                "isr": list(p.isr),
+                "offline": list(p.offline),
+                "earliest": earliest[info.name, p.index].offset if (info.name, p.index) in earliest else None,
+                "latest": latest[info.name, p.index].offset if (info.name, p.index) in latest else None,
+                "size": sizes.get((p.leader, p.index)),
+            }
+            for p in info.partitions
+        ],
+    }
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Grow to so many partitions.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@cluster_options
+def alter(
+    client: Client,
+    name: str,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    unset: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Change the topic NAME: more partitions, other configurations."""
+    from headrace.client import admin
+
+    if partitions is None and not settings and not unset:
+        raise click.UsageError("nothing to change: give --partitions, --set or --unset")
+    if settings or unset:
+        admin.alter_configs(
+            client,
+            admin.Resource.TOPIC,
+            name,
+            set_values=parse_pairs(settings, "--set"),
+            delete=unset,
+            validate_only=dry_run,
+        )
+    if partitions is not None:
+        now = len(client.topics([name])[0].partitions)
+        if partitions < now:
+            raise Failure(f"topic {name} has {now} partitions; partitions can only be added")
+        admin.add_partitions(client, name, partitions, validate_only=dry_run)
+    click.echo(f"topic {name} {'could be' if dry_run else 'is'} altered")
+
+
+@topic.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@cluster_options
+def delete(client: Client, names: tuple[str, ...], yes: bool) -> None:
+    """Delete topics with all their records."""
+    from headrace.client import admin
+
+    client.topics(names)
+    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
+    confirm(f"Delete {what} with all records?", yes)
+    for name in names:
+        admin.delete_topic(client, name)
+        click.echo(f"deleted topic {name}")
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--before", required=True, metavar="OFFSET|latest", help="Delete the records below this offset.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@cluster_options
+def trim(client: Client, name: str, partition: int | None, before: str, yes: bool) -> None:
+    """Delete the oldest records of the topic NAME."""
+    from headrace.client import admin
+
+    if before != "latest" and not before.isdigit():
+        raise click.BadParameter(f"{before!r} is neither an offset nor latest", param_hint="--before")
+    offset = -1 if before == "latest" else int(before)
+    parts = client.partitions(name) if partition is None else [(name, partition)]
+    confirm(f"Delete the records of topic {name} below offset {before}?", yes)
+    for (_, index), start in sorted(admin.delete_records(client, dict.fromkeys(parts, offset)).items()):
+        click.echo(f"topic {name} partition {index} begins at offset {start}")

@@ -1,0 +1,169 @@
+"""The socket under a channel, and waiting on several of them at once.
+
+A `Connection` is a non-blocking TCP socket with a `Channel`: requests are pipelined, and `move` carries bytes on every
+connection of a client that has some to carry. Nothing runs in the background: bytes move only while somebody waits. A
+connection belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from headrace import __version__
+from headrace.client.channel import Call, Channel, R, Request
+from headrace.client.errors import (
+    BrokerError,
+    ConnectionLostError,
+    TimedOutError,
+    UnreachableError,
+)
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+
+SEND_PARTS_MAX = 64
+"""Buffers handed to one `sendmsg`; below every system's IOV_MAX."""
+
+RECEIVES_MAX = 16
+"""Reads from one socket before the others get their turn."""
+
+
+class Connection:
+    """A connection to one broker, versions negotiated."""
+
+    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+        """Connect and ask for the API versions.
+
+        Raises `UnreachableError` when nothing answers within `timeout_s`, `ProtocolMismatchError` when what answers is
+        no broker.
+        """
+        self.host = host
+        self.port = port
+        peer = f"{host}:{port}"
+        deadline = time.monotonic() + timeout_s
+        try:
+            self.socket = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
+        except OSError as error:
+            raise UnreachableError(f"cannot connect to {peer}: {error.strerror or error}") from error
+        self.socket.setblocking(False)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.channel = Channel(client_id, peer=peer)
+        try:
+            self._negotiate(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def peer(self) -> str:
+        return self.channel.peer
+
+    @property
+    def closed(self) -> bool:
+        return self.channel.failure is not None
+
+    def send(
+        self, request: Request, response_class: type[R], *, version: int | None = None, expect_reply: bool = True
+    ) -> Call[R]:
+        """Queue a request and push what the socket takes at once."""
+        call = self.channel.send(request, response_class, version=version, expect_reply=expect_reply)
+        self.push()
+        return call
+
+    def push(self) -> None:
+        """Write what the socket takes without blocking."""
+        outgoing = self.channel.outgoing
+        while outgoing:
+            parts = [outgoing[i] for i in range(min(len(outgoing), SEND_PARTS_MAX))]
+            try:
+                size = self.socket.sendmsg(parts)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._lost(error.strerror or str(error))
+                return
+            self.channel.sent(size)
+
+    def pull(self) -> None:
+        """Read what has arrived without blocking."""
+        for _ in range(RECEIVES_MAX):
+            if self.closed:
+                return
+            buffer = self.channel.receive_buffer()
+            try:
+                size = self.socket.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._lost(error.strerror or str(error))
+                return
+            if size == 0:
+                self._lost("the broker closed the connection")
+                return
+            self.channel.received(size)
+            if size < len(buffer):
+                return
+
+    def close(self) -> None:
+        """Close the socket; calls outstanding fail with `ConnectionLostError`. May be called twice."""
+        self.channel.fail(ConnectionLostError(f"the connection to {self.peer} is closed"))
+        self.socket.close()
+
+    def _lost(self, why: str) -> None:
+        self.channel.fail(ConnectionLostError(f"lost the connection to {self.peer}: {why}"))
+        self.socket.close()
+
+    def _negotiate(self, deadline: float) -> None:
+        """ApiVersions: newest first; a broker that lacks that version answers v0 with error 35 and its own list."""
+        from headrace.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
+        version = 4
+        while True:
+            call = self.send(request, ApiVersionsResponse, version=version)
+            try:
+                wait(call, [self], deadline)
+                response = call.result()
+            except (ConnectionLostError, TimedOutError) as error:
+                # A broker that starts or stops just now; or a port that wants TLS and hangs up on anything else.
+                raise UnreachableError(f"cannot connect to {self.peer}: {error}") from error
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+                version = 0
+                continue
+            break
+        if response.error_code != ErrorCode.NONE:
+            raise BrokerError(response.error_code, f"ApiVersions at {self.peer}")
+        self.channel.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        assert ApiKey.API_VERSIONS in self.channel.versions
+
+
+def move(connections: Iterable[Connection], timeout_s: float) -> None:
+    """Move bytes on every connection that has some to move, waiting at most `timeout_s` for the first of them."""
+    poller = select.poll()
+    busy: dict[int, Connection] = {}
+    for connection in connections:
+        channel = connection.channel
+        if channel.failure is None and (channel.outstanding or channel.outgoing):
+            number = connection.socket.fileno()
+            busy[number] = connection
+            poller.register(number, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
+    if not busy:
+        return
+    for number, event in poller.poll(max(0.0, timeout_s) * 1000):
+        if event & select.POLLOUT:
+            busy[number].push()
+        if event & ~select.POLLOUT:
+            busy[number].pull()
+
+
+def wait(call: Call[Any], connections: Iterable[Connection], deadline: float) -> None:
+    """Until the call is done; raises `TimedOutError` at the deadline (of `time.monotonic`)."""
+    connections = list(connections)
+    while not call.done:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimedOutError("no answer in time")
+        move(connections, remaining)

@@ -1,0 +1,158 @@
+"""What a cluster is made of: brokers, quorum, log directories, features, producers. All of it only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.client.cluster import Client, Node
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster as one of its brokers describes it."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Node, ...]
+    fenced: frozenset[int]
+
+
+def describe_cluster(client: Client) -> ClusterDescription:
+    """Id, controller and brokers, sorted by id. Brokers without DescribeCluster are asked for their metadata."""
+    if not client.supports(ApiKey.DESCRIBE_CLUSTER):
+        client.refresh([])
+        brokers = tuple(client.nodes[node_id] for node_id in sorted(client.nodes))
+        return ClusterDescription(client.cluster_id, client.controller_id, brokers, frozenset())
+    from headrace.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+    request = DescribeClusterRequest(include_fenced_brokers=client.supports(ApiKey.DESCRIBE_CLUSTER, 2))
+    response = client.checked(
+        request, DescribeClusterResponse, lambda r: (r.error_code, r.error_message), "the cluster"
+    )
+    ordered = sorted(response.brokers, key=lambda broker: broker.broker_id)
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id,
+        tuple(Node(b.broker_id, b.host, b.port, b.rack) for b in ordered),
+        frozenset(b.broker_id for b in ordered if b.is_fenced),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A voter or observer of the metadata log. Times are ms since 1970, -1 where unknown."""
+
+    id: int
+    voter: bool
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """The metadata quorum."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    replicas: tuple[QuorumReplica, ...]
+
+
+def describe_quorum(client: Client) -> QuorumDescription:
+    """Leader, epoch and replicas of the metadata log. Raises `BrokerError`, `ProtocolMismatchError`."""
+    from headrace.wire.messages import k55_describe_quorum as k55
+
+    topic = k55.TopicData(topic_name=METADATA_TOPIC, partitions=[k55.PartitionData(partition_index=0)])
+    request = k55.DescribeQuorumRequest(topics=[topic])
+
+    def error_of(response: k55.DescribeQuorumResponse) -> tuple[int, str | None]:
+        if response.error_code:
+            return response.error_code, response.error_message
+        partition = response.topics[0].partitions[0]
+        return partition.error_code, partition.error_message
+
+    response = client.checked(request, k55.DescribeQuorumResponse, error_of, "the quorum")
+    partition = response.topics[0].partitions[0]
+    replicas = tuple(
+        QuorumReplica(r.replica_id, voter, r.log_end_offset, r.last_fetch_timestamp, r.last_caught_up_timestamp)
+        for voter, group in ((True, partition.current_voters), (False, partition.observers))
+        for r in sorted(group, key=lambda r: r.replica_id)
+    )
+    return QuorumDescription(partition.leader_id, partition.leader_epoch, partition.high_watermark, replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDir:
+    """One replica in a log directory: its size in bytes and how far it lags behind, in records."""
+
+    topic: str
+    partition: int
+    size: int
+    lag: int
+    future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory of a broker; sizes are bytes, -1 where the broker does not say."""
+
+    broker: int
+    path: str
+    error: int
+    total: int
+    usable: int
+    replicas: tuple[ReplicaDir, ...]
+
+
+def describe_log_dirs(client: Client, topics: Iterable[str] | None = None) -> list[LogDir]:
+    """The log directories of every broker, with the replicas of these topics (all where None)."""
+    from headrace.wire.messages.k35_describe_log_dirs import (
+        DescribableLogDirTopic,
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse,
+    )
+
+    wanted = None
+    if topics is not None:
+        wanted = [
+            DescribableLogDirTopic(topic=name, partitions=[p.index for p in client.topic(name).partitions])
+            for name in topics
+        ]
+    client.refresh([])
+    found = []
+    for node_id in sorted(client.nodes):
+        response = client.checked(
+            DescribeLogDirsRequest(topics=wanted),
+            DescribeLogDirsResponse,
+            lambda r: (r.error_code, None),
+            f"log directories of broker {node_id}",
+            node_id=node_id,
+        )
+        for result in sorted(response.results, key=lambda result: result.log_dir):
+            replicas = tuple(
+                ReplicaDir(topic.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+                for topic in sorted(result.topics, key=lambda topic: topic.name)
+                for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+            )
+            found.append(
+                LogDir(node_id, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)
+            )
+    return found
+
+
+def describe_features(client: Client) -> dict[str, int]:
+    """The finalized feature levels, such as {"metadata.version": 29}."""
+    from headrace.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+    response = client.call(
+        ApiVersionsRequest(client_software_name="headrace", client_software_version="0"), ApiVersionsResponse
+    )
+    if response.error_code != ErrorCode.NONE:
+        return {}
+    return {feature.name: feature.max_version_level for feature in response.finalized_features}

@@ -1,0 +1,489 @@
+"""An idempotent producer without threads: batches by partition, pipelined to the leaders, retried in order.
+
+Records are gathered into a batch a partition; a full batch is queued and leaves when its leader has room (five requests
+in flight a connection). Every batch gets its producer id, epoch and sequence when it is queued and keeps them through
+every retry, so that the broker appends it once (KIP-98). Bytes move inside `send`, `poll` and `flush` alone.
+
+The producer stops at the first batch that it cannot deliver: what follows in that partition must not overtake it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from crc32c import crc32c
+
+from headrace.client.channel import Call
+from headrace.client.cluster import PAUSE_FIRST_S, PAUSE_LAST_S, Client, TopicPartition
+from headrace.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    TimedOutError,
+    UnknownTopicError,
+    UnreachableError,
+)
+from headrace.client.partitioner import partition_for_key
+from headrace.wire import uuids
+from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k00_produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from headrace.wire.records import Compression, Record, build_batch
+
+IN_FLIGHT_MAX = 5
+"""Requests in flight a broker; brokers remember five batches a producer, so more could not be told from duplicates."""
+
+BATCH_SIZE = 256 << 10
+"""Uncompressed size at which a batch is closed."""
+
+REQUEST_SIZE = 8 << 20
+"""Batches put into one request, at most (a single larger batch goes alone)."""
+
+BUFFER_SIZE = 64 << 20
+"""Bytes queued and in flight before `send` waits."""
+
+SEQUENCE_LIMIT = 1 << 31
+
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+PRODUCER_AT = 43
+
+_RECORD_OVERHEAD = 24
+"""About what a record costs beyond key and value: lengths, deltas."""
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """What became of one batch. `base_offset` is -1 where the broker did not say (acks=0, or a duplicate of old)."""
+
+    topic: str
+    partition: int
+    record_count: int
+    size: int
+    done: bool = False
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    error: ClientError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    data: bytearray | memoryview
+    delivery: Delivery
+    order: int
+    deadline: float
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A batch that still takes records."""
+
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+    since: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Partition:
+    """Batches of one partition: `queue` waits to be sent, `flying` is on its way, both in sequence order.
+
+    Until the first batch is acknowledged only one flies: a broker takes any sequence from a producer that it does not
+    know, so a second one could overtake a first one that was refused (by a leader that is not ready yet).
+    """
+
+    at: TopicPartition
+    known: bool = False
+    next_sequence: int = 0
+    queue: deque[_Batch] = field(default_factory=deque)
+    flying: deque[_Batch] = field(default_factory=deque)
+    not_before: float = 0.0
+    pause_s: float = PAUSE_FIRST_S
+
+    @property
+    def may_fly(self) -> bool:
+        return bool(self.queue) and len(self.flying) < (IN_FLIGHT_MAX if self.known else 1)
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    call: Call[ProduceResponse]
+    node_id: int
+    batches: list[tuple[_Partition, _Batch]]
+    deadline: float
+
+
+def stamp_producer(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
+    """Write producer id, epoch and base sequence into a batch and make its CRC right again."""
+    view = memoryview(batch)
+    view[PRODUCER_AT : PRODUCER_AT + 8] = producer_id.to_bytes(8, "big", signed=True)
+    view[PRODUCER_AT + 8 : PRODUCER_AT + 10] = epoch.to_bytes(2, "big", signed=True)
+    view[PRODUCER_AT + 10 : PRODUCER_AT + 14] = sequence.to_bytes(4, "big", signed=True)
+    view[CRC_AT : CRC_AT + 4] = crc32c(view[ATTRIBUTES_AT:]).to_bytes(4, "big")
+
+
+class Producer:
+    """Writes records or ready-made batches to topics."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        acks: int = -1,
+        compression: Compression = Compression.NONE,
+        idempotent: bool = True,
+        linger_ms: int = 5,
+        batch_size: int = BATCH_SIZE,
+        buffer_size: int = BUFFER_SIZE,
+        delivery_timeout_s: float = 120.0,
+        request_timeout_s: float = 30.0,
+    ) -> None:
+        """Idempotence needs acks=-1 and is dropped otherwise. The cluster is not asked before the first send."""
+        self.client = client
+        self.acks = acks
+        self.compression = compression
+        self.idempotent = idempotent and acks == -1
+        self.linger_s = linger_ms / 1000
+        self.batch_size = batch_size
+        self.buffer_size = buffer_size
+        self.delivery_timeout_s = delivery_timeout_s
+        self.request_timeout_s = request_timeout_s
+        self.records_delivered = 0
+        self.bytes_delivered = 0
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._open: dict[TopicPartition, _Open] = {}
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._sticky: dict[str, int] = {}
+        self._flights: list[_Flight] = []
+        self._buffered = 0
+        self._order = 0
+        self._failure: ClientError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.flush()
+
+    # -- records
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Queue one record. Waits while the buffer is full. Raises what made the producer stop."""
+        self._raise_failure()
+        if partition is None:
+            partition = self._choose(topic, key)
+        at = (topic, partition)
+        batch = self._open.get(at)
+        now = time.monotonic()
+        if batch is None:
+            batch = self._open[at] = _Open(since=now)
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        size = _RECORD_OVERHEAD + len(value or b"") + len(key or b"")
+        size += sum(len(name) + len(text or b"") + 4 for name, text in headers)
+        batch.records.append(Record(len(batch.records), timestamp_ms, key, value, list(headers)))
+        batch.size += size
+        if batch.size >= self.batch_size:
+            self._close_batch(at)
+            self._pump(0.0)
+        elif now - batch.since >= self.linger_s:
+            self._close_lingering(now)
+            self._pump(0.0)
+
+    def _choose(self, topic: str, key: bytes | None) -> int:
+        """By the key's hash; without a key, one partition at random until its batch is full (KIP-480)."""
+        count = len(self.client.topic(topic).partitions)
+        if key is not None:
+            return partition_for_key(key, count)
+        if topic not in self._sticky:
+            self._sticky[topic] = random.randrange(count)
+        return self._sticky[topic]
+
+    def _close_lingering(self, now: float) -> None:
+        for at, batch in list(self._open.items()):
+            if now - batch.since >= self.linger_s:
+                self._close_batch(at)
+
+    def _close_batch(self, at: TopicPartition) -> None:
+        batch = self._open.pop(at)
+        if self._sticky.get(at[0]) == at[1]:
+            del self._sticky[at[0]]
+        data = bytearray(build_batch(batch.records, compression=self.compression))
+        self._queue(at, data, len(batch.records))
+
+    # -- batches
+
+    def send_batch(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> Delivery:
+        """Queue one ready-made batch (magic 2, compressed or not) as it is, but for its producer fields.
+
+        Waits while the buffer is full. The batch belongs to the producer from here on. Records queued by `send` for
+        the same partition go first. Raises what made the producer stop, `ValueError` for what is not one batch.
+        """
+        self._raise_failure()
+        if len(batch) < BATCH_OVERHEAD or (header := read_header(batch)).magic != 2 or header.size != len(batch):
+            raise ValueError("not one whole record batch of magic 2")
+        at = (topic, partition)
+        if at in self._open:
+            self._close_batch(at)
+        data = bytearray(batch) if isinstance(batch, bytes) or memoryview(batch).readonly else batch
+        delivery = self._queue(at, data, header.record_count)
+        self._pump(0.0)
+        return delivery
+
+    def _queue(self, at: TopicPartition, data: bytearray | memoryview, record_count: int) -> Delivery:
+        while self._buffered and self._buffered + len(data) > self.buffer_size:
+            self._raise_failure()
+            self._pump(1.0)
+        self._raise_failure()
+        state = self._partitions.get(at)
+        if state is None:
+            state = self._partitions[at] = _Partition(at)
+        if self.idempotent:
+            if self._producer_id < 0:
+                self._begin()
+            sequence = state.next_sequence
+            state.next_sequence = (sequence + record_count) % SEQUENCE_LIMIT
+            stamp_producer(data, self._producer_id, self._producer_epoch, sequence)
+        delivery = Delivery(at[0], at[1], record_count, len(data))
+        self._order += 1
+        state.queue.append(_Batch(data, delivery, self._order, time.monotonic() + self.delivery_timeout_s))
+        self._buffered += len(data)
+        return delivery
+
+    def _begin(self) -> None:
+        """Ask for a producer id."""
+        from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
+        response = self.client.checked(
+            request, InitProducerIdResponse, lambda answer: (answer.error_code, None), "producer id"
+        )
+        self._producer_id, self._producer_epoch = response.producer_id, response.producer_epoch
+
+    # -- waiting
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Send what is due and take in what has come. Raises what made the producer stop."""
+        self._close_lingering(time.monotonic())
+        self._pump(timeout_s)
+        self._raise_failure()
+
+    def flush(self) -> None:
+        """Until everything queued so far is acknowledged. Raises what made the producer stop."""
+        for at in list(self._open):
+            self._close_batch(at)
+        while self._buffered and self._failure is None:
+            self._pump(1.0)
+        self._raise_failure()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes queued or in flight, without the batches that still take records."""
+        return self._buffered
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, error: ClientError) -> None:
+        if self._failure is None:
+            self._failure = error
+        for state in self._partitions.values():
+            for batch in (*state.flying, *state.queue):
+                batch.delivery.error, batch.delivery.done = self._failure, True
+            state.flying.clear()
+            state.queue.clear()
+        self._flights.clear()
+        self._buffered = 0
+
+    def _pump(self, timeout_s: float) -> None:
+        """Send what can leave, move bytes (waiting at most `timeout_s`), take in answers, send again."""
+        if self._failure is not None:
+            return
+        self._launch()
+        if self._flights:
+            if not any(flight.call.done for flight in self._flights):
+                self.client.move(timeout_s)
+            self._land()
+            self._launch()
+        elif timeout_s > 0 and self._buffered:
+            time.sleep(min(timeout_s, PAUSE_FIRST_S))
+
+    # -- requests
+
+    def _launch(self) -> None:
+        now = time.monotonic()
+        ready: dict[int, list[_Partition]] = {}
+        for state in self._partitions.values():
+            if state.not_before > now or not state.may_fly:
+                continue
+            if state.queue[0].deadline < now:
+                self._fail(TimedOutError(f"topic {state.at[0]} partition {state.at[1]} took no batch in time"))
+                return
+            try:
+                info = self.client.leader(*state.at)
+            except ClientError as error:
+                if isinstance(error, UnknownTopicError) or (isinstance(error, BrokerError) and not error.retriable):
+                    self._fail(error)
+                    return
+                self._hold(state)
+                continue
+            if info is None:
+                self._hold(state)
+                self.client.forget([state.at[0]])
+                continue
+            ready.setdefault(info.leader, []).append(state)
+        for node_id, states in ready.items():
+            self._launch_at(node_id, states)
+
+    def _launch_at(self, node_id: int, states: list[_Partition]) -> None:
+        """Requests to one leader, a batch a partition in each, as long as there is room in flight."""
+        room = IN_FLIGHT_MAX - sum(flight.node_id == node_id for flight in self._flights)
+        while room > 0 and states:
+            picked: list[tuple[_Partition, _Batch]] = []
+            size = 0
+            for state in states:
+                if state.may_fly:
+                    length = len(state.queue[0].data)
+                    if picked and size + length > REQUEST_SIZE:
+                        continue
+                    picked.append((state, state.queue[0]))
+                    size += length
+            if not picked:
+                return
+            try:
+                call = self._request(node_id, picked)
+            except (UnreachableError, ConnectionLostError):
+                for state in states:
+                    self._hold(state)
+                self.client.forget({state.at[0] for state in states})
+                return
+            for state, batch in picked:
+                state.flying.append(state.queue.popleft())
+                assert state.flying[-1] is batch
+            deadline = time.monotonic() + self.request_timeout_s + 5
+            self._flights.append(_Flight(call, node_id, picked, deadline))
+            room -= 1
+
+    def _request(self, node_id: int, picked: list[tuple[_Partition, _Batch]]) -> Call[ProduceResponse]:
+        topics: dict[str, TopicProduceData] = {}
+        for state, batch in picked:
+            name, index = state.at
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = TopicProduceData(name=name, topic_id=self.client.topic(name).id)
+            topic.partition_data.append(PartitionProduceData(index=index, records=batch.data))
+        request = ProduceRequest(
+            acks=self.acks, timeout_ms=int(self.request_timeout_s * 1000), topic_data=list(topics.values())
+        )
+        connection = self.client.node_connection(node_id)
+        return connection.send(request, ProduceResponse, expect_reply=self.acks != 0)
+
+    # -- answers
+
+    def _land(self) -> None:
+        still: list[_Flight] = []
+        flights, self._flights = self._flights, still
+        for flight in flights:
+            if flight.call.done:
+                self._take(flight)
+            elif time.monotonic() > flight.deadline:
+                self.client.node_connection(flight.node_id).close()
+                self._take(flight)
+            else:
+                still.append(flight)
+            if self._failure is not None:
+                return
+
+    def _take(self, flight: _Flight) -> None:
+        if self.acks == 0 and flight.call.error is None:
+            for state, batch in flight.batches:
+                self._delivered(state, batch, -1, -1)
+            return
+        try:
+            response = flight.call.result()
+        except ConnectionLostError:
+            for state, batch in flight.batches:
+                self._again(state, batch)
+            return
+        except ClientError as error:
+            self._fail(error)
+            return
+        answers: dict[TopicPartition, PartitionProduceResponse] = {}
+        for topic in response.responses:
+            name = topic.name
+            if topic.topic_id != uuids.ZERO:
+                name = self.client.topic_name(topic.topic_id) or name
+            for answer in topic.partition_responses:
+                answers[name, answer.index] = answer
+        for state, batch in flight.batches:
+            given = answers.get(state.at)
+            if given is None:
+                self._again(state, batch)
+            else:
+                self._take_answer(state, batch, given)
+
+    def _take_answer(self, state: _Partition, batch: _Batch, answer: PartitionProduceResponse) -> None:
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._delivered(state, batch, answer.base_offset, answer.log_append_time_ms)
+            return
+        about = f"topic {state.at[0]} partition {state.at[1]}"
+        detail = answer.error_message
+        if answer.record_errors and answer.record_errors[0].batch_index_error_message:
+            # The message of the whole lists every record again.
+            detail = answer.record_errors[0].batch_index_error_message
+        error = BrokerError(code, about, detail)
+        unresolved = any(other.order < batch.order for other in (*state.queue, *state.flying))
+        if error.retriable or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and unresolved):
+            self._again(state, batch)
+        else:
+            self._fail(error)
+
+    def _delivered(self, state: _Partition, batch: _Batch, base_offset: int, log_append_time_ms: int) -> None:
+        if batch in state.flying:
+            state.flying.remove(batch)
+        delivery = batch.delivery
+        delivery.base_offset, delivery.log_append_time_ms, delivery.done = base_offset, log_append_time_ms, True
+        self._buffered -= delivery.size
+        self.records_delivered += delivery.record_count
+        self.bytes_delivered += delivery.size
+        state.known, state.not_before, state.pause_s = True, 0.0, PAUSE_FIRST_S
+
+    def _again(self, state: _Partition, batch: _Batch) -> None:
+        """Queue a batch once more, in front of everything that came after it."""
+        if batch in state.flying:
+            state.flying.remove(batch)
+        place = 0
+        while place < len(state.queue) and state.queue[place].order < batch.order:
+            place += 1
+        state.queue.insert(place, batch)
+        self.client.forget([state.at[0]])
+        self._hold(state)
+
+    @staticmethod
+    def _hold(state: _Partition) -> None:
+        """Leave a partition alone for a while, longer each time."""
+        state.not_before = time.monotonic() + state.pause_s * random.uniform(0.8, 1.2)
+        state.pause_s = min(state.pause_s * 2, PAUSE_LAST_S)

@@ -1,0 +1,207 @@
+"""A broker's settings as they are in force: the file's, and the dynamic ones laid over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from .setting import ConfigError, Value, parse_value
+from .table import BROKER_SETTINGS
+
+DEFAULT_NODE_ID: Final = 1
+
+# A setting that is not set takes the value of the next of its synonyms, in its own unit.
+MS_PER_UNIT: Final = {"minutes": 60_000, "hours": 3_600_000}
+_DEFAULTS: Final[dict[str, Value]] = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener: its name, the protocol it speaks, and where. An empty host means every interface."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+
+def in_ms(name: str, value: Value) -> Value:
+    """`value` of the setting `name` in milliseconds, where its name ends in another unit of time."""
+    factor = MS_PER_UNIT.get(name.rpartition(".")[2])
+    if factor is None or not isinstance(value, int):
+        return value
+    return -1 if value < 0 else value * factor
+
+
+class BrokerConfig:
+    """Immutable: `config["log.segment.bytes"]` is the typed value in force, its synonyms already followed.
+
+    Unknown names raise KeyError. Typed access (`integer`, `text`...) asserts the type, for a type checker.
+    """
+
+    __slots__ = ("_values", "cluster_default", "per_broker", "static")
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        per_broker: Mapping[str, str] | None = None,
+        cluster_default: Mapping[str, str] | None = None,
+    ) -> None:
+        self.static: Final = dict(static)
+        self.per_broker: Final = dict(per_broker or {})
+        self.cluster_default: Final = dict(cluster_default or {})
+        values = dict(_DEFAULTS)
+        given: set[str] = set()
+        for layer in (self.static, self.cluster_default, self.per_broker):
+            for name, text in layer.items():
+                setting = BROKER_SETTINGS.get(name)
+                if setting is not None:
+                    values[name] = parse_value(setting, text)
+                    given.add(name)
+        for name in ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms", "log.dirs"):
+            values[name] = _follow(name, values, given)
+        self._values: Final = values
+
+    @classmethod
+    def load(cls, properties: Mapping[str, str], warn: Callable[[str], None] | None = None) -> BrokerConfig:
+        """The settings of a properties file. Raises ConfigError for values that cannot be, or cannot be served.
+
+        `warn` gets one line for each key that is unknown or has no effect here; None: such keys are not looked at.
+        """
+        from .served import check_relations, check_served
+
+        if warn is not None:
+            check_served(properties, warn)
+        config = cls(properties)
+        check_relations(config)
+        return config
+
+    def with_overrides(self, per_broker: Mapping[str, str], cluster_default: Mapping[str, str]) -> BrokerConfig:
+        """The same file under other dynamic settings. Raises ConfigError."""
+        return BrokerConfig(self.static, per_broker, cluster_default)
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def get(self, name: str) -> Value:
+        """The typed value in force; raises KeyError for an unknown name."""
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def is_given(self, name: str) -> bool:
+        """Whether a file or a dynamic setting names it."""
+        return name in self.per_broker or name in self.cluster_default or name in self.static
+
+    def integer(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int) and not isinstance(value, bool), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._values[name]
+        assert isinstance(value, (int, float)), name
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), name
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), name
+        return value
+
+    def listing(self, name: str) -> tuple[str, ...]:
+        value = self._values[name]
+        assert isinstance(value, tuple), name
+        return value
+
+    @property
+    def node_id(self) -> int:
+        """`node.id`, or its older name `broker.id`, or 1."""
+        for name in ("node.id", "broker.id"):
+            if self.integer(name) >= 0:
+                return self.integer(name)
+        return DEFAULT_NODE_ID
+
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        return self.listing("log.dirs")
+
+    @property
+    def metadata_log_dir(self) -> str:
+        """Where `__cluster_metadata-0` lives."""
+        value = self._values["metadata.log.dir"]
+        return value if isinstance(value, str) and value else self.log_dirs[0]
+
+    @property
+    def rack(self) -> str | None:
+        value = self._values["broker.rack"]
+        return value if isinstance(value, str) else None
+
+    @property
+    def all_listeners(self) -> tuple[Endpoint, ...]:
+        """Every endpoint of `listeners`. Raises ConfigError when it cannot be read."""
+        return self._endpoints("listeners", self.listing("listeners"))
+
+    @property
+    def listeners(self) -> tuple[Endpoint, ...]:
+        """Where clients are served."""
+        return tuple(point for point in self.all_listeners if point.name not in self.controller_listener_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Endpoint, ...]:
+        """Where the controller's API list is served; empty unless the file names one."""
+        return tuple(point for point in self.all_listeners if point.name in self.controller_listener_names)
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return self.listing("controller.listener.names")
+
+    @property
+    def advertised_listeners(self) -> tuple[Endpoint, ...]:
+        """What clients are told, a listener each. An empty host stands for whatever the machine is called."""
+        given = self._values["advertised.listeners"]
+        advertised = {point.name: point for point in self._endpoints("advertised.listeners", given)} if given else {}
+        return tuple(advertised.get(point.name, point) for point in self.listeners)
+
+    def _endpoints(self, setting: str, texts: Value) -> tuple[Endpoint, ...]:
+        assert isinstance(texts, tuple)
+        protocols = protocol_map(self.text("listener.security.protocol.map"))
+        return tuple(parse_endpoint(setting, text, protocols) for text in texts)
+
+
+def protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: the protocol of each listener name. Raises ConfigError."""
+    protocols: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = pair.upper().partition(":")
+        if not (name and colon and protocol):
+            raise ConfigError("listener.security.protocol.map", pair, "it reads NAME:PROTOCOL,...")
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
+    """`NAME://host:port` as an Endpoint; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
+    name, scheme, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (name and scheme and colon) or not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ConfigError(setting, text, "Unable to parse a listener; it reads NAME://host:port")
+    name = name.upper()
+    if name not in protocols:
+        raise ConfigError(setting, text, f"No security protocol defined for listener {name}")
+    return Endpoint(name, protocols[name], host.strip("[]"), int(port))
+
+
+def _follow(name: str, values: Mapping[str, Value], given: set[str]) -> Value:
+    """The value of `name`, or of the first of its synonyms that is set, or of the last one's default."""
+    chain = (name, *BROKER_SETTINGS[name].synonyms)
+    for candidate in chain:
+        if candidate in given and values[candidate] is not None:
+            return in_ms(candidate, values[candidate])
+    return in_ms(chain[-1], values[chain[-1]])

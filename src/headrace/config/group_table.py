@@ -1,0 +1,96 @@
+"""Settings of the group coordinator, classic protocol and offsets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .setting import INT_MAX, Setting, Type
+
+_ONE_LOOP: Final = "groups share the event loop and write each batch when it is ready"
+
+GROUP_ROWS: Final[tuple[Setting, ...]] = (
+    Setting("group.min.session.timeout.ms", Type.INT, 6000, "The shortest session timeout that a member may ask for."),
+    Setting(
+        "group.max.session.timeout.ms", Type.INT, 1800000, "The longest session timeout that a member may ask for."
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        Type.INT,
+        3000,
+        "How long an empty group waits for more members before its first rebalance.",
+    ),
+    Setting("group.max.size", Type.INT, INT_MAX, "The most members in a group.", at_least=1),
+    Setting(
+        "group.coordinator.rebalance.protocols",
+        Type.LIST,
+        ("classic", "consumer", "streams"),
+        "Group protocols that are served.",
+        choices=("consumer", "classic", "share", "streams"),
+    ),
+    Setting("offset.metadata.max.bytes", Type.INT, 4096, "The longest note that may go with a committed offset."),
+    Setting(
+        "offsets.commit.timeout.ms",
+        Type.INT,
+        5000,
+        "How long a commit waits for the replicas of its partition.",
+        at_least=1,
+    ),
+    Setting(
+        "offsets.load.buffer.size",
+        Type.INT,
+        5242880,
+        "Bytes read at a time when groups are loaded from the log.",
+        at_least=1,
+    ),
+    Setting("offsets.retention.minutes", Type.INT, 10080, "How long offsets of an empty group are kept.", at_least=1),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        Type.LONG,
+        600000,
+        "How often expired offsets are looked for.",
+        at_least=1,
+    ),
+    Setting("offsets.topic.num.partitions", Type.INT, 50, "Partitions of `__consumer_offsets`.", at_least=1),
+    Setting(
+        "offsets.topic.replication.factor",
+        Type.SHORT,
+        3,
+        "Replicas of `__consumer_offsets`; no more than there are brokers.",
+        at_least=1,
+    ),
+    Setting("offsets.topic.segment.bytes", Type.INT, 104857600, "Segment size of `__consumer_offsets`.", at_least=1),
+    Setting(
+        "offsets.topic.compression.codec",
+        Type.INT,
+        0,
+        "Compression of batches in `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+    ),
+    Setting(
+        "group.coordinator.threads", Type.INT, 4, "Threads of the group coordinator.", at_least=1, unserved=_ONE_LOOP
+    ),
+    Setting(
+        "group.coordinator.background.threads",
+        Type.INT,
+        2,
+        "Threads for the coordinator's own housekeeping.",
+        at_least=1,
+        unserved=_ONE_LOOP,
+    ),
+    Setting(
+        "group.coordinator.append.linger.ms",
+        Type.INT,
+        -1,
+        "How long writes gather before they are appended; -1 adapts.",
+        at_least=-1,
+        unserved=_ONE_LOOP,
+    ),
+    Setting(
+        "group.coordinator.cached.buffer.max.bytes",
+        Type.INT,
+        1048588,
+        "The largest buffer that the coordinator keeps for reuse.",
+        at_least=524288,
+        update="cluster-wide",
+        unserved=_ONE_LOOP,
+    ),
+)

@@ -1,0 +1,68 @@
+"""Java properties: the syntax of `server.properties` and `meta.properties`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANK: Final = " \t\f"
+
+
+def load_properties_file(path: str) -> dict[str, str]:
+    """The keys and values of a properties file; of a key named twice the last value holds. Raises OSError."""
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return parse_properties(file.read())
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values as java.util.Properties reads them: `=`, `:` or blanks divide, `#` and `!` begin comments,
+    a backslash joins lines and escapes. Raises ValueError for a broken \\u escape."""
+    result: dict[str, str] = {}
+    for line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=:" + _BLANK:
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(_BLANK)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANK)
+        result[_unescape(line[:end])] = _unescape(rest)
+    return result
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    joined = ""
+    joining = False
+    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = raw.lstrip(_BLANK)
+        if not joining and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        joining = backslashes % 2 == 1
+        joined += line[:-1] if joining else line
+        if not joining:
+            yield joined
+            joined = ""
+    if joined:
+        yield joined
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char != "\\" or at + 1 == len(text):
+            out.append(char)
+            at += 1
+            continue
+        escaped = text[at + 1]
+        if escaped == "u":
+            out.append(chr(int(text[at + 2 : at + 6], 16)))
+            at += 6
+            continue
+        out.append(_ESCAPES.get(escaped, escaped))
+        at += 2
+    return "".join(out)

@@ -1,0 +1,132 @@
+"""A topic's settings as they are in force: its own, and the broker's for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .broker import BrokerConfig, in_ms
+from .setting import ConfigError, Setting, Value, parse_value
+from .table import BROKER_SETTINGS, TOPIC_SETTINGS
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Every topic setting under its name in snake case; times in milliseconds, sizes in bytes, -1 unlimited."""
+
+    cleanup_policy: frozenset[str]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    follower_replication_throttled_replicas: tuple[str, ...]
+    index_interval_bytes: int
+    leader_replication_throttled_replicas: tuple[str, ...]
+    local_retention_bytes: int
+    local_retention_ms: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    remote_storage_enable: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+    record_validation: str
+
+    @property
+    def compact(self) -> bool:
+        """Whether old records go when a newer one has their key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Whether old segments go by age and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker's clock stamps records."""
+        return self.message_timestamp_type == "LogAppendTime"
+
+
+def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """What is in force for a topic with `overrides` on `broker`. Raises ConfigError for values that cannot be.
+
+    Unknown names among the overrides are left out: they were taken by a release that knew them.
+    """
+    values: dict[str, Value] = {}
+    for name, setting in TOPIC_SETTINGS.items():
+        text = overrides.get(name)
+        value = inherited(setting, broker) if text is None else parse_value(setting, text)
+        values[name.replace(".", "_")] = value
+    policy = values["cleanup_policy"]
+    assert isinstance(policy, tuple)
+    return TopicConfig(**{**values, "cleanup_policy": frozenset(policy)})  # type: ignore[arg-type]
+
+
+def inherited(setting: Setting, broker: BrokerConfig) -> Value:
+    """The broker's value for a topic or group setting: of its first synonym, or the table's default."""
+    if not setting.synonyms:
+        return setting.default
+    # A broker setting has followed its own synonyms already; what is left of the chain is for people.
+    return in_ms(setting.synonyms[0], broker[setting.synonyms[0]])
+
+
+def check_topic_overrides(overrides: Mapping[str, str]) -> None:
+    """What CreateTopics and the alter requests check of a topic's settings. Raises ConfigError in Kafka's words."""
+    for name, text in sorted(overrides.items()):
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise ConfigError(name, text, line=f"Unknown topic config name: {name}")
+        parse_value(setting, text)
+    least = _override(overrides, "min.compaction.lag.ms")
+    most = _override(overrides, "max.compaction.lag.ms")
+    assert isinstance(least, int) and isinstance(most, int)
+    if least > most:
+        raise ConfigError(
+            "min.compaction.lag.ms",
+            least,
+            line=f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+        )
+
+
+def _override(overrides: Mapping[str, str], name: str) -> Value:
+    setting = TOPIC_SETTINGS[name]
+    return parse_value(setting, overrides[name]) if name in overrides else setting.default
+
+
+def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) -> None:
+    """What the alter requests check of dynamic broker settings. Raises ConfigError in Kafka's words.
+
+    `per_broker`: for one broker; otherwise for all of them. A name that nobody knows is taken, as Kafka takes it.
+    """
+    known = {name: BROKER_SETTINGS[name] for name in sorted(overrides) if name in BROKER_SETTINGS}
+    fixed = [name for name, setting in known.items() if setting.update == "read-only"]
+    if fixed:
+        line = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+        raise ConfigError(fixed[0], overrides[fixed[0]], line=line)
+    single = [name for name, setting in known.items() if setting.update == "per-broker"]
+    if single and not per_broker:
+        line = (
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"Set({', '.join(single)})"
+        )
+        raise ConfigError(single[0], overrides[single[0]], line=line)
+    for name, setting in known.items():
+        parse_value(setting, overrides[name])

@@ -1,0 +1,215 @@
+"""Altering configurations, one setting at a time (KIP-339) or a resource as a whole, and listing who has any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.controller.names import illegal_name
+from headrace.machine import Decision
+from headrace.metadata import levels
+from headrace.metadata.image import ClusterImage, ResourceType
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import ClearElrRecord, ConfigRecord
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+_OK = ApiError(ErrorCode.NONE)
+
+
+class AlterOperation(IntEnum):
+    """What an incremental alteration does to a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What is asked of one resource: (name, operation, value) in the request's order.
+
+    `replaces` makes it the whole configuration of the resource: what it does not name goes.
+    """
+
+    resource_type: int
+    name: str
+    changes: Sequence[tuple[str, int, str | None]]
+    replaces: bool = False
+
+
+def decide_alter_configs(
+    image: ClusterImage,
+    alterations: Sequence[Alteration],
+    context: ControllerContext,
+    *,
+    may_alter: Callable[[int, str], ErrorCode] = lambda _type, _name: ErrorCode.NONE,
+    validate_only: bool = False,
+) -> Decision[list[ApiError]]:
+    """Alters each resource as a whole or not at all; answers in the request's order."""
+    seen: dict[tuple[int, str], int] = {}
+    for alteration in alterations:
+        key = (alteration.resource_type, alteration.name)
+        seen[key] = seen.get(key, 0) + 1
+    answers: list[ApiError] = []
+    records: list[Any] = []
+    for alteration in alterations:
+        if seen[alteration.resource_type, alteration.name] > 1:
+            answers.append(ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."))
+            continue
+        denied = may_alter(alteration.resource_type, alteration.name)
+        if denied:
+            answers.append(ApiError(denied))
+            continue
+        outcome = _alter(image, alteration, context)
+        if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
+            outcome = ApiError(ErrorCode.POLICY_VIOLATION, "The request writes more metadata records than one may.")
+        if isinstance(outcome, ApiError):
+            answers.append(outcome)
+        else:
+            records += outcome
+            answers.append(_OK)
+    return Decision(answers, [] if validate_only else records)
+
+
+def _alter(image: ClusterImage, alteration: Alteration, context: ControllerContext) -> list[Any] | ApiError:
+    problem = check_form(alteration) or _check_resource(image, alteration, context)
+    if problem is not None:
+        return problem
+    current = image.configs.of(alteration.resource_type, alteration.name)
+    changed = _changes(alteration, current, context)
+    if isinstance(changed, ApiError):
+        return changed
+    after = {name: value for name, value in {**current, **changed}.items() if value is not None}
+    problem = _check_values(image, alteration, after, changed, context)
+    if problem is not None:
+        return problem
+    # A broker's settings are written even when unchanged: writing them is how an operator makes it read files again.
+    always = alteration.resource_type == ResourceType.BROKER
+    records: list[Any] = [
+        ConfigRecord(resource_type=alteration.resource_type, resource_name=alteration.name, name=name, value=value)
+        for name, value in changed.items()
+        if always or current.get(name) != value
+    ]
+    if MIN_INSYNC_REPLICAS in changed and current.get(MIN_INSYNC_REPLICAS) != changed[MIN_INSYNC_REPLICAS]:
+        # Who is eligible to lead was counted by the old number (KIP-966).
+        if image.features.level(levels.ELR_VERSION) > 0:
+            is_topic = alteration.resource_type == ResourceType.TOPIC
+            records.append(ClearElrRecord(topic_name=alteration.name if is_topic else ""))
+    return records
+
+
+def check_form(alteration: Alteration) -> ApiError | None:
+    """Why an alteration makes no sense whatever it is about, or None."""
+    names = [name for name, _, _ in alteration.changes]
+    if len(set(names)) < len(names):
+        return ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [name for name, op, value in alteration.changes if value is None and op != AlterOperation.DELETE]
+    if nulls:
+        return ApiError(ErrorCode.INVALID_REQUEST, "Null value not supported for : " + ", ".join(nulls))
+    for _, operation, _ in alteration.changes:
+        if not AlterOperation.SET <= operation <= AlterOperation.SUBTRACT:
+            return ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+    return None
+
+
+def _check_resource(image: ClusterImage, alteration: Alteration, context: ControllerContext) -> ApiError | None:
+    name = alteration.name
+    bad = ErrorCode.INVALID_REQUEST
+    if alteration.resource_type == ResourceType.TOPIC:
+        if not name:
+            return ApiError(bad, "Default topic resources are not allowed.")
+        if (why := illegal_name(name)) is not None:
+            return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+        if image.topics.by_name(name) is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif alteration.resource_type == ResourceType.BROKER:
+        return check_broker_name(name, context.node_id) if name else None
+    elif alteration.resource_type == ResourceType.GROUP:
+        if not name:
+            return ApiError(bad, "Default group resources are not allowed.")
+    elif alteration.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            return ApiError(bad, "Subscription name can't be empty")
+    else:
+        return ApiError(bad, f"Unknown resource type {alteration.resource_type}")
+    return None
+
+
+def check_broker_name(name: str, node_id: int) -> ApiError | None:
+    """Why a resource of type BROKER is not this node, or None."""
+    digits = name[1:] if name[:1] in ("-", "+") else name
+    if not (digits.isascii() and digits.isdigit()):
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
+    return None
+
+
+def _changes(
+    alteration: Alteration, current: Mapping[str, str], context: ControllerContext
+) -> dict[str, str | None] | ApiError:
+    """The new value of every setting that the request names or, by replacing the rest, removes."""
+    changed: dict[str, str | None] = {}
+    for name, operation, value in alteration.changes:
+        if operation == AlterOperation.SET:
+            changed[name] = value
+        elif operation == AlterOperation.DELETE:
+            changed[name] = None
+        elif not context.rules.is_list(alteration.resource_type, name):
+            return ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"Can't {AlterOperation(operation).name} to key {name} because its type is not LIST.",
+            )
+        else:
+            old = current.get(name)
+            if old is None:
+                old = context.rules.default_text(alteration.resource_type, name) or ""
+            parts = [part for part in old.split(",") if part]
+            given = (value or "").split(",")
+            if operation == AlterOperation.APPEND:
+                parts += [part for part in dict.fromkeys(given) if part not in parts]
+            else:
+                for part in given:
+                    if part in parts:
+                        parts.remove(part)
+            changed[name] = ",".join(parts)
+    if alteration.replaces:
+        changed |= {name: None for name in current if name not in changed}
+    return changed
+
+
+def _check_values(
+    image: ClusterImage,
+    alteration: Alteration,
+    after: Mapping[str, str],
+    changed: Mapping[str, str | None],
+    context: ControllerContext,
+) -> ApiError | None:
+    rules = context.rules
+    why: str | None
+    if alteration.resource_type == ResourceType.TOPIC:
+        why = rules.check_topic(after)
+    elif alteration.resource_type == ResourceType.GROUP:
+        why = rules.check_group(after)
+    elif alteration.resource_type == ResourceType.CLIENT_METRICS:
+        why = rules.check_client_metrics(after)
+    else:
+        # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools have come to expect it.
+        why = rules.check_broker(after, bool(alteration.name))
+        if why is not None:
+            return ApiError(ErrorCode.INVALID_REQUEST, why)
+        if image.features.level(levels.ELR_VERSION) > 0 and MIN_INSYNC_REPLICAS in changed:
+            if alteration.name:
+                return ApiError(
+                    ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+                )
+            if changed[MIN_INSYNC_REPLICAS] is None:
+                return ApiError(
+                    ErrorCode.INVALID_CONFIG,
+                    "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+                )
+    return None if why is None else ApiError(ErrorCode.INVALID_CONFIG, why)

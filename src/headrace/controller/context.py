@@ -1,0 +1,72 @@
+"""What the controller's decisions know beside the image: defaults, the rules of configurations, fresh ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from headrace.wire.errors import ErrorCode
+
+MAX_RECORDS_PER_REQUEST = 10_000
+"""One request may write at most this many records, as Kafka's QuorumController bounds it."""
+
+
+class ApiError(NamedTuple):
+    """Why one thing of a request was refused: Kafka's code and a sentence."""
+
+    code: ErrorCode
+    message: str | None = None
+
+
+class DescribedConfig(NamedTuple):
+    """One effective setting: source is the id of DescribeConfigs' ConfigSource."""
+
+    name: str
+    value: str | None
+    read_only: bool
+    source: int
+    is_sensitive: bool
+
+
+class ConfigRules(Protocol):
+    """What the settings table says of overrides; every method is pure."""
+
+    def check_topic(self, overrides: Mapping[str, str]) -> str | None:
+        """Why these overrides of a topic are refused, or None."""
+        ...
+
+    def check_broker(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
+        """Why these dynamic settings of a broker (or the cluster's default) are refused, or None."""
+        ...
+
+    def check_group(self, overrides: Mapping[str, str]) -> str | None:
+        """Why these overrides of a group are refused, or None."""
+        ...
+
+    def check_client_metrics(self, overrides: Mapping[str, str]) -> str | None:
+        """Why this subscription to client metrics is refused, or None."""
+        ...
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        """Whether a setting is a list, to which values may be appended."""
+        ...
+
+    def default_text(self, resource_type: int, name: str) -> str | None:
+        """The value that a setting has without an override, as text."""
+        ...
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[DescribedConfig]:
+        """Every setting of a topic with these overrides, sorted by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerContext:
+    """Fixed for the life of a controller, but for `new_id`, which draws a fresh random 16-byte id at each call."""
+
+    node_id: int
+    num_partitions: int
+    default_replication_factor: int
+    rules: ConfigRules
+    new_id: Callable[[], bytes]

@@ -1,0 +1,98 @@
+"""Raising and lowering the finalized feature levels. Source: KIP-584, KIP-778, KIP-1022."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.controller.context import ApiError
+from headrace.machine import Decision
+from headrace.metadata import bootstrap, levels
+from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import FeatureLevelRecord
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class FeatureUpdate(NamedTuple):
+    """A level that is asked for, and what kind of step it may be."""
+
+    name: str
+    level: int
+    upgrade_type: int
+
+
+def decide_update_features(
+    image: ClusterImage, updates: Sequence[FeatureUpdate], node_id: int, *, validate_only: bool = False
+) -> Decision[ApiError]:
+    """All updates or none; the reply is the first error, by feature."""
+    wanted = dict(image.features.levels)
+    records: list[FeatureLevelRecord] = []
+    for update in updates:
+        error = _check(image, update, node_id)
+        if error is not None:
+            return Decision(error)
+        if image.features.level(update.name) != update.level:
+            records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+            wanted[update.name] = update.level
+    error = _check_dependencies(wanted)
+    if error is not None:
+        return Decision(error)
+    # metadata.version goes first: it says how the records behind it are read.
+    records.sort(key=lambda record: record.name != levels.METADATA_VERSION)
+    return Decision(ApiError(ErrorCode.NONE), [] if validate_only else records)
+
+
+def _invalid(update: FeatureUpdate, why: str) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {update.level} for feature {update.name}. {why}"
+    )
+
+
+def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError | None:
+    span = bootstrap.SUPPORTED_FEATURES.get(update.name)
+    if not UPGRADE <= update.upgrade_type <= UNSAFE_DOWNGRADE:
+        return _invalid(update, "The controller does not support the given upgrade type.")
+    if update.level < 0:
+        return _invalid(update, "A feature version cannot be less than 0.")
+    if span is None:
+        return _invalid(update, f"Local controller {node_id} does not support this feature.")
+    low, high = span
+    if update.level != 0 and not low <= update.level <= high:
+        return _invalid(update, f"Local controller {node_id} only supports versions {low}-{high}")
+    current = image.features.level(update.name)
+    if update.name == levels.KRAFT_VERSION:
+        return _invalid(update, "kraft.version is set when the storage is formatted, and cannot be changed yet.")
+    if update.level < current:
+        if update.upgrade_type == UPGRADE:
+            return _invalid(
+                update,
+                "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+                "downgrade.",
+            )
+        if update.name == levels.METADATA_VERSION:
+            return ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid metadata.version {update.level}. Refusing to perform the requested downgrade because it "
+                "might delete metadata information.",
+            )
+    elif update.level > current and update.upgrade_type != UPGRADE:
+        return _invalid(update, "Can't downgrade to a newer version.")
+    return None
+
+
+_NEEDS: dict[tuple[str, int], int] = {(levels.ELR_VERSION, 1): 23}
+"""The metadata.version level that a feature's level needs."""
+
+
+def _check_dependencies(wanted: dict[str, int]) -> ApiError | None:
+    metadata_version = wanted.get(levels.METADATA_VERSION, 0)
+    for name, level in sorted(wanted.items()):
+        needed = _NEEDS.get((name, level), 0)
+        if metadata_version < needed:
+            return ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{name} could not be set to {level} because it depends on metadata.version level {needed}",
+            )
+    return None

@@ -1,0 +1,342 @@
+"""The real world: POSIX files, the system's clock and its entropy.
+
+The only broker-side module that touches os, time and random.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+
+from headrace.env import Environment
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.primitives import Buffer
+
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+PARTS_MAX = 1024
+"""IOV_MAX of Linux: more buffers than this in one pwritev are refused."""
+
+RESERVED_IDS = frozenset(bytes(15) + bytes([n]) for n in range(101))
+"""Kafka keeps the first hundred ids (and the zero id) for itself: Uuid.RESERVED."""
+
+_held_locks: set[str] = set()
+"""Lock files that this process holds: fcntl locks do not exclude a process from itself."""
+
+_held_locks_guard = threading.Lock()
+
+
+class PosixFile:
+    """See `env.disk.File`. Closes with its last reference."""
+
+    __slots__ = ("__weakref__", "_descriptor", "_size", "path")
+
+    def __init__(self, path: str, *, create: bool) -> None:
+        self._descriptor = -1
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self.path = path
+        self._descriptor = os.open(path, flags, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def append(self, parts: Sequence[Buffer]) -> int:
+        """See File.append."""
+        at = self._size
+        count = len(parts)
+        if count > PARTS_MAX:
+            parts = [b"".join(parts)]
+        try:
+            written = os.pwritev(self._descriptor, parts, at)
+        except OSError:
+            self._cut_back(at)
+            raise
+        if count > 2 or written < len(parts[0]) + (len(parts[1]) if count == 2 else 0):
+            total = sum(map(len, parts))
+            if written < total:
+                self._write_rest(b"".join(parts), at, written)
+                written = total
+        self._size = at + written
+        return at
+
+    def _write_rest(self, data: bytes, at: int, written: int) -> None:
+        """The rest of a write that the system cut short: a full disk shows itself here."""
+        view = memoryview(data)
+        try:
+            while written < len(data):
+                written += os.pwrite(self._descriptor, view[written:], at + written)
+        except OSError:
+            self._cut_back(at)
+            raise
+
+    def _cut_back(self, size: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError:
+            pass  # the write's own error says more, and recovery cuts a torn tail
+
+    def write_at(self, at: int, data: Buffer) -> None:
+        """See File.write_at."""
+        view = memoryview(data).cast("B")
+        written = 0
+        while written < len(view):
+            written += os.pwrite(self._descriptor, view[written:], at + written)
+        self._size = max(self._size, at + len(view))
+
+    def read(self, at: int, size: int) -> bytes:
+        """See File.read."""
+        data = os.pread(self._descriptor, size, at)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(self._descriptor, size - got, at + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def read_cached(self, at: int, size: int) -> bytes | bytearray | None:
+        """See File.read_cached."""
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._descriptor, (buffer,), at, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read(at, size)  # a file system that lives in memory
+        return buffer if got == size else buffer[:got]
+
+    def read_into(self, at: int, buffer: memoryview) -> int:
+        """See File.read_into."""
+        got = 0
+        while got < len(buffer):
+            count = os.preadv(self._descriptor, [buffer[got:]], at + got)
+            if not count:
+                break
+            got += count
+        return got
+
+    def size(self) -> int:
+        """See File.size."""
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        """See File.truncate."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def sync(self) -> None:
+        """See File.sync."""
+        os.fdatasync(self._descriptor)
+
+    def fileno(self) -> int:
+        """See File.fileno."""
+        return self._descriptor
+
+    def slice(self, at: int, size: int) -> FileSlice:
+        """See File.slice."""
+        return FileSlice(self, at, size)
+
+    def close(self) -> None:
+        """See File.close."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            self.close()
+
+
+class PosixLock:
+    """A held `.lock` file: fcntl against other processes (Kafka among them), a registry against this one."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """See DiskLock.release."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+            with _held_locks_guard:
+                _held_locks.discard(self._path)
+
+
+class PosixDisk:
+    """See `env.disk.Disk`."""
+
+    def open(self, path: str, *, create: bool = False) -> PosixFile:
+        """See Disk.open."""
+        return PosixFile(path, create=create)
+
+    def list(self, directory: str) -> list[str]:
+        """See Disk.list."""
+        return sorted(os.listdir(directory))
+
+    def list_sizes(self, directory: str) -> Sequence[tuple[str, int]]:
+        """See Disk.list_sizes."""
+        with os.scandir(directory) as entries:
+            return sorted((entry.name, entry.stat().st_size) for entry in entries if not entry.is_dir())
+
+    def exists(self, path: str) -> bool:
+        """See Disk.exists."""
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        """See Disk.is_dir."""
+        return os.path.isdir(path)
+
+    def make_dirs(self, path: str) -> None:
+        """See Disk.make_dirs."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        """See Disk.rename."""
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        """See Disk.remove."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def remove_tree(self, path: str) -> None:
+        """See Disk.remove_tree."""
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            pass
+
+    def sync_directory(self, path: str) -> None:
+        """See Disk.sync_directory."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def size(self, path: str) -> int:
+        """See Disk.size."""
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """See Disk.modified_ms."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def read_file(self, path: str) -> bytes:
+        """See Disk.read_file."""
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        """See Disk.write_file_atomically."""
+        temporary = path + ".tmp"
+        with open(temporary, "wb", buffering=0) as file:
+            _write_all(file.fileno(), data)
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_directory(os.path.dirname(path) or ".")
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See Disk.write_file."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """See Disk.free_bytes."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """See Disk.total_bytes."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize
+
+    def lock(self, path: str) -> PosixLock | None:
+        """See Disk.lock."""
+        path = os.path.realpath(path)
+        with _held_locks_guard:
+            # Opening and closing the file again would drop the lock that this process holds: look here first.
+            if path in _held_locks:
+                return None
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                return None
+            _held_locks.add(path)
+            return PosixLock(path, descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+class PosixClock:
+    """See `env.clock.Clock`."""
+
+    def now_ms(self) -> int:
+        """See Clock.now_ms."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """See Clock.monotonic."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """See Clock.sleep."""
+        time.sleep(seconds)
+
+
+class PosixEntropy:
+    """See `env.entropy.Entropy`."""
+
+    def uuid(self) -> bytes:
+        """See Entropy.uuid."""
+        while True:
+            drawn = uuid.uuid4().bytes
+            # A leading dash in base64 (top six bits 111110) would read as an option on a command line.
+            if drawn not in RESERVED_IDS and drawn[0] >> 2 != 0b111110:
+                return drawn
+
+    def random(self) -> random.Random:
+        """See Entropy.random."""
+        return random.Random(os.urandom(32))
+
+
+def real_environment() -> Environment:
+    """The environment of a broker that runs on this machine; its network is set by the shell."""
+    return Environment(clock=PosixClock(), disk=PosixDisk(), entropy=PosixEntropy())
+
+
+def raise_open_files_limit() -> int:
+    """Raises the soft limit of open files to the hard one; returns what is in force."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or soft == resource.RLIM_INFINITY:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):
+            pass  # containers may forbid it; the old limit stays
+    return soft

@@ -1,0 +1,275 @@
+"""The real sockets and worker threads: `env/network.py` and `env/workers.py` on an asyncio event loop.
+
+The sockets are driven raw (`recv_into`, `sendmsg`, `sendfile`) from the loop's readiness callbacks: a transport would
+copy every byte once more, and `loop.sendfile` costs 40 us a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.primitives import Buffer
+
+T = TypeVar("T")
+
+IOV_MAX: Final = 1024
+"""Parts that one sendmsg takes (Linux)."""
+PROBE_STRIDE: Final = 128 * 1024
+"""Distance between the bytes that are looked up in the page cache before a send: the kernel's readahead window."""
+SEND_FILE_BYTES: Final = 2 * PROBE_STRIDE
+"""What one sendfile is asked for: more than a socket takes at once, and no more probes than that needs."""
+ACCEPTS_PER_EVENT: Final = 64
+ACCEPT_RETRY_S: Final = 0.5
+"""How long the listener rests when a connection could not be accepted (out of descriptors, mostly)."""
+
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Runs a program on an event loop of its own: uvloop's where it is installed, else asyncio's.
+
+    Measured on a broker, in CPU time a request: 16 KB fetches 53 us against 75 us, produce with one request in flight
+    25 against 28, with fifty in flight the same. Most of a pipelined request is not the loop's.
+    """
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+class PosixStream:
+    """A non-blocking TCP socket on the running event loop."""
+
+    __slots__ = ("_descriptor", "_loop", "_reads", "_socket", "_writes", "peer_host", "peer_port")
+
+    def __init__(self, connected: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+        self.peer_host, self.peer_port = peer
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._loop = loop
+        self._reads = False
+        self._writes = False
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """See `Stream`."""
+        try:
+            return self._socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return WOULD_BLOCK
+
+    def send(self, parts: Sequence[Buffer], more: bool = False) -> int:
+        """See `Stream`."""
+        try:
+            if len(parts) == 1:
+                return self._socket.send(parts[0], socket.MSG_MORE if more else 0)
+            return self._socket.sendmsg(parts[:IOV_MAX], (), socket.MSG_MORE if more else 0)
+        except (BlockingIOError, InterruptedError):
+            return WOULD_BLOCK
+
+    def send_slice(self, part: FileSlice, at: int, *, may_wait: bool = False) -> int:
+        """See `Stream`."""
+        size = part.size - at
+        if size > SEND_FILE_BYTES:
+            size = SEND_FILE_BYTES
+        file = part.file.fileno()
+        position = part.position + at
+        if not may_wait:
+            size = in_memory(file, position, size)
+            if size == 0:
+                return NOT_IN_MEMORY
+        try:
+            return os.sendfile(self._descriptor, file, position, size)
+        except (BlockingIOError, InterruptedError):
+            return WOULD_BLOCK
+
+    def read_slice(self, part: FileSlice, at: int, buffer: memoryview, *, may_wait: bool = False) -> int:
+        """See `Stream`."""
+        file = part.file.fileno()
+        position = part.position + at
+        flags = 0 if may_wait else _NOWAIT
+        done = 0
+        while done < len(buffer):
+            try:
+                got = os.preadv(file, [buffer[done:]], position + done, flags)
+            except BlockingIOError:
+                return NOT_IN_MEMORY
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP or not flags:
+                    raise
+                flags = 0
+                continue
+            if not got:
+                break
+            done += got
+        return done
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        """See `Stream`."""
+        if callback is not None:
+            self._loop.add_reader(self._descriptor, callback)
+            self._reads = True
+        elif self._reads:
+            self._loop.remove_reader(self._descriptor)
+            self._reads = False
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        """See `Stream`."""
+        if callback is not None:
+            self._loop.add_writer(self._descriptor, callback)
+            self._writes = True
+        elif self._writes:
+            self._loop.remove_writer(self._descriptor)
+            self._writes = False
+
+    def close(self) -> None:
+        """See `Stream`."""
+        self.on_readable(None)
+        self.on_writable(None)
+        self._socket.close()
+
+
+_probe = [bytearray(1)]
+
+
+def in_memory(file: int, position: int, size: int) -> int:
+    """How many of `size` bytes at `position` can be read from the page cache, as far as a few probes tell."""
+    at = 0
+    try:
+        while at < size:
+            os.preadv(file, _probe, position + at, _NOWAIT)
+            at += PROBE_STRIDE
+    except BlockingIOError:
+        return at
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+    return size
+
+
+class PosixListener:
+    """A listening socket on the running event loop."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        on_connection: Callable[[Stream], None],
+        on_failure: Callable[[OSError], None],
+    ) -> None:
+        self.host, self.port = listening.getsockname()[:2]
+        self._socket = listening
+        self._loop = loop
+        self._on_connection = on_connection
+        self._on_failure = on_failure
+        self._paused = True
+        self._closed = False
+        self.pause(False)
+
+    def pause(self, paused: bool) -> None:
+        """See `Listener`."""
+        if self._closed or paused == self._paused:
+            return
+        self._paused = paused
+        if paused:
+            self._loop.remove_reader(self._socket.fileno())
+        else:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """See `Listener`."""
+        if not self._closed:
+            self.pause(True)
+            self._closed = True
+            self._socket.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_EVENT):
+            if self._paused or self._closed:
+                return
+            try:
+                connected, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._on_failure(error)
+                self.pause(True)
+                self._loop.call_later(ACCEPT_RETRY_S, self.pause, False)
+                return
+            try:
+                connected.setblocking(False)
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError:
+                connected.close()
+                continue
+            self._on_connection(PosixStream(connected, (peer[0], peer[1]), self._loop))
+
+
+class PosixNetwork:
+    """TCP listeners on the running event loop."""
+
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int,
+        receive_buffer: int,
+        send_buffer: int,
+        on_connection: Callable[[Stream], None],
+        on_failure: Callable[[OSError], None],
+    ) -> PosixListener:
+        """See `Network`."""
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Accepted sockets inherit these; set before listen() so that the window can be negotiated.
+            if receive_buffer >= 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            if send_buffer >= 0:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+            listening.bind(address)
+            listening.listen(backlog)
+        except OSError:
+            listening.close()
+            raise
+        return PosixListener(listening, asyncio.get_running_loop(), on_connection, on_failure)
+
+
+class PosixWorkers:
+    """A pool of threads that reports back to the running event loop."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """See `Workers`."""
+
+        def report(future: Future[T]) -> None:
+            error = future.exception()
+            result = None if error is not None else future.result()
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(done, result, error)
+
+        self._pool.submit(work).add_done_callback(report)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """See `Workers`."""
+        return await self._loop.run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        """See `Workers`."""
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,253 @@
+"""A classic group: its members, their votes, and the counts that decide when a rebalance can move on.
+
+This is the half of a group that lives in memory alone: a join in progress is lost with its coordinator, as in Kafka,
+and the clients join again. What a restart must not lose (the last completed generation) is `Group.stored`, which only
+`GroupShard.apply` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from headrace.groups.records import StoredGroup
+from headrace.groups.states import MAY_FOLLOW, GroupState
+from headrace.groups.subscription import subscribed_topics
+from headrace.wire.errors import ErrorCode
+
+Waiter: TypeAlias = Any
+"""Whatever the shell wants back with an answer that comes later; opaque to the machine."""
+
+CONSUMER_PROTOCOL: Final = "consumer"
+"""The protocol type of consumers: the only one whose metadata the coordinator looks into."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member. A static member (KIP-345) has an `instance_id` and keeps its place over restarts."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: dict[str, bytes]
+    """What it can speak, best first, with its metadata for each."""
+    session_key: tuple[str, str, str]
+    """Its timer's key, kept so that a heartbeat builds nothing."""
+    assignment: bytes = b""
+    join_waiter: Waiter | None = None
+    """Set while its JoinGroup is unanswered; `Group.joined_count` counts these."""
+    sync_waiter: Waiter | None = None
+    """Set while its SyncGroup is unanswered."""
+    is_new: bool = False
+    """True until its first JoinGroup is answered: it may expire while it waits, or nobody would notice its death."""
+
+    def vote(self, candidates: set[str]) -> str:
+        """The first of its protocols that every member supports."""
+        return next(name for name in self.protocols if name in candidates)
+
+    def survives_silence(self) -> bool:
+        """Whether an expired session is forgiven: it waits for us, so it cannot send heartbeats."""
+        return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One classic group."""
+
+    id: str
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.EMPTY
+    state_since_ms: int = -1
+    """When it entered its state; -1 where that is not known. Offsets of an empty group expire from here (KIP-211)."""
+    generation: int = 0
+    protocol_type: str | None = None
+    """None for a group that was never joined and only holds offsets (a "simple" group)."""
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """instance id -> member id"""
+    pending_joins: set[str] = field(default_factory=set)
+    """Member ids given out with MEMBER_ID_REQUIRED (KIP-394) that have not joined yet."""
+    pending_syncs: set[str] = field(default_factory=set)
+    """Members of this generation that have not sent SyncGroup yet."""
+    joined_count: int = 0
+    support: dict[str, int] = field(default_factory=dict)
+    """protocol name -> how many members speak it"""
+    subscribed: frozenset[str] | None = None
+    """Topics of a consumer group's generation; None where they are not known."""
+    member_joined_lately: bool = False
+    """A member came during the initial delay, which is then extended."""
+    initial_delay_ms: int = 0
+    """The part of the initial delay that runs now."""
+    initial_remaining_ms: int = 0
+    """How far the initial delay may still be extended: it never exceeds the rebalance timeout."""
+    stored: StoredGroup | None = None
+    """The last generation in the log. Written by `GroupShard.apply` alone."""
+
+    # --- state -------------------------------------------------------------------------------------------------------
+
+    def move(self, to: GroupState, now_ms: int) -> None:
+        """The one way to change state."""
+        assert self.state in MAY_FOLLOW[to], f"{self.id}: {self.state.name} -> {to.name}"
+        self.previous_state = self.state
+        self.state = to
+        self.state_since_ms = now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether a rebalance may start from here."""
+        return self.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def is_consumer(self) -> bool:
+        """Whether its members are consumers, whose subscriptions can be read."""
+        return self.protocol_type == CONSUMER_PROTOCOL
+
+    @property
+    def everyone_joined(self) -> bool:
+        """Whether every member, and everyone who was given a member id, has (re)joined."""
+        return len(self.members) == self.joined_count and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks to be waited for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether members read `topic` as far as is known; unknown subscriptions of consumers count as all topics."""
+        return topic in self.subscribed if self.subscribed is not None else self.is_consumer
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless this is a member, under this instance id if one is given."""
+        if instance_id is not None:
+            holder = self.static_members.get(instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Whether a member with these protocols could be a member: same type, and one protocol that all speak."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and any(True for _ in names)
+        if self.protocol_type != protocol_type:
+            return False
+        everyone = len(self.members)
+        return any(self.support.get(name, 0) == everyone for name in names)
+
+    def add(self, member: Member, protocol_type: str, waiter: Waiter | None) -> None:
+        """A new member; the first one sets the protocol type and leads."""
+        assert member.id not in self.members
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_members
+            self.static_members[member.instance_id] = member.id
+        if not self.members:
+            self.protocol_type = protocol_type
+        assert self.protocol_type == protocol_type
+        if self.leader is None:
+            self.leader = member.id
+        self.members[member.id] = member
+        self._count_support(member, 1)
+        self.await_join(member, waiter)
+        self.pending_joins.discard(member.id)
+
+    def update(self, member: Member, protocols: dict[str, bytes], rebalance_ms: int, session_ms: int) -> None:
+        """A member's new protocols and timeouts."""
+        self._count_support(member, -1)
+        member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_ms
+        member.session_timeout_ms = session_ms
+        self._count_support(member, 1)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Takes a member (or a pending one) out; another leads if it led. Its waiters must have been answered."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            assert member.join_waiter is None and member.sync_waiter is None
+            self._count_support(member, -1)
+            if member.instance_id is not None:
+                del self.static_members[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending_joins.discard(member_id)
+        self.pending_syncs.discard(member_id)
+        return member
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """A static member came back under a new member id and takes its own place (KIP-345); nobody waits on it now."""
+        assert member.instance_id is not None and member.join_waiter is None and member.sync_waiter is None
+        del self.members[member.id]
+        if self.leader == member.id:
+            self.leader = new_id
+        self.pending_syncs.discard(member.id)
+        member.id = new_id
+        member.session_key = session_key(self.id, new_id)
+        self.members[new_id] = member
+        self.static_members[member.instance_id] = new_id
+
+    def await_join(self, member: Member, waiter: Waiter | None) -> None:
+        """Notes that (or, with None, no longer that) a member's JoinGroup waits for its answer."""
+        self.joined_count += (waiter is not None) - (member.join_waiter is not None)
+        member.join_waiter = waiter
+
+    def _count_support(self, member: Member, by: int) -> None:
+        for name in member.protocols:
+            count = self.support.get(name, 0) + by
+            if count:
+                self.support[name] = count
+            else:
+                del self.support[name]
+
+    # --- generations -------------------------------------------------------------------------------------------------
+
+    def elect_joined_leader(self) -> bool:
+        """Makes sure that the leader is among those who joined; False when nobody did."""
+        leader = self.members.get(self.leader) if self.leader is not None else None
+        if leader is not None and leader.join_waiter is not None:
+            return True
+        for member in self.members.values():
+            if member.join_waiter is not None:
+                self.leader = member.id
+                return True
+        return False
+
+    def elect_protocol(self) -> str:
+        """The protocol with most votes among those that every member speaks; the first of equals in name order."""
+        everyone = len(self.members)
+        candidates = {name for name, count in self.support.items() if count == everyone}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return min(votes, key=lambda name: (-votes[name], name))
+
+    def start_generation(self, now_ms: int) -> None:
+        """Fixes who is in the next generation and what it speaks."""
+        self.generation += 1
+        self.pending_syncs.clear()
+        self.protocol = self.elect_protocol() if self.members else None
+        self.subscribed = self.read_subscriptions()
+        self.move(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+
+    def read_subscriptions(self) -> frozenset[str] | None:
+        """The topics that a consumer group's members ask for; None for other groups and for metadata we cannot read."""
+        if not self.is_consumer:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol is None:
+            return None
+        return subscribed_topics(member.protocols[self.protocol] for member in self.members.values())
+
+
+def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """The key of the timer that expires a member, or a pending member id."""
+    return ("session", group_id, member_id)

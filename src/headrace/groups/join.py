@@ -1,0 +1,272 @@
+"""JoinGroup: a member comes, comes back, or takes part in the next generation.
+
+Sources: KIP-394 (MEMBER_ID_REQUIRED), KIP-345 (static members), KIP-559 (protocol type and name), KIP-814 (a static
+leader that comes back skips the assignment), KIP-800 (reasons).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.groups.group import Group, Member, Waiter, session_key
+from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, Outcome, ShardState, tombstones
+from headrace.groups.rebalance import (
+    answer_join,
+    answer_sync,
+    complete_if_joined,
+    drop_member,
+    join_error,
+    joined,
+    members_for_leader,
+    prepare,
+    rebalance_or_complete,
+    snapshot,
+    touch,
+)
+from headrace.groups.records import GroupRecord
+from headrace.groups.states import GroupState
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k11_join_group import JoinGroupRequest
+from headrace.wire.messages.k14_sync_group import SyncGroupResponse
+
+_MEMBER_ID_REQUIRED_FROM: Final = 4
+"""The JoinGroup version from which a member must come back with the id that it was given (KIP-394)."""
+_SKIP_ASSIGNMENT_FROM: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who sends a JoinGroup, and in which version of it."""
+
+    client_id: str
+    client_host: str
+    """As Kafka shows it: "/127.0.0.1"."""
+    api_version: int
+
+
+def join(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
+    """Decides a JoinGroup. The answer is `reply`, or comes to `waiter` when the rebalance is over."""
+    settings = shard.settings
+    if not request.group_id:
+        return _refuse(request.member_id, ErrorCode.INVALID_GROUP_ID)
+    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        return _refuse(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
+    modern = shard.modern.get(request.group_id)
+    if modern is not None and (modern.type != "consumer" or modern.member_count):
+        return _refuse("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    group = shard.groups.get(request.group_id)
+    is_new = group is None
+    if group is None:
+        if request.member_id:
+            return _refuse(request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if shard.is_full:
+            return _refuse("", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group = Group(request.group_id)
+    joining = _Joining(shard, group, request, asker, waiter, now_ms)
+    if not joining.has_room():
+        return joining.turned_away()
+    if not group.supports(request.protocol_type, joining.protocols):
+        return _refuse(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if modern is not None:
+        # An empty consumer group gives way to a classic one of the same name, offsets and all, as in Kafka.
+        joining.out.records.extend(tombstones(modern))
+    if is_new:
+        shard.groups[group.id] = group
+        joining.out.records.append(GroupRecord(group.id, snapshot(group, {})))
+    if request.member_id:
+        joining.known()
+    else:
+        joining.unknown()
+    return joining.out
+
+
+def _refuse(member_id: str, error: ErrorCode) -> Outcome:
+    return Outcome(join_error(member_id, error))
+
+
+class _Joining:
+    """One JoinGroup on its way into a group; what it decides gathers in `out`."""
+
+    def __init__(
+        self, shard: ShardState, group: Group, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int
+    ) -> None:
+        self.shard = shard
+        self.group = group
+        self.request = request
+        self.asker = asker
+        self.waiter = waiter
+        self.now_ms = now_ms
+        self.out = Outcome()
+        self.protocols: dict[str, bytes] = {}
+        for protocol in request.protocols:
+            self.protocols.setdefault(protocol.name, protocol.metadata)
+        self.why = request.reason or "no reason given"
+
+    def has_room(self) -> bool:
+        """Whether group.max.size lets this member in; those who are in stay in."""
+        group, room = self.group, self.shard.settings.max_size
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            return True
+        member = group.members.get(self.request.member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            # Counting those who have joined, not the members, lets a group shrink when the limit was lowered.
+            return (member is not None and member.join_waiter is not None) or group.joined_count < room
+        return member is not None or len(group.members) < room
+
+    def turned_away(self) -> Outcome:
+        """The group is full; whoever was in it and comes too late is out."""
+        member_id = self.request.member_id
+        member = self.group.members.get(member_id)
+        if member is not None:
+            drop_member(self.shard, self.group, member, ErrorCode.GROUP_MAX_SIZE_REACHED, self.out)
+            complete_if_joined(self.shard, self.group, self.now_ms, self.out)
+        self.group.pending_joins.discard(member_id)
+        self.out.reply = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return self.out
+
+    def unknown(self) -> None:
+        """A member without a member id: new, or a static one that came back."""
+        group, instance_id = self.group, self.request.group_instance_id
+        member_id = f"{self.asker.client_id if instance_id is None else instance_id}-{self.shard.new_id()}"
+        if instance_id is not None:
+            holder = group.static_members.get(instance_id)
+            if holder is not None:
+                self._replace_static(group.members[holder], member_id)
+                return
+        elif self.asker.api_version >= _MEMBER_ID_REQUIRED_FROM:
+            if len(group.pending_joins) >= PENDING_MEMBERS_MAX:
+                self.out.reply = join_error("", ErrorCode.GROUP_MAX_SIZE_REACHED)
+                return
+            group.pending_joins.add(member_id)
+            deadline_ms = self.now_ms + self.request.session_timeout_ms
+            self.shard.timers.schedule(session_key(group.id, member_id), deadline_ms)
+            self.out.reply = join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED)
+            return
+        self._add(member_id)
+
+    def known(self) -> None:
+        """A member with a member id: one that was just given out, or one of the group."""
+        group, member_id = self.group, self.request.member_id
+        if member_id in group.pending_joins:
+            if self.request.group_instance_id is None:
+                self._add(member_id)
+            else:
+                # An id given to a dynamic member: a static one has no business with it.
+                self.out.reply = join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+            return
+        error = group.check_member(member_id, self.request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            self.out.reply = join_error(member_id, error)
+            return
+        member = group.members[member_id]
+        same = list(member.protocols.items()) == list(self.protocols.items())
+        follows = group.state is GroupState.STABLE and group.leader != member_id
+        if same and (group.state is GroupState.COMPLETING_REBALANCE or follows):
+            # It may have missed the answer: the generation as it stands. A leader of a stable group who joins again
+            # wants a rebalance, for changes that its metadata does not show.
+            self.out.reply = joined(group, member)
+            return
+        # A member that joins twice waits once: the older request hears REBALANCE_IN_PROGRESS rather than nothing.
+        answer_join(group, member, join_error(member_id, ErrorCode.REBALANCE_IN_PROGRESS), self.out)
+        self._update(member)
+        self._rebalance(f"{member_id} joins again ({self.why})")
+
+    def _add(self, member_id: str) -> None:
+        group, request = self.group, self.request
+        member = Member(
+            id=member_id,
+            instance_id=request.group_instance_id,
+            client_id=self.asker.client_id,
+            client_host=self.asker.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=self.protocols,
+            session_key=session_key(group.id, member_id),
+            is_new=True,
+        )
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.member_joined_lately = True
+        group.add(member, request.protocol_type, self.waiter)
+        # It does not know its id yet and cannot send heartbeats: its session is the time that its JoinGroup may wait.
+        self.shard.timers.schedule(member.session_key, self.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance(f"{member_id} joins ({self.why})")
+
+    def _update(self, member: Member) -> None:
+        request = self.request
+        self.group.update(member, self.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
+        self.group.await_join(member, self.waiter)
+
+    def _rebalance(self, reason: str) -> None:
+        rebalance_or_complete(self.shard, self.group, reason, self.now_ms, self.out)
+
+    def _replace_static(self, member: Member, new_id: str) -> None:
+        """A static member came back without its member id: it takes its own place under a new one (KIP-345)."""
+        group, out, instance_id = self.group, self.out, self.request.group_instance_id
+        old = _Former(member.id, group.leader or "", member)
+        answer_join(group, member, join_error(old.id, ErrorCode.FENCED_INSTANCE_ID), out)
+        answer_sync(member, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID), out)
+        self.shard.timers.cancel(member.session_key)
+        group.rename(member, new_id)
+        member.is_new = False
+        self._update(member)
+        touch(self.shard, member, self.now_ms)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may already assign to the old member id: start over.
+            prepare(self.shard, group, f"static member {instance_id} is now {new_id}", self.now_ms, out)
+        elif group.state is not GroupState.STABLE:
+            complete_if_joined(self.shard, group, self.now_ms, out)
+        elif group.elect_protocol() != group.protocol:
+            self._rebalance(f"static member {instance_id} came back as {new_id} and changes the protocol")
+        else:
+            out.notes.append(f"group {group.id}: static member {instance_id} was {old.id} and is now {new_id}")
+            self._store_replaced(member, old)
+
+    def _store_replaced(self, member: Member, old: _Former) -> None:
+        """Nothing changes for the others: the new member id is stored, then it gets its old assignment back."""
+        shard, group, new_id = self.shard, self.group, member.id
+        generation = group.generation
+        skips = self.asker.api_version >= _SKIP_ASSIGNMENT_FROM
+        assignments = {each.id: each.assignment for each in group.members.values()}
+        self.out.records.append(GroupRecord(group.id, snapshot(group, assignments)))
+
+        def stored(error: ErrorCode, now_ms: int) -> Outcome:
+            done = Outcome()
+            if group.members.get(new_id) is not member or group.generation != generation:
+                return done
+            if error is not ErrorCode.NONE:
+                answer_join(group, member, join_error("", error), done)
+                shard.timers.cancel(member.session_key)
+                old.restore(group, member)
+                touch(shard, member, now_ms)
+                return done
+            response = joined(group, member)
+            if skips:
+                response.skip_assignment = group.leader == new_id
+                response.members = members_for_leader(group) if response.skip_assignment else []
+            else:
+                # Before v9 it is not told that it leads, or it would compute an assignment that nobody waits for.
+                response.leader, response.members = old.leader, []
+            answer_join(group, member, response, done)
+            touch(shard, member, now_ms)  # its session may have ended, and been forgiven, while it waited
+            return done
+
+        self.out.then = stored
+
+
+class _Former:
+    """What a static member was before it came back, should its new member id not be stored."""
+
+    __slots__ = ("id", "leader", "protocols", "rebalance_timeout_ms", "session_timeout_ms")
+
+    def __init__(self, member_id: str, leader: str, member: Member) -> None:
+        self.id = member_id
+        self.leader = leader
+        self.protocols = member.protocols
+        self.rebalance_timeout_ms = member.rebalance_timeout_ms
+        self.session_timeout_ms = member.session_timeout_ms
+
+    def restore(self, group: Group, member: Member) -> None:
+        """Puts everything back; nobody waits on the member now."""
+        group.update(member, self.protocols, self.rebalance_timeout_ms, self.session_timeout_ms)
+        group.rename(member, self.id)

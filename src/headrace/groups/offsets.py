@@ -1,0 +1,320 @@
+"""Committed offsets: commit, fetch, delete, expiry, and what the end of a transaction does to them.
+
+Sources: KIP-211 (expiry), KIP-447 (RequireStable), KIP-496 (OffsetDelete), KIP-709 (batched OffsetFetch), KIP-848
+(topic ids in commit and fetch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping
+from typing import Final
+
+from headrace.groups.group import Group
+from headrace.groups.offsets_table import OffsetTable, PartitionKey
+from headrace.groups.outcome import Outcome, ShardState, tombstones
+from headrace.groups.rebalance import touch
+from headrace.groups.records import GroupRecord, Offset, OffsetRecord, Record
+from headrace.groups.states import GroupState
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.wire.messages.k09_offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from headrace.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from headrace.wire.messages.k47_offset_delete import OffsetDeleteResponsePartition as DeletedPartition
+from headrace.wire.messages.k47_offset_delete import OffsetDeleteResponseTopic as DeletedTopic
+from headrace.wire.uuids import ZERO
+
+_GROUP_ID_NOT_FOUND_FROM: Final = 9
+"""The OffsetCommit version from which an unknown group is called so; before it, the generation is called illegal."""
+
+
+# --- commit ----------------------------------------------------------------------------------------------------------
+
+
+def commit(shard: ShardState, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+    """Decides an OffsetCommit whose topics are known to exist and carry both name and id where there is one.
+
+    `reply` holds exactly the request's topics, in its order.
+    """
+    group = shard.groups.get(request.group_id)
+    generation = request.generation_id_or_member_epoch
+    error = _check_commit(shard, group, request, generation, api_version)
+    if error is not ErrorCode.NONE:
+        return Outcome(commit_error(request, error))
+    if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+        touch(shard, group.members[request.member_id], now_ms)
+    out = Outcome()
+    expires_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+    metadata_max = shard.settings.offset_metadata_max_bytes
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            metadata = asked.committed_metadata or ""
+            if len(metadata) > metadata_max:
+                refused = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                partitions.append(OffsetCommitResponsePartition(asked.partition_index, refused))
+                continue
+            partitions.append(OffsetCommitResponsePartition(asked.partition_index, 0))
+            epoch = asked.committed_leader_epoch
+            offset = Offset(asked.committed_offset, epoch, metadata, now_ms, expires_ms, topic.topic_id)
+            out.records.append(OffsetRecord(request.group_id, topic.name, asked.partition_index, offset))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    out.reply = OffsetCommitResponse(topics=topics)
+    return out
+
+
+def _check_commit(
+    shard: ShardState, group: Group | None, request: OffsetCommitRequest, generation: int, api_version: int
+) -> ErrorCode:
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if group is None:
+        modern = shard.modern.get(request.group_id)
+        if modern is not None:
+            # Its members do not speak to us, so that only an administrator's commit to an empty group can be meant.
+            return ErrorCode.NONE if generation < 0 and not modern.member_count else ErrorCode.UNKNOWN_MEMBER_ID
+        if generation < 0:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if shard.is_full else ErrorCode.NONE
+        known_so = api_version >= _GROUP_ID_NOT_FOUND_FROM
+        return ErrorCode.GROUP_ID_NOT_FOUND if known_so else ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation < 0 and not member_id and instance_id is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition that was asked for."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[OffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+# --- fetch -----------------------------------------------------------------------------------------------------------
+
+
+def fetch(shard: ShardState, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error."""
+    known = request.group_id in shard.groups or request.group_id in shard.modern
+    table = (shard.offsets.get(request.group_id) if known else None) or _EMPTY_TABLE
+    if request.topics is None:
+        return OffsetFetchResponseGroup(group_id=request.group_id, topics=_fetch_all(table, require_stable))
+    topics = []
+    for asked in request.topics:
+        partitions = []
+        for index in asked.partition_indexes:
+            key = (asked.name, index)
+            offset = table.committed(key)
+            if offset is not None and asked.topic_id != ZERO and offset.topic_id not in (ZERO, asked.topic_id):
+                offset = None  # committed for another topic that had this name
+            partitions.append(_fetched(index, offset, require_stable and table.is_unstable(key)))
+        topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+    return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+
+def _fetch_all(table: OffsetTable, require_stable: bool) -> list[OffsetFetchResponseTopics]:
+    topics: list[OffsetFetchResponseTopics] = []
+    for key, offset in table.all_committed():
+        if not topics or topics[-1].name != key[0]:
+            topics.append(OffsetFetchResponseTopics(name=key[0]))
+        topics[-1].partitions.append(_fetched(key[1], offset, require_stable and table.is_unstable(key)))
+    return topics
+
+
+def _fetched(index: int, offset: Offset | None, unstable: bool) -> OffsetFetchResponsePartitions:
+    if unstable or offset is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else ErrorCode.NONE,
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=offset.position,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+_EMPTY_TABLE: Final = OffsetTable()
+
+
+# --- delete ----------------------------------------------------------------------------------------------------------
+
+
+def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
+    """Decides an OffsetDelete whose topics are known to exist: offsets of topics that nobody in the group reads."""
+    group_id = request.group_id
+    group, modern = shard.groups.get(group_id), shard.modern.get(group_id)
+    if modern is None and (group is None or group.state is GroupState.DEAD):
+        return Outcome(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+    if group is not None and group.state is not GroupState.EMPTY and not group.is_consumer:
+        return Outcome(OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
+    table = shard.offsets.get(group_id) or _EMPTY_TABLE
+    out = Outcome()
+    topics = []
+    for topic in request.topics:
+        subscribed = bool(modern.member_count) if group is None and modern is not None else _reads(group, topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+        for asked in topic.partitions:
+            if not subscribed and _holds(table, (topic.name, asked.partition_index)):
+                out.records.append(OffsetRecord(group_id, topic.name, asked.partition_index, None))
+        partitions = [DeletedPartition(asked.partition_index, error) for asked in topic.partitions]
+        topics.append(DeletedTopic(topic.name, partitions))
+    out.reply = OffsetDeleteResponse(topics=topics)
+    return out
+
+
+def _reads(group: Group | None, topic: str) -> bool:
+    return group is not None and group.state is not GroupState.EMPTY and group.is_subscribed(topic)
+
+
+def _holds(table: OffsetTable, key: PartitionKey) -> bool:
+    return key in table.latest or table.is_unstable(key)
+
+
+def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Record]]:
+    """The records that delete a group with its offsets, or why it cannot be deleted."""
+    group, modern = shard.groups.get(group_id), shard.modern.get(group_id)
+    if modern is None and (group is None or group.state is GroupState.DEAD):
+        return ErrorCode.GROUP_ID_NOT_FOUND, []
+    if (group is not None and group.state is not GroupState.EMPTY) or (modern is not None and modern.member_count):
+        return ErrorCode.NON_EMPTY_GROUP, []
+    records: list[Record] = []
+    table = shard.offsets.get(group_id)
+    if table is not None:
+        keys = set(table.latest).union(*table.pending.values())
+        records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(keys))
+    if modern is not None:
+        records.extend(tombstones(modern))
+    else:
+        records.append(GroupRecord(group_id, None))
+    return ErrorCode.NONE, records
+
+
+def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
+    """Tombstones for the offsets of deleted topics (name -> id); a topic made anew under the name keeps its own."""
+    out = Outcome()
+    for group_id in sorted(shard.offsets):
+        table = shard.offsets[group_id]
+        found = set()
+        for offsets in (table.latest, *table.pending.values()):
+            for key, offset in offsets.items():
+                topic_id = deleted.get(key[0])
+                if topic_id is None:
+                    continue
+                if offset.topic_id == topic_id or (offset.topic_id == ZERO and key[0] not in exists):
+                    found.add(key)
+        out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(found))
+    if out.records:
+        out.notes.append(f"{len(out.records)} offsets of deleted topics {', '.join(sorted(deleted))} are removed")
+    return out
+
+
+def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
+    """Tombstones for offsets of topics that are no more: they may have been deleted while nobody coordinated them."""
+    out = Outcome()
+    for group_id in sorted(shard.offsets):
+        for (topic, partition), offset in sorted(shard.offsets[group_id].latest.items(), key=lambda item: item[0]):
+            if offset.topic_id != ZERO and offset.topic_id not in topic_ids:
+                out.records.append(OffsetRecord(group_id, topic, partition, None))
+    if out.records:
+        out.notes.append(f"{len(out.records)} offsets of topics that were deleted meanwhile are removed")
+    return out
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def expire(shard: ShardState, now_ms: int) -> Outcome:
+    """Tombstones for offsets that outlived their retention, and for empty groups that hold nothing any more."""
+    out = Outcome()
+    for group_id in sorted(shard.groups):
+        group = shard.groups[group_id]
+        table = shard.offsets.get(group_id) or _EMPTY_TABLE
+        expired = _expired(shard, group, table, now_ms)
+        out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(expired))
+        holds = len(expired) < len(table.latest) or bool(table.pending)
+        if group.state is GroupState.EMPTY and not holds and not group.pending_joins:
+            out.records.append(GroupRecord(group_id, None))
+    if out.records:
+        out.notes.append(f"{len(out.records)} expired offsets and empty groups are removed")
+    return out
+
+
+def _expired(shard: ShardState, group: Group, table: OffsetTable, now_ms: int) -> list[PartitionKey]:
+    """KIP-211: a group that never had members, and unread topics of a stable one, count from the commit; an empty group
+    from when it became empty; a group in any other state keeps what it has."""
+    since_ms = -1
+    if group.protocol_type is not None:
+        if group.state is GroupState.EMPTY:
+            since_ms = group.state_since_ms
+        elif group.state is not GroupState.STABLE or not group.is_consumer or group.subscribed is None:
+            return []
+    retention_ms = shard.settings.offsets_retention_ms
+    expired = []
+    for key, offset in table.latest.items():
+        if _reads(group, key[0]) or table.is_unstable(key):
+            continue
+        if offset.expires_ms >= 0:
+            over = now_ms >= offset.expires_ms
+        else:
+            over = now_ms - (since_ms if since_ms >= 0 else offset.committed_ms) >= retention_ms
+        if over:
+            expired.append(key)
+    return expired
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+
+def hold(shard: ShardState, producer_id: int, record: OffsetRecord) -> None:
+    """An offset of an open transaction, found in the log: it counts once the transaction commits."""
+    table = shard.offsets.setdefault(record.group_id, OffsetTable())
+    key = (record.topic, record.partition)
+    assert record.offset is not None
+    table.pending.setdefault(producer_id, {})[key] = record.offset
+    shard.open_transactions.setdefault(producer_id, set()).add(record.group_id)
+
+
+def end_transaction(shard: ShardState, producer_id: int, committed: bool) -> Iterable[str]:
+    """A transaction's marker: its offsets count from now on, or never did. Returns the groups that it touched."""
+    touched = sorted(shard.open_transactions.pop(producer_id, ()))
+    for group_id in touched:
+        table = shard.offsets[group_id]
+        for key, offset in table.pending.pop(producer_id, {}).items():
+            existing = table.latest.get(key)
+            # A plain commit that stands later in the log than this one's record wins over it.
+            if committed and (existing is None or offset.log_offset > existing.log_offset):
+                table.put(key, offset)
+        if not table:
+            del shard.offsets[group_id]
+    return touched

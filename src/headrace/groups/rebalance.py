@@ -1,0 +1,260 @@
+"""What moves a group from one generation to the next: preparing, completing the join, handing out assignments, expiry.
+
+Sources: the classic rebalance protocol as Kafka's clients know it, KIP-134 (initial delay), KIP-345 (static members),
+KIP-394 (member ids).
+"""
+
+from __future__ import annotations
+
+from headrace.groups.group import Group, Member
+from headrace.groups.outcome import Outcome, ShardState
+from headrace.groups.records import GroupRecord, StoredGroup
+from headrace.groups.states import GroupState
+from headrace.groups.timers import TimerKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.group_records import MemberMetadata
+from headrace.wire.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
+from headrace.wire.messages.k14_sync_group import SyncGroupResponse
+
+
+def join_key(group_id: str) -> TimerKey:
+    """The key of the timer that ends the join phase."""
+    return ("join", group_id)
+
+
+def sync_key(group_id: str) -> TimerKey:
+    """The key of the timer that gives up members who joined and never synced."""
+    return ("sync", group_id)
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def touch(shard: ShardState, member: Member, now_ms: int) -> None:
+    """A sign of life: the member's session starts anew."""
+    shard.timers.schedule(member.session_key, now_ms + member.session_timeout_ms)
+
+
+def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
+    """A JoinGroup that failed: there is no protocol to name (null from v7 on, empty before)."""
+    return JoinGroupResponse(member_id=member_id, error_code=error, protocol_name=None)
+
+
+def answer_join(group: Group, member: Member, response: JoinGroupResponse, out: Outcome) -> None:
+    """Answers the member's waiting JoinGroup, if it has one."""
+    if member.join_waiter is not None:
+        out.released.append((member.join_waiter, response))
+        group.await_join(member, None)
+
+
+def answer_sync(member: Member, response: SyncGroupResponse, out: Outcome) -> bool:
+    """Answers the member's waiting SyncGroup; False when it has none."""
+    if member.sync_waiter is None:
+        return False
+    out.released.append((member.sync_waiter, response))
+    member.sync_waiter = None
+    return True
+
+
+def drop_member(shard: ShardState, group: Group, member: Member, error: ErrorCode, out: Outcome) -> None:
+    """Takes a member out of the group; whatever it waits for is answered with `error`."""
+    answer_join(group, member, join_error("", error), out)
+    answer_sync(member, SyncGroupResponse(error_code=error), out)
+    shard.timers.cancel(member.session_key)
+    group.remove(member.id)
+
+
+# --- the join phase --------------------------------------------------------------------------------------------------
+
+
+def rebalance_or_complete(shard: ShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
+    """Starts a rebalance where the state allows it; otherwise one is on, and may be complete now."""
+    if group.can_rebalance:
+        prepare(shard, group, reason, now_ms, out)
+    else:
+        complete_if_joined(shard, group, now_ms, out)
+
+
+def prepare(shard: ShardState, group: Group, reason: str, now_ms: int, out: Outcome) -> None:
+    """Starts a rebalance: everyone has to join again."""
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        hand_out_error(shard, group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
+    group.pending_syncs.clear()
+    shard.timers.cancel(sync_key(group.id))
+    initial = group.state is GroupState.EMPTY
+    out.notes.append(f"group {group.id} rebalances from {group.state.value}, generation {group.generation}: {reason}")
+    group.move(GroupState.PREPARING_REBALANCE, now_ms)
+    if initial:
+        # Members of a new group tend to come together: wait, so that they share the first generation (KIP-134).
+        delay_ms = shard.settings.initial_rebalance_delay_ms
+        group.member_joined_lately = False
+        group.initial_delay_ms = delay_ms
+        group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        shard.timers.schedule(join_key(group.id), now_ms + delay_ms)
+    elif group.everyone_joined:
+        complete_join(shard, group, now_ms, out)
+    else:
+        shard.timers.schedule(join_key(group.id), now_ms + group.rebalance_timeout_ms)
+
+
+def complete_if_joined(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+    """Completes the join phase if nobody is missing; an initial rebalance always waits for its delay."""
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.previous_state is not GroupState.EMPTY
+        and group.everyone_joined
+    ):
+        complete_join(shard, group, now_ms, out)
+
+
+def join_phase_expired(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+    """The join timer fired: the initial delay is extended while members come, otherwise the phase ends."""
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    if group.previous_state is GroupState.EMPTY and group.member_joined_lately and group.initial_remaining_ms > 0:
+        group.member_joined_lately = False
+        delay_ms = min(shard.settings.initial_rebalance_delay_ms, group.initial_remaining_ms)
+        group.initial_remaining_ms = max(group.initial_remaining_ms - group.initial_delay_ms, 0)
+        group.initial_delay_ms = delay_ms
+        shard.timers.schedule(join_key(group.id), now_ms + delay_ms)
+        return
+    complete_join(shard, group, now_ms, out)
+
+
+def complete_join(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+    """Ends the join phase: dynamic members who did not join are out, the next generation begins."""
+    shard.timers.cancel(join_key(group.id))
+    late = [m for m in group.members.values() if m.join_waiter is None and m.instance_id is None]
+    for member in late:
+        drop_member(shard, group, member, ErrorCode.UNKNOWN_MEMBER_ID, out)
+    if late:
+        out.notes.append(f"group {group.id} goes on without {', '.join(m.id for m in late)}: not joined in time")
+    if group.members and not group.elect_joined_leader():
+        # Only static members are left and none of them came: wait until their sessions end, or one comes.
+        shard.timers.schedule(join_key(group.id), now_ms + group.rebalance_timeout_ms)
+        return
+    group.start_generation(now_ms)
+    if group.state is GroupState.EMPTY:
+        out.notes.append(f"group {group.id} is empty at generation {group.generation}")
+        out.records.append(GroupRecord(group.id, snapshot(group, {})))
+        return
+    out.notes.append(
+        f"group {group.id} has generation {group.generation}: {len(group.members)} members, protocol {group.protocol}"
+    )
+    for member in group.members.values():
+        answer_join(group, member, joined(group, member), out)
+        touch(shard, member, now_ms)
+        member.is_new = False
+        group.pending_syncs.add(member.id)
+    shard.timers.schedule(sync_key(group.id), now_ms + group.rebalance_timeout_ms)
+
+
+def joined(group: Group, member: Member) -> JoinGroupResponse:
+    """The answer to a member's JoinGroup in this generation: only the leader hears of the others."""
+    return JoinGroupResponse(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol,
+        leader=group.leader or "",
+        member_id=member.id,
+        members=members_for_leader(group) if group.leader == member.id else [],
+    )
+
+
+def members_for_leader(group: Group) -> list[JoinGroupResponseMember]:
+    """Everyone, with the metadata of the protocol that was chosen."""
+    assert group.protocol is not None
+    return [
+        JoinGroupResponseMember(member_id=m.id, group_instance_id=m.instance_id, metadata=m.protocols[group.protocol])
+        for m in group.members.values()
+    ]
+
+
+# --- assignments -----------------------------------------------------------------------------------------------------
+
+
+def snapshot(group: Group, assignments: dict[str, bytes]) -> StoredGroup:
+    """The generation as it is stored, with these assignments by member id."""
+    protocol = group.protocol
+    return StoredGroup(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=protocol,
+        leader=group.leader,
+        current_state_timestamp=group.state_since_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.protocols[protocol] if protocol is not None else b"",
+                assignment=assignments.get(member.id, b""),
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def hand_out(shard: ShardState, group: Group, assignments: dict[str, bytes], now_ms: int, out: Outcome) -> None:
+    """The assignments are committed: the group is stable, and everyone who waits for its part gets it."""
+    for member in group.members.values():
+        member.assignment = assignments.get(member.id, b"")
+        if answer_sync(member, synced(group, member), out):
+            touch(shard, member, now_ms)
+    group.move(GroupState.STABLE, now_ms)
+
+
+def hand_out_error(shard: ShardState, group: Group, error: ErrorCode, now_ms: int, out: Outcome) -> None:
+    """There will be no assignment in this generation: everyone who waits for it hears `error`."""
+    assert group.state is GroupState.COMPLETING_REBALANCE
+    for member in group.members.values():
+        member.assignment = b""
+        if answer_sync(member, SyncGroupResponse(error_code=error), out):
+            touch(shard, member, now_ms)
+
+
+def synced(group: Group, member: Member) -> SyncGroupResponse:
+    """The answer to a member's SyncGroup."""
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
+    )
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def session_expired(shard: ShardState, group: Group, member_id: str, now_ms: int, out: Outcome) -> None:
+    """A member was silent for its session timeout, or a member id was given out and not used."""
+    if member_id in group.pending_joins:
+        group.remove(member_id)
+        complete_when_last_missing_left(shard, group, now_ms, out)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.survives_silence():
+        return
+    drop_member(shard, group, member, ErrorCode.UNKNOWN_MEMBER_ID, out)
+    reason = f"member {member_id} is silent"
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        rebalance_or_complete(shard, group, reason, now_ms, out)
+    else:
+        out.notes.append(f"group {group.id}: {reason}")
+        complete_when_last_missing_left(shard, group, now_ms, out)
+
+
+def complete_when_last_missing_left(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+    """Somebody was given up: if only they were missing, the join phase ends (an initial one too)."""
+    if group.state is GroupState.PREPARING_REBALANCE and group.everyone_joined:
+        complete_join(shard, group, now_ms, out)
+
+
+def sync_phase_expired(shard: ShardState, group: Group, now_ms: int, out: Outcome) -> None:
+    """The sync timer fired: members who joined this generation and never synced are out."""
+    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_syncs:
+        return
+    missing = sorted(group.pending_syncs)
+    for member_id in missing:
+        drop_member(shard, group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID, out)
+    prepare(shard, group, f"{', '.join(missing)} never sent SyncGroup", now_ms, out)

@@ -1,0 +1,90 @@
+"""SyncGroup: the leader's assignment comes in, is stored, and everyone gets its part."""
+
+from __future__ import annotations
+
+from headrace.groups.group import Group, Waiter
+from headrace.groups.outcome import Outcome, ShardState
+from headrace.groups.rebalance import (
+    hand_out,
+    hand_out_error,
+    prepare,
+    snapshot,
+    sync_key,
+    synced,
+)
+from headrace.groups.records import GroupRecord
+from headrace.groups.states import GroupState
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def sync(shard: ShardState, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
+    """Decides a SyncGroup. The answer is `reply`, or comes to `waiter` when the assignment is stored."""
+    if not request.group_id:
+        return _refuse(ErrorCode.INVALID_GROUP_ID)
+    group = shard.groups.get(request.group_id)
+    if group is None or group.state is GroupState.EMPTY:
+        return _refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+    error = _check(group, request)
+    if error is not ErrorCode.NONE:
+        return _refuse(error)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return _refuse(ErrorCode.REBALANCE_IN_PROGRESS)
+    member = group.members[request.member_id]
+    group.pending_syncs.discard(member.id)
+    if group.state is GroupState.STABLE:
+        if not group.pending_syncs:
+            shard.timers.cancel(sync_key(group.id))
+        return Outcome(synced(group, member))
+    out = Outcome()
+    if member.sync_waiter is not None:
+        # A member that syncs twice waits once: the older request is told to ask again.
+        out.released.append((member.sync_waiter, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)))
+    member.sync_waiter = waiter
+    if group.leader == member.id:
+        _store_assignment(shard, group, request, out)
+    return out
+
+
+def _refuse(error: ErrorCode) -> Outcome:
+    return Outcome(SyncGroupResponse(error_code=error))
+
+
+def _check(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
+
+
+def _differ(asked: str | None, chosen: str | None) -> bool:
+    return asked is not None and chosen is not None and asked != chosen
+
+
+def _store_assignment(shard: ShardState, group: Group, request: SyncGroupRequest, out: Outcome) -> None:
+    generation = group.generation
+    assignments = {each.member_id: each.assignment for each in request.assignments}
+    out.records.append(GroupRecord(group.id, snapshot(group, assignments)))
+
+    def stored(error: ErrorCode, now_ms: int) -> Outcome:
+        done = Outcome()
+        # Somebody may have joined or left while the record was on its way: then this generation is over.
+        if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
+            return done
+        if error is ErrorCode.NONE:
+            hand_out(shard, group, assignments, now_ms, done)
+            done.notes.append(f"group {group.id} is stable at generation {generation}")
+            if not group.pending_syncs:
+                shard.timers.cancel(sync_key(group.id))
+        else:
+            hand_out_error(shard, group, error, now_ms, done)
+            prepare(shard, group, f"storing the assignment failed: {error.name}", now_ms, done)
+        return done
+
+    out.then = stored

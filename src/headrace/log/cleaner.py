@@ -1,0 +1,286 @@
+"""The log cleaner: which log is compacted next, and how its segments are replaced so that no crash loses a record.
+
+New segments are written with the suffix `.cleaned`, synced, renamed to `.swap`, and take their final names after the
+old ones became `.deleted`. `recovery.finish_swaps` ends what a crash interrupts. Runs on a worker thread: the log's
+owner appends and reads meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headrace.env import Clock
+from headrace.log import compaction
+from headrace.log.compaction import OffsetMap, Rules, Transactions
+from headrace.log.filenames import CLEANED, DELETED, SWAP
+from headrace.log.log import Log
+from headrace.log.scan import Scan
+from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
+from headrace.wire.batch import BatchHeader, read_header
+from headrace.wire.primitives import Buffer
+from headrace.wire.records import CorruptBatch, Record, decode_batch
+
+WRITE_BYTES = 1024 * 1024
+"""Cleaned batches that are gathered for one write."""
+
+PACE_S = 0.1
+"""The throttle evens out the rate over about this time."""
+
+
+class Stopped(Exception):
+    """Cleaning was given up: the broker stops, or the log changed under it. Nothing was replaced."""
+
+
+class Uncleanable(Exception):
+    """A log with a batch that cannot be read: it is left as it is."""
+
+
+class Candidate(NamedTuple):
+    """A log that can be compacted, and from where to where."""
+
+    log: Log
+    first_dirty_offset: int
+    end_offset: int
+    ratio: float
+    overdue: bool
+
+
+class Cleaned(NamedTuple):
+    """What one round did."""
+
+    end_offset: int
+    bytes_before: int
+    bytes_after: int
+    replaced: list[Segment]
+
+
+class Pace:
+    """Keeps reading and writing of the cleaner below a rate; lets other threads run between batches."""
+
+    def __init__(self, clock: Clock, bytes_per_second: float, stopping: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._rate = bytes_per_second
+        self._stopping = stopping
+        self._started = clock.monotonic()
+        self._bytes = 0
+
+    def spent(self, count: int) -> None:
+        """Notes that many bytes, and waits as long as it takes. Raises Stopped."""
+        if self._stopping():
+            raise Stopped
+        self._bytes += count
+        elapsed = self._clock.monotonic() - self._started
+        ahead = self._bytes / self._rate - elapsed
+        self._clock.sleep(max(ahead, 0.0))
+        if elapsed > PACE_S:
+            self._started += elapsed
+            self._bytes = 0
+
+
+def candidate(log: Log, last_clean_offset: int | None, high_watermark: int, now_ms: int) -> Candidate | None:
+    """What of a log can be compacted now; None where nothing can. As Kafka's LogCleanerManager.cleanableOffsets."""
+    first_dirty = log.log_start_offset if last_clean_offset is None else last_clean_offset
+    if not log.log_start_offset <= first_dirty <= log.end_offset:
+        first_dirty = log.log_start_offset
+    config = log.config
+    segments = log.segments
+    end_offset = min(log.last_stable_offset(high_watermark), log.flushed_offset, segments[-1].base_offset)
+    dirty = segments[log.segment_of(first_dirty) : -1]
+    if config.min_compaction_lag_ms > 0:
+        for segment in dirty:
+            if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+                end_offset = min(end_offset, segment.base_offset)
+                break
+    # Whole segments only: up to the last one that ends at or below the limit.
+    index = log.segment_of(end_offset)
+    end_offset = segments[index].base_offset
+    if end_offset <= first_dirty:
+        return None
+    dirty_bytes = sum(segment.size for segment in segments[log.segment_of(first_dirty) : index])
+    clean_bytes = sum(segment.size for segment in segments[: log.segment_of(first_dirty)])
+    if not dirty_bytes:
+        return None
+    overdue = False
+    if now_ms > config.max_compaction_lag_ms:
+        oldest = min((s.first_timestamp for s in dirty if s.first_timestamp > 0), default=now_ms)
+        overdue = oldest < now_ms - config.max_compaction_lag_ms
+    return Candidate(log, first_dirty, end_offset, dirty_bytes / (dirty_bytes + clean_bytes), overdue)
+
+
+def worth_it(found: Candidate) -> bool:
+    """Whether a candidate is dirty enough, or has waited long enough."""
+    return found.overdue or found.ratio > found.log.config.min_cleanable_dirty_ratio
+
+
+def clean(found: Candidate, now_ms: int, pace: Pace, map_bytes: int) -> Cleaned:
+    """Compacts a log. Raises Stopped, Uncleanable, OSError; the log is as before then."""
+    log = found.log
+    offsets = _map_offsets(found, pace, map_bytes)
+    segments = [segment for segment in log.segments if segment.base_offset < found.end_offset]
+    segments = [segment for segment in segments if segment.base_offset < offsets.end_offset]
+    before = sum(segment.size for segment in segments)
+    after = 0
+    replaced: list[Segment] = []
+    transactions = Transactions()
+    producers = _last_batches(log, segments, pace)
+    for group in _groups(log, segments):
+        rules = Rules(offsets, now_ms, log.config.delete_retention_ms, found.end_offset, producers)
+        new = _clean_group(log, group, rules, transactions, pace)
+        _swap(log, group, new)
+        after += new.size
+        replaced += group
+    return Cleaned(offsets.end_offset, before, after, replaced)
+
+
+def _map_offsets(found: Candidate, pace: Pace, map_bytes: int) -> OffsetMap:
+    """The last offsets of the keys in the dirty part, or in as much of it as the memory holds."""
+    log = found.log
+    offsets = OffsetMap(map_bytes)
+    offsets.end_offset = found.first_dirty_offset
+    transactions = Transactions()
+    for segment in _range(log, found.first_dirty_offset, found.end_offset):
+        transactions.add_aborted(segment.aborted())
+        for header, batch in _batches(segment):
+            if header.is_control:
+                transactions.is_marker_of_nothing(header, batch)
+            elif not transactions.is_aborted(header) and header.last_offset >= found.first_dirty_offset:
+                if not offsets.add(_decode(log, batch), found.first_dirty_offset):
+                    return offsets
+            pace.spent(header.size)
+            offsets.end_offset = max(offsets.end_offset, header.next_offset)
+        offsets.end_offset = max(offsets.end_offset, segment.base_offset)
+    offsets.end_offset = found.end_offset
+    return offsets
+
+
+def _last_batches(log: Log, segments: list[Segment], pace: Pace) -> dict[int, tuple[int, int]]:
+    """`Rules.producers`, by the headers of the range."""
+    known = {producer_id: (-1, producer.epoch) for producer_id, producer in log.producers.items()}
+    if known:
+        for segment in segments:
+            for _, header, _ in Scan(segment.file(), 0, segment.size, crc_from=segment.size):
+                if header.producer_id in known and not header.is_control:
+                    known[header.producer_id] = (header.last_offset, header.producer_epoch)
+            pace.spent(0)
+    return known
+
+
+def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All batches of a segment, checked. Raises Uncleanable where one is bad: what follows it must not be dropped."""
+    scan = Scan(segment.file(), 0, segment.size)
+    for _, header, batch in scan:
+        yield header, batch
+    if scan.problem is not None:
+        raise Uncleanable(f"{segment.path} at byte {scan.position}: {scan.problem}")
+
+
+def _decode(log: Log, batch: Buffer) -> list[Record]:
+    try:
+        return decode_batch(batch)
+    except CorruptBatch as error:
+        raise Uncleanable(f"{log.name}: {error}") from error
+
+
+def _range(log: Log, from_offset: int, to_offset: int) -> list[Segment]:
+    first = log.segment_of(from_offset)
+    return [segment for segment in log.segments[first:] if segment.base_offset < to_offset]
+
+
+def _groups(log: Log, segments: list[Segment]) -> list[list[Segment]]:
+    """Neighbours that fit into one segment together: what many rounds made small becomes one again."""
+    config = log.config
+    groups: list[list[Segment]] = []
+    size = entries = 0
+    ends = {segment.base_offset: end for segment, end in zip(segments, [*log.bases[1:], log.end_offset], strict=False)}
+    for segment in segments:
+        count = len(segment.index)
+        fits = (
+            groups
+            and size + segment.size <= config.segment_bytes
+            and (entries + count) * 12 <= config.segment_index_bytes
+            and ends[segment.base_offset] - groups[-1][0].base_offset <= RELATIVE_OFFSET_MAX
+        )
+        if fits:
+            groups[-1].append(segment)
+            size, entries = size + segment.size, entries + count
+        else:
+            groups.append([segment])
+            size, entries = segment.size, count
+    return groups
+
+
+def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Transactions, pace: Pace) -> Segment:
+    """Writes what stays of neighbouring segments into one `.cleaned` segment, and syncs it."""
+    base_offset = group[0].base_offset
+    new = Segment(log.resources, log.directory, base_offset, size=0, created_ms=group[0].created_ms, suffix=CLEANED)
+    new.remove_files()
+    new.create()
+    transactions.kept = []
+    try:
+        writer = _Writer(new, log.config.index_interval_bytes)
+        for segment in group:
+            transactions.add_aborted(segment.aborted())
+            for header, batch in _batches(segment):
+                pace.spent(header.size)
+                try:
+                    kept = compaction.clean_batch(header, batch, rules, transactions)
+                except CorruptBatch as error:
+                    raise Uncleanable(f"{segment.path}: {error}") from error
+                if kept is not None:
+                    writer.add(kept)
+                    pace.spent(len(kept))
+        writer.flush()
+        if transactions.kept:
+            new.set_aborted(transactions.kept)
+        new.finish_indexes()
+        new.forget_first_timestamp()
+        new.sync()
+        new.sync_indexes()
+    except BaseException:
+        new.remove_files()
+        raise
+    return new
+
+
+class _Writer:
+    """Gathers batches and appends them to a segment in big pieces."""
+
+    def __init__(self, segment: Segment, interval_bytes: int) -> None:
+        self._segment = segment
+        self._interval_bytes = interval_bytes
+        self._pending = bytearray()
+
+    def add(self, batch: Buffer) -> None:
+        header = read_header(batch)
+        position = self._segment.size + len(self._pending)
+        self._segment.note_batch(position, header.last_offset, header.size, header.max_timestamp, self._interval_bytes)
+        self._pending += batch
+        if len(self._pending) >= WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._pending:
+            self._segment.file().append([self._pending])
+            self._segment.size += len(self._pending)
+            self._pending = bytearray()
+
+
+def _swap(log: Log, old: list[Segment], new: Segment) -> None:
+    """Puts a cleaned segment in the place of the old ones. Raises Stopped where they are not all there any more."""
+    disk = log.resources.disk
+    with log.lock:
+        first = next((at for at, segment in enumerate(log.segments) if segment is old[0]), -1)
+        if first < 0 or log.segments[first : first + len(old)] != old:
+            new.remove_files()
+            raise Stopped
+        new.rename(SWAP)
+        disk.sync_directory(log.directory)
+        log.set_segments([*log.segments[:first], new, *log.segments[first + len(old) :]])
+        for segment in old:
+            segment.rename(DELETED)
+        new.rename("")
+    disk.sync_directory(log.directory)
+
+
+__all__ = ["Candidate", "Cleaned", "Pace", "Stopped", "Uncleanable", "candidate", "clean", "worth_it"]

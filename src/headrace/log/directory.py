@@ -1,0 +1,134 @@
+"""One of a broker's log directories: its lock, its checkpoints, and which partitions it holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from headrace.env import Disk, DiskLock
+from headrace.log.checkpoints import (
+    CheckpointError,
+    TopicPartition,
+    decode_clean_shutdown,
+    encode_clean_shutdown,
+    encode_offsets,
+    read_offsets,
+)
+from headrace.log.filenames import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    CLUSTER_METADATA_TOPIC,
+    DELETE_DIRECTORY,
+    FUTURE_DIRECTORY,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    parse_directory_name,
+)
+
+
+class LogDirLocked(Exception):
+    """Another broker (ours or Kafka's) uses a log directory."""
+
+
+class LogDirectory:
+    """See the module. `failure` is set once its disk has failed; it stays out until the next start."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self.failure: OSError | None = None
+        self.clean = False
+        self.broker_epoch = -1
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.found: dict[TopicPartition, str] = {}
+        self.found_future: dict[TopicPartition, str] = {}
+        self.doomed: list[str] = []
+        self.partitions = 0
+        self.forgotten: set[TopicPartition] = set()
+        """Partitions that are gone, and that checkpoints on disk may still speak of."""
+        self._lock: DiskLock | None = None
+        self._written: dict[str, bytes] = {}
+        self._write_lock = threading.Lock()
+
+    def lock(self) -> None:
+        """Takes the directory for this broker. Raises LogDirLocked, OSError."""
+        self._lock = self._disk.lock(f"{self.path}/{LOCK}")
+        if self._lock is None:
+            raise LogDirLocked(
+                f"log directory {self.path} is in use by another broker: stop it, or give this one other log.dirs"
+            )
+
+    def unlock(self) -> None:
+        """Lets the next broker in."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def load(self) -> None:
+        """Reads the checkpoints and the names of the partitions. Raises OSError, CheckpointError."""
+        marker = f"{self.path}/{CLEAN_SHUTDOWN}"
+        self.clean = self._disk.exists(marker)
+        if self.clean:
+            self.broker_epoch = decode_clean_shutdown(self._disk.read_file(marker))
+            self._disk.remove(marker)
+            # From here on a crash must not find the marker again.
+            self._disk.sync_directory(self.path)
+        self.recovery_points = read_offsets(self._disk, f"{self.path}/{RECOVERY_POINTS}")
+        self.log_starts = read_offsets(self._disk, f"{self.path}/{LOG_STARTS}")
+        self.high_watermarks = read_offsets(self._disk, f"{self.path}/{HIGH_WATERMARKS}")
+        self.cleaner_offsets = read_offsets(self._disk, f"{self.path}/{CLEANER_OFFSETS}")
+        for name in self._disk.list(self.path):
+            self._take(name)
+        self.partitions = len(self.found)
+
+    def _take(self, name: str) -> None:
+        parsed = parse_directory_name(name)
+        if parsed is None:
+            return
+        topic, partition, state = parsed
+        if topic == CLUSTER_METADATA_TOPIC:
+            return
+        path = f"{self.path}/{name}"
+        if state == DELETE_DIRECTORY:
+            self.doomed.append(path)
+        elif state == FUTURE_DIRECTORY:
+            self.found_future[topic, partition] = path
+        elif not state and self._disk.is_dir(path):
+            self.found[topic, partition] = path
+
+    def write(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Writes a checkpoint, unless the file says the same already. Raises OSError."""
+        with self._write_lock:
+            data = encode_offsets(dict(offsets))
+            if self._written.get(name) != data:
+                self._disk.write_file_atomically(f"{self.path}/{name}", data)
+                self._written[name] = data
+
+    def forget(self, key: TopicPartition) -> None:
+        """A partition is gone: what the checkpoints say of it must not be taken for the next one of that name."""
+        self.partitions -= self.found.pop(key, None) is not None
+        if key in self.recovery_points or key in self.log_starts:
+            self.forgotten.add(key)
+        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
+            offsets.pop(key, None)
+
+    def begin(self, key: TopicPartition) -> None:
+        """A partition is about to be made: no checkpoint on disk speaks of an earlier one. Raises OSError."""
+        self.forget(key)  # a crash may have come after the end of a topic and before its checkpoint
+        if key in self.forgotten:
+            gone = set(self.forgotten)
+            self.write(RECOVERY_POINTS, self.recovery_points)
+            self.write(LOG_STARTS, self.log_starts)
+            self.forgotten -= gone
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """Notes that every log in here was closed. Raises OSError."""
+        self._disk.write_file_atomically(f"{self.path}/{CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
+
+
+__all__ = ["CheckpointError", "LogDirLocked", "LogDirectory"]

@@ -1,0 +1,118 @@
+"""Which leader wrote which offsets: the leader epochs of one partition, as `leader-epoch-checkpoint` keeps them.
+
+Kept in two rising lists. The file is written when the log is flushed, rolled, truncated or closed: what a crash takes
+of it, recovery finds again in the batches, which carry their epoch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from headrace.env import Disk
+from headrace.log.checkpoints import decode_epochs, encode_epochs
+from headrace.log.filenames import LEADER_EPOCHS
+
+
+class LeaderEpochs:
+    """Rising epochs with the first offset of each."""
+
+    __slots__ = ("_disk", "_offsets", "directory", "dirty", "epochs", "latest")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.epochs: list[int] = []
+        self._offsets: list[int] = []
+        self.latest = -1
+        self.dirty = False
+
+    @property
+    def path(self) -> str:
+        """The checkpoint file."""
+        return f"{self.directory}/{LEADER_EPOCHS}"
+
+    def load(self) -> None:
+        """Reads the checkpoint file, where there is one. Raises CheckpointError."""
+        try:
+            entries = decode_epochs(self.path, self._disk.read_file(self.path))
+        except FileNotFoundError:
+            entries = []
+        self._set(entries)
+        self.dirty = False
+
+    def _set(self, entries: list[tuple[int, int]]) -> None:
+        self.epochs = [epoch for epoch, _ in entries]
+        self._offsets = [offset for _, offset in entries]
+        self.latest = self.epochs[-1] if self.epochs else -1
+        self.dirty = True
+
+    def entries(self) -> list[tuple[int, int]]:
+        """All (epoch, first offset)."""
+        return list(zip(self.epochs, self._offsets, strict=False))  # a flush may look while one is added
+
+    def assign(self, epoch: int, first_offset: int) -> None:
+        """Notes that `epoch` begins at an offset; later epochs or offsets that contradict it go."""
+        if epoch <= self.latest and self.epochs:
+            return
+        while self._offsets and self._offsets[-1] >= first_offset:
+            self._offsets.pop()
+            self.epochs.pop()
+        self.epochs.append(epoch)
+        self._offsets.append(first_offset)
+        self.latest = epoch
+        self.dirty = True
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote an offset, -1 where it is not known."""
+        at = bisect_right(self._offsets, offset)
+        return self.epochs[at - 1] if at else -1
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest epoch at or below `epoch`, the offset where it ended); (-1, -1) where nothing is known of it.
+
+        As OffsetForLeaderEpoch answers (KIP-101, KIP-279).
+        """
+        if epoch < 0 or not self.epochs or epoch > self.latest:
+            return -1, -1
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        above = bisect_right(self.epochs, epoch)
+        if above == 0:
+            # Older than everything here: the requested epoch itself, ending where the first known one starts.
+            return epoch, self._offsets[0]
+        return self.epochs[above - 1], self._offsets[above]
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drops the epochs that start at or above an offset."""
+        at = bisect_left(self._offsets, end_offset)
+        if at < len(self._offsets):
+            self._set(self.entries()[:at])
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drops the epochs that end at or below an offset; the one it lies in starts there from now on."""
+        at = bisect_right(self._offsets, start_offset)
+        if (at and self._offsets[at - 1] != start_offset) or at > 1:
+            entries = self.entries()
+            self._set([(entries[at - 1][0], start_offset), *entries[at:]])
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        if self.epochs:
+            self._set([])
+
+    def write(self, *, durable: bool) -> None:
+        """Writes the checkpoint file where anything changed since."""
+        if not self.dirty:
+            return
+        self.dirty = False  # first: what is assigned meanwhile is for the next time
+        data = encode_epochs(self.entries())
+        try:
+            if durable:
+                self._disk.write_file_atomically(self.path, data)
+            else:
+                temporary = self.path + ".tmp"
+                self._disk.write_file(temporary, data)
+                self._disk.rename(temporary, self.path)
+        except OSError:
+            self.dirty = True
+            raise

@@ -1,0 +1,67 @@
+"""Open files of segments, of which at most a fixed number are open at once.
+
+A segment asks for its file each time it needs it. A file that leaves the cache is closed by its last reference, so a
+slice that waits in a slow consumer's queue keeps its file open, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from headrace.env import File
+
+OPEN_FILES_MAX = 4096
+"""How many segments hold their file open when nothing else is configured."""
+
+
+class HoldsFile(Protocol):
+    """What the cache needs of a segment."""
+
+    open_file: File | None
+    recently_used: bool
+
+
+class OpenFiles:
+    """Second-chance eviction: a segment used since the hand last passed stays for another round. Thread-safe."""
+
+    __slots__ = ("_hand", "_holders", "_lock", "files_max")
+
+    def __init__(self, files_max: int = OPEN_FILES_MAX) -> None:
+        assert files_max >= 1
+        self.files_max = files_max
+        self._holders: dict[int, HoldsFile] = {}
+        self._hand: list[int] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def opened(self, holder: HoldsFile) -> None:
+        """Notes that `holder.open_file` has just been set, and makes room for it."""
+        holder.recently_used = True
+        with self._lock:
+            while len(self._holders) >= self.files_max:
+                self._evict()
+            self._holders[id(holder)] = holder
+
+    def forget(self, holder: HoldsFile) -> None:
+        """Notes that a holder closed its file by itself."""
+        with self._lock:
+            self._holders.pop(id(holder), None)
+
+    def _evict(self) -> None:
+        while True:
+            if not self._hand:
+                self._hand = list(self._holders)
+                self._hand.reverse()
+            key = self._hand.pop()
+            holder = self._holders.get(key)
+            if holder is None:
+                continue
+            if holder.recently_used:
+                holder.recently_used = False
+                continue
+            del self._holders[key]
+            holder.open_file = None
+            return

@@ -1,0 +1,154 @@
+"""Finding things in a log: by time, by transaction, and what its producers were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.log.filenames import SNAPSHOT, offset_name, parse_offset_name
+from headrace.log.producer_snapshot import SnapshotError
+from headrace.log.producer_snapshot import decode as decode_snapshot
+from headrace.log.results import TimestampOffset
+from headrace.log.scan import Scan
+from headrace.log.segment import Segment
+from headrace.log.transaction_index import AbortedTransaction
+from headrace.log.trusted import note_producer
+from headrace.wire.batch import LOG_APPEND_TIME
+from headrace.wire.records import CorruptBatch, decode_batch
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+
+EMPTY_SNAPSHOT_BYTES = 10
+
+
+def aborted_transactions(log: Log, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+    """See Log.aborted_transactions."""
+    found: list[AbortedTransaction] = []
+    segments = log.segments
+    for index in range(log.segment_of(from_offset), len(segments)):
+        for entry in segments[index].aborted():
+            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= to_offset:
+                return found  # later markers end transactions that begin at or after that offset
+    return found
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """See Log.offset_for_timestamp: the first record at or after a time, at or above the log start offset."""
+    for segment in log.segments:
+        if segment.size and segment.max_timestamp >= timestamp:
+            found = _first_in_segment(log, segment, timestamp)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
+    _, relative_offset = segment.time_index.lookup(timestamp - 1)
+    start_offset = max(segment.base_offset + relative_offset, log.log_start_offset)
+    place = segment.find(start_offset)
+    if place is None:
+        return None
+    for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size, read_bytes=65536):
+        if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
+            continue
+        epoch = header.partition_leader_epoch
+        if header.timestamp_type == LOG_APPEND_TIME:
+            offset = max(header.base_offset, log.log_start_offset)
+            return TimestampOffset(offset, header.max_timestamp, epoch)
+        for record in _records(data):
+            if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
+                return TimestampOffset(record.offset, record.timestamp, epoch)
+    return None
+
+
+def max_timestamp_offset(log: Log) -> TimestampOffset | None:
+    """See Log.max_timestamp_offset: the first record with the largest timestamp of all."""
+    best: Segment | None = None
+    for segment in log.segments:
+        if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
+            best = segment
+    if best is None or best.max_timestamp < 0:
+        return None
+    place = best.find(best.max_timestamp_offset)
+    if place is None:
+        return None
+    for _, header, data in Scan(best.file(), place[0], place[0] + place[1], crc_from=best.size):
+        if header.timestamp_type == LOG_APPEND_TIME:
+            return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
+        for record in _records(data):
+            if record.timestamp == header.max_timestamp:
+                return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+        return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
+    return None
+
+
+def _records(data: memoryview) -> list[_Record]:
+    try:
+        return [_Record(record.offset, record.timestamp) for record in decode_batch(data)]
+    except CorruptBatch:
+        return []  # a body that nobody can open has no record to answer with
+
+
+class _Record:
+    __slots__ = ("offset", "timestamp")
+
+    def __init__(self, offset: int, timestamp: int) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+
+
+def snapshot_offsets(names: list[str]) -> list[int]:
+    """The offsets of the producer snapshots among file names, rising."""
+    offsets = (parse_offset_name(name, SNAPSHOT) for name in names)
+    return sorted(offset for offset in offsets if offset is not None)
+
+
+def reload_producers(log: Log, now_ms: int, snapshots: list[int] | None = None) -> None:
+    """Makes what is known of producers agree with the log again: from the newest snapshot, and the batches behind it.
+
+    Snapshots beyond the end of the log, or that cannot be read, are deleted. Raises OSError.
+    """
+    disk = log.resources.disk
+    if snapshots is None:
+        snapshots = snapshot_offsets(list(disk.list(log.directory)))
+    producers = log.producers
+    producers.clear()
+    # What lies below the log start offset but is still in the files counts: it tells of sequences all the same.
+    start = log.bases[0]
+    log.snapshot_offset = -1
+    for offset in reversed(snapshots):
+        if offset < start:
+            break  # the batches between it and the first segment are gone
+        path = f"{log.directory}/{offset_name(offset, SNAPSHOT)}"
+        if offset > log.end_offset:
+            disk.remove(path)
+            continue
+        try:
+            entries = decode_snapshot(path, disk.read_file(path))
+        except SnapshotError:
+            disk.remove(path)
+            continue
+        producers.load(entries, now_ms)
+        log.snapshot_offset = offset
+        start = offset
+        break
+    if start < log.end_offset:
+        scan_producers(log, start)
+    producers.remove_expired(now_ms)
+
+
+def scan_producers(log: Log, start: int) -> None:
+    """Takes in the producers' batches from `start` to the end of the log. Raises OSError."""
+    segments = log.segments
+    for index in range(log.segment_of(start), len(segments)):
+        segment = segments[index]
+        place = segment.find(start)
+        if place is None:
+            continue
+        for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size):
+            if header.base_offset >= log.end_offset:
+                return  # recovery has not come that far
+            if header.producer_id >= 0 and header.base_offset >= start:
+                note_producer(log.producers, header, lambda data=data: data)  # type: ignore[misc]

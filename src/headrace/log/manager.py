@@ -1,0 +1,588 @@
+"""All logs of one broker: where they live, how they start, what is done to them in the background, how they end.
+
+`load` looks at names and checkpoints alone; a log is opened when it is first asked for. The owner calls `tick` on its
+event loop about once a second and runs what that returns on worker threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from headrace.config import BrokerConfig, TopicConfig
+from headrace.env import Environment
+from headrace.env.disk import is_full
+from headrace.log import cleaner
+from headrace.log.checkpoints import CheckpointError, TopicPartition, encode_partition_metadata
+from headrace.log.directory import LogDirectory, LogDirLocked
+from headrace.log.filenames import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    delete_directory_name,
+    directory_name,
+    stray_directory_name,
+)
+from headrace.log.files import OpenFiles
+from headrace.log.log import Log
+from headrace.log.producers import Producers
+from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
+from headrace.log.results import LogCorrupt
+from headrace.log.segment import Resources, Segment
+
+Work = Callable[[], object]
+
+RETENTION_SLICE = 250
+"""Logs that one tick looks at for retention: a broker with thousands spreads the pass over many ticks."""
+
+
+class LogDirFailed(OSError):
+    """The disk under a log directory failed; its partitions are offline."""
+
+    def __init__(self, directory: str, cause: OSError | None = None) -> None:
+        super().__init__(f"log directory {directory} failed: {cause}")
+        self.directory = directory
+
+
+class LogManager:
+    """See the module. `directories` overrides the configuration's log.dirs."""
+
+    def __init__(self, env: Environment, config: BrokerConfig, directories: Sequence[str] | None = None) -> None:
+        self.env = env
+        self.config = config
+        self.resources = Resources(env.disk, OpenFiles(config.integer("log.open.segments.max")))
+        self.directories = {path: LogDirectory(env.disk, path) for path in directories or config.log_dirs}
+        self.logs: dict[TopicPartition, Log] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}
+        self.damaged: dict[TopicPartition, LogCorrupt] = {}
+        self.was_clean = False
+        self._random = env.entropy.random()
+        self._flush_due: set[Log] = set()
+        self._note_flush_due = self._flush_due.add
+        self._doomed_files: list[tuple[int, Segment]] = []
+        self._doomed_trees: list[tuple[int, str]] = []
+        self._retention_queue: list[TopicPartition] = []
+        self._next_ms: dict[str, int] = {}
+        self._next_clean_ms = 0
+        self._cleaning = False
+        self._stopping = False
+        self.cleaned_bytes = 0
+        self.uncleanable: dict[Log, str] = {}
+        self._high_watermark: Callable[[TopicPartition], int | None] = lambda _: None
+
+    # Starting
+
+    def lock(self) -> None:
+        """Takes all directories. Raises LogDirLocked, and then holds none; a directory whose disk fails is marked."""
+        for directory in self.directories.values():
+            try:
+                self.env.disk.make_dirs(directory.path)
+                directory.lock()
+            except LogDirLocked:
+                self.unlock()
+                raise
+            except OSError as error:
+                directory.failure = error
+
+    def unlock(self) -> None:
+        """Lets other brokers in."""
+        for directory in self.directories.values():
+            directory.unlock()
+
+    def load(self) -> None:
+        """Reads checkpoints and names of all directories. Raises OSError when none of them works.
+
+        Raises CheckpointError for a checkpoint that cannot be read: an operator may delete it, and pays with a scan.
+        """
+        for directory in self.online():
+            try:
+                directory.load()
+            except OSError as error:
+                directory.failure = error
+                continue
+            # A copy that a move had begun is made again when the move is asked for again.
+            self._doomed_trees += [(0, path) for path in (*directory.doomed, *directory.found_future.values())]
+        if not self.online():
+            first = next(iter(self.directories.values()))
+            raise LogDirFailed(first.path, first.failure)
+        self._settle_duplicates()
+        self.was_clean = all(directory.clean for directory in self.online())
+
+    def _settle_duplicates(self) -> None:
+        """A crash at the end of a move leaves a partition in two directories: the longer log stays."""
+        disk = self.env.disk
+        homes: dict[TopicPartition, list[LogDirectory]] = {}
+        for home in self.online():
+            for key in home.found:
+                homes.setdefault(key, []).append(home)
+        for key, owners in homes.items():
+            if len(owners) > 1:
+                sizes = [sum(size for _, size in disk.list_sizes(home.found[key])) for home in owners]
+                kept = owners[sizes.index(max(sizes))]
+                for home in owners:
+                    if home is not kept:
+                        new = f"{home.path}/{delete_directory_name(*key, self.env.entropy.uuid())}"
+                        disk.rename(home.found[key], new)
+                        self._doomed_trees.append((0, new))
+                        home.forget(key)
+
+    def online(self) -> list[LogDirectory]:
+        """The directories that work."""
+        return [directory for directory in self.directories.values() if directory.failure is None]
+
+    def found(self) -> list[TopicPartition]:
+        """Partitions that lie in the directories and are not open, sorted."""
+        return sorted(key for directory in self.online() for key in directory.found if key not in self.logs)
+
+    # Logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The open log of a partition."""
+        return self.logs.get((topic, partition))
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self.logs.values()))
+
+    def get_or_create(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: TopicConfig,
+        *,
+        directory_id: bytes | None = None,
+        directory: str | None = None,
+    ) -> Log:
+        """Opens the log of a partition, or starts one in `directory` (None: the one with the fewest partitions).
+
+        A folder of another topic id is what a deleted topic of that name left: it is set aside. Raises LogDamaged where
+        the log must not be served, LogDirFailed where its disk fails. Safe on worker threads for different partitions.
+        """
+        key = (topic, partition)
+        log = self.logs.get(key)
+        if log is not None:
+            if NO_TOPIC_ID in (topic_id, log.topic_id) or topic_id == log.topic_id:
+                return log
+            # A worker was late and remade the folder of a topic that had been deleted; the name has a new topic now.
+            self.delete(topic, partition)
+            log = None
+        home = next((home for home in self.online() if key in home.found), None)
+        try:
+            if home is not None:
+                log = self._open(home, key, home.found[key], topic_id, config)
+                if log.topic_id not in (topic_id, NO_TOPIC_ID) and topic_id != NO_TOPIC_ID:
+                    self._set_aside(home, key, log)
+                    log = None
+            if log is None:
+                home = self.directories[directory] if directory is not None else self._emptiest()
+                log = self._create(home, key, topic_id, config)
+        except LogDamaged as damage:
+            self.damaged[key] = damage.corrupt
+            raise
+        except OSError as error:
+            assert home is not None, "only a directory's disk fails"
+            if is_full(error):
+                raise
+            self.directory_failed(home.path, error)
+            raise LogDirFailed(home.path, error) from error
+        log.roll_jitter_ms = self._jitter(config)
+        log.on_flush_due = self._note_flush_due
+        self.logs[key] = log
+        return log
+
+    def _jitter(self, config: TopicConfig) -> int:
+        return self._random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0
+
+    def new_producers(self) -> Producers:
+        """An empty memory of producers, with the bounds that the configuration sets."""
+        return Producers(
+            expiration_ms=self.config.integer("producer.id.expiration.ms"),
+            producers_max=self.config.integer("producer.ids.max.per.partition"),
+        )
+
+    def _open(self, home: LogDirectory, key: TopicPartition, path: str, topic_id: bytes, config: TopicConfig) -> Log:
+        log = open_log(
+            self.resources,
+            path,
+            key,
+            config,
+            clean=home.clean,
+            recovery_point=home.recovery_points.get(key, 0),
+            log_start_offset=home.log_starts.get(key, 0),
+            now_ms=self.env.clock.now_ms(),
+            producers=self.new_producers(),
+        )
+        if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
+            self.env.disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            log.topic_id = topic_id
+        return log
+
+    def _create(self, home: LogDirectory, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
+        path = f"{home.path}/{directory_name(*key)}"
+        disk = self.env.disk
+        home.begin(key)
+        disk.make_dirs(path)
+        disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        log = create_log(
+            self.resources,
+            path,
+            key,
+            config,
+            topic_id=topic_id,
+            now_ms=self.env.clock.now_ms(),
+            producers=self.new_producers(),
+        )
+        home.found[key] = path
+        home.partitions += 1
+        return log
+
+    def _emptiest(self) -> LogDirectory:
+        online = self.online()
+        cordoned = set(self.config.listing("cordoned.log.dirs"))
+        candidates = [home for home in online if home.path not in cordoned and "*" not in cordoned] or online
+        if not candidates:
+            first = next(iter(self.directories.values()))
+            raise LogDirFailed(first.path, first.failure)
+        return min(candidates, key=lambda home: home.partitions)
+
+    def _set_aside(self, home: LogDirectory, key: TopicPartition, log: Log) -> None:
+        """Renames a folder that belongs to a topic that is gone."""
+        for segment in log.segments:
+            segment.release()
+        new = f"{home.path}/{stray_directory_name(*key, self.env.entropy.uuid())}"
+        self.env.disk.rename(log.directory, new)
+        home.forget(key)
+
+    def mark_stray(self, topic: str, partition: int) -> str | None:
+        """Renames the folder of a partition that the metadata does not know to `-stray`; returns its new path."""
+        key = (topic, partition)
+        for home in self.online():
+            path = home.found.get(key)
+            if path is not None:
+                new = f"{home.path}/{stray_directory_name(*key, self.env.entropy.uuid())}"
+                self.env.disk.rename(path, new)
+                home.forget(key)
+                return new
+        return None
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Takes a partition away: its folder gets a `-delete` name now, and goes after file.delete.delay.ms."""
+        key = (topic, partition)
+        log = self.logs.pop(key, None)
+        self.damaged.pop(key, None)
+        future = self.future_logs.pop(key, None)
+        for home in self.online():
+            path = home.found.get(key)
+            delay_ms = log.config.file_delete_delay_ms if log is not None else 0
+            paths = [] if path is None else [path]
+            if future is not None and self.directory_of(future) is home:
+                paths.append(future.directory)
+            for each in paths:
+                new = f"{home.path}/{delete_directory_name(*key, self.env.entropy.uuid())}"
+                try:
+                    self.env.disk.rename(each, new)
+                except OSError as error:
+                    self.directory_failed(home.path, error)
+                    break
+                for gone in (log, future):
+                    if gone is not None and gone.directory == each:
+                        # What workers still do to it must not reach a topic made anew under the same name.
+                        gone.moved(new)
+                self._doomed_trees.append((self.env.clock.now_ms() + delay_ms, new))
+            home.forget(key)
+        for gone in (log, future):
+            if gone is not None:
+                self._flush_due.discard(gone)
+                for segment in gone.segments:
+                    segment.release()
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        """The log directory that holds a log."""
+        return self.directories[log.directory.rpartition("/")[0]]
+
+    def logs_in(self, directory: str) -> list[Log]:
+        """The open logs (future ones too) of a log directory."""
+        every = [*self.logs.values(), *self.future_logs.values()]
+        return [log for log in every if log.directory.rpartition("/")[0] == directory]
+
+    def directory_failed(self, directory: str, error: OSError) -> list[TopicPartition]:
+        """Takes a log directory out of use; returns the partitions that go offline with it."""
+        home = self.directories[directory]
+        if home.failure is None:
+            home.failure = error
+        gone = self.logs_in(directory)
+        for log in gone:
+            target = self.future_logs if log.is_future else self.logs
+            target.pop(log.topic_partition, None)
+            self._flush_due.discard(log)
+            for segment in log.segments:
+                segment.release()
+        return [log.topic_partition for log in gone if not log.is_future]
+
+    # Background work
+
+    def watch_high_watermarks(self, of: Callable[[TopicPartition], int | None]) -> None:
+        """Where high watermarks come from, for checkpoints and retention; None means the end of the log."""
+        self._high_watermark = of
+
+    def tick(self, now_ms: int) -> list[Work]:
+        """Does what is due and small, here and now; returns what is due and belongs on worker threads.
+
+        What it returns may raise LogDirFailed: the partitions of that directory go offline.
+        """
+        work: list[Work] = []
+        self._start_retention(now_ms)
+        self._some_retention(now_ms)
+        flush_due = self._take_flush_due(now_ms)
+        if flush_due:
+            work.append(lambda: self._guarded(flush_due, Log.flush))
+        if any(due <= now_ms for due, _ in self._doomed_files) or any(due <= now_ms for due, _ in self._doomed_trees):
+            work.append(lambda: self.remove_doomed(now_ms))
+        if self._is_due("log.flush.offset.checkpoint.interval.ms", now_ms):
+            work.append(self.checkpoint_recovery_points)
+        if self._is_due("log.flush.start.offset.checkpoint.interval.ms", now_ms):
+            work.append(self.checkpoint_log_starts)
+        if self._is_due("replica.high.watermark.checkpoint.interval.ms", now_ms):
+            work.append(self.checkpoint_high_watermarks)
+        return work
+
+    def cleaner_work(self, now_ms: int) -> Work | None:
+        """Compaction of the log that needs it most, for a worker thread; None while there is none, or one runs."""
+        if self._cleaning or not self.config.flag("log.cleaner.enable"):
+            return None
+        if now_ms < self._next_clean_ms:
+            return None
+        best: cleaner.Candidate | None = None
+        for home in self.online():
+            for log in self.logs_in(home.path):
+                if not log.config.compact or log.is_future or log in self.uncleanable:
+                    continue
+                key = log.topic_partition
+                mark = self._high_watermark(key)
+                mark = log.end_offset if mark is None else mark
+                found = cleaner.candidate(log, home.cleaner_offsets.get(key), mark, now_ms)
+                if found is not None and cleaner.worth_it(found) and (best is None or found.ratio > best.ratio):
+                    best = found
+        if best is None:
+            self._next_clean_ms = now_ms + self.config.integer("log.cleaner.backoff.ms")
+            return None
+        self._cleaning = True
+        chosen = best
+        return lambda: self._clean(chosen, now_ms)
+
+    def _clean(self, found: cleaner.Candidate, now_ms: int) -> None:
+        log = found.log
+        home = self.directory_of(log)
+        rate = self.config.number("log.cleaner.io.max.bytes.per.second")
+        pace = cleaner.Pace(
+            self.env.clock, rate, lambda: self._stopping or self.logs.get(log.topic_partition) is not log
+        )
+        try:
+            done = cleaner.clean(found, now_ms, pace, self.config.integer("log.cleaner.dedupe.buffer.size"))
+            self.doom(done.replaced, now_ms + log.config.file_delete_delay_ms)
+            home.cleaner_offsets[log.topic_partition] = done.end_offset
+            self._write(home, CLEANER_OFFSETS, home.cleaner_offsets)
+            self.cleaned_bytes += done.bytes_before - done.bytes_after
+        except cleaner.Stopped:
+            pass  # what changed under it is looked at afresh
+        except cleaner.Uncleanable as error:
+            self.uncleanable[log] = str(error)
+        except OSError as error:
+            self._next_clean_ms = now_ms + self.config.integer("log.cleaner.backoff.ms")
+            if not is_full(error) and self.logs.get(log.topic_partition) is log:
+                raise LogDirFailed(home.path, error) from error
+        finally:
+            self._cleaning = False
+
+    def stop_background(self) -> None:
+        """Has a running compaction give up soon; `tick` and `cleaner_work` find nothing any more."""
+        self._stopping = True
+
+    def _is_due(self, setting: str, now_ms: int) -> bool:
+        due = self._next_ms.get(setting)
+        if due is not None and now_ms < due:
+            return False
+        self._next_ms[setting] = now_ms + self.config.integer(setting)
+        return due is not None
+
+    def _start_retention(self, now_ms: int) -> None:
+        if self._is_due("log.retention.check.interval.ms", now_ms) and not self._retention_queue:
+            self._retention_queue = list(self.logs)
+
+    def _some_retention(self, now_ms: int) -> None:
+        for _ in range(min(RETENTION_SLICE, len(self._retention_queue))):
+            log = self.logs.get(self._retention_queue.pop())
+            if log is not None:
+                self.apply_retention(log, now_ms)
+
+    def apply_retention(self, log: Log, now_ms: int) -> int:
+        """Takes out what a log no longer keeps; returns how many segments. Their files go after a delay."""
+        try:
+            gone = log.maybe_delete_old_segments(now_ms, self._high_watermark(log.topic_partition))
+            log.producers.remove_expired(now_ms)
+        except OSError as error:
+            if not is_full(error):
+                self.directory_failed(log.directory.rpartition("/")[0], error)
+            return 0
+        due = now_ms + log.config.file_delete_delay_ms
+        self._doomed_files += [(due, segment) for segment in gone]
+        return len(gone)
+
+    def adopt(self, log: Log, old_home: LogDirectory, new_home: LogDirectory) -> None:
+        """Makes a log that was copied into another directory the log of its partition."""
+        key = log.topic_partition
+        clean_offset = old_home.cleaner_offsets.get(key)
+        old_home.forget(key)
+        self.logs[key] = log
+        log.roll_jitter_ms = self._jitter(log.config)
+        log.on_flush_due = self._note_flush_due
+        new_home.found[key] = log.directory
+        new_home.partitions += 1
+        new_home.recovery_points[key] = log.recovery_point
+        if clean_offset is not None:
+            new_home.cleaner_offsets[key] = clean_offset
+
+    def doom_tree(self, path: str, due_ms: int) -> None:
+        """Has a folder removed once it is `due_ms`."""
+        self._doomed_trees.append((due_ms, path))
+
+    @property
+    def is_cleaning(self) -> bool:
+        """Whether a compaction is running."""
+        return self._cleaning
+
+    def doom(self, segments: Iterable[Segment], due_ms: int) -> None:
+        """Has the files of segments (renamed to `.deleted`) removed once it is `due_ms`."""
+        self._doomed_files += [(due_ms, segment) for segment in segments]
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Removes the files and folders whose delay is over. On a worker: a big file takes its time."""
+        files, self._doomed_files = self._doomed_files, []
+        trees, self._doomed_trees = self._doomed_trees, []
+        for due, segment in files:
+            if due <= now_ms:
+                self._quietly(segment.remove_files)
+            else:
+                self._doomed_files.append((due, segment))
+        for due, path in trees:
+            if due <= now_ms:
+                self._quietly(lambda path=path: self.env.disk.remove_tree(path))  # type: ignore[misc]
+            else:
+                self._doomed_trees.append((due, path))
+
+    @staticmethod
+    def _quietly(remove: Callable[[], None]) -> None:
+        try:
+            remove()
+        except OSError:
+            pass  # what cannot be removed now is removed at the next start
+
+    def _take_flush_due(self, now_ms: int) -> list[Log]:
+        due = [log for log in self._flush_due if self.logs.get(log.topic_partition) is log]
+        self._flush_due.clear()
+        for log in self.logs.values():
+            if log.config.flush_ms < 1 << 62 and log.end_offset > log.flushed_offset:
+                if now_ms - log.last_flush_ms >= log.config.flush_ms and log not in due:
+                    due.append(log)
+        for log in due:
+            log.last_flush_ms = now_ms
+        return due
+
+    def _guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+        """Runs an action on logs; a failing disk is LogDirFailed, after the others had their turn."""
+        failed: dict[str, OSError] = {}
+        for log in logs:
+            directory = log.directory.rpartition("/")[0]
+            if directory in failed or self.directories[directory].failure is not None:
+                continue
+            try:
+                action(log)
+            except OSError as error:
+                if self.logs.get(log.topic_partition) is log and not is_full(error):
+                    failed[directory] = error
+        for directory, cause in failed.items():
+            raise LogDirFailed(directory, cause)
+
+    # Checkpoints
+
+    def checkpoint_recovery_points(self) -> None:
+        """Writes how far each log is safe; the indexes up to there are made safe first. Raises LogDirFailed."""
+        for home in self.online():
+            logs = [log for log in self.logs_in(home.path) if not log.is_future]
+            points = {log.topic_partition: log.recovery_point for log in logs}
+            moved = [
+                log for log in logs if home.recovery_points.get(log.topic_partition) != points[log.topic_partition]
+            ]
+            self._guarded(moved, lambda log: log.sync_indexes())
+            for log in logs:
+                if self.logs.get(log.topic_partition) is log:  # else it was deleted meanwhile
+                    home.recovery_points[log.topic_partition] = points[log.topic_partition]
+            self._write(home, RECOVERY_POINTS, home.recovery_points)
+
+    def truncate(self, log: Log, offset: int) -> None:
+        """Cuts a log, and the checkpoint with it: a start must not miss what was cut on purpose. Raises OSError."""
+        log.truncate_to(offset, now_ms=self.env.clock.now_ms())
+        home = self.directory_of(log)
+        if home.recovery_points.get(log.topic_partition, 0) > log.end_offset:
+            home.recovery_points[log.topic_partition] = log.recovery_point
+            self._write(home, RECOVERY_POINTS, home.recovery_points)
+
+    def checkpoint_log_starts(self) -> None:
+        """Writes where each log starts, where its first segment does not say so. Raises LogDirFailed."""
+        for home in self.online():
+            for log in self.logs_in(home.path):
+                if self.logs.get(log.topic_partition) is not log:
+                    continue
+                if log.log_start_offset > log.bases[0]:
+                    home.log_starts[log.topic_partition] = log.log_start_offset
+                else:
+                    home.log_starts.pop(log.topic_partition, None)
+            self._write(home, LOG_STARTS, home.log_starts)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes how far each partition is replicated. Raises LogDirFailed."""
+        for home in self.online():
+            for log in self.logs_in(home.path):
+                if not log.is_future:
+                    mark = self._high_watermark(log.topic_partition)
+                    home.high_watermarks[log.topic_partition] = log.end_offset if mark is None else mark
+            self._write(home, HIGH_WATERMARKS, home.high_watermarks)
+
+    def _write(self, home: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            home.write(name, offsets)
+        except OSError as error:
+            if not is_full(error):
+                raise LogDirFailed(home.path, error) from error
+
+    # Stopping
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes every log and marks the directories clean; one whose disk fails on the way is not marked."""
+        for home in self.online():
+            try:
+                for log in self.logs_in(home.path):
+                    log.close()
+                    home.recovery_points[log.topic_partition] = log.recovery_point
+            except OSError as error:
+                home.failure = error
+        for action in (self.checkpoint_recovery_points, self.checkpoint_log_starts, self.checkpoint_high_watermarks):
+            try:
+                action()
+            except LogDirFailed as failed:
+                self.directories[failed.directory].failure = failed
+        for home in self.online():
+            unopened = any(key not in self.logs for key in home.found)
+            try:
+                # What was not opened since an unclean start has not been recovered either.
+                if home.clean or not unopened:
+                    home.mark_clean(broker_epoch)
+            except OSError as error:
+                home.failure = error
+        self.logs.clear()
+        self.future_logs.clear()
+        self.unlock()
+
+
+__all__ = ["CheckpointError", "LogDamaged", "LogDirFailed", "LogDirLocked", "LogManager"]

@@ -1,0 +1,358 @@
+"""The two sparse indexes of a segment: from an offset to a position in the log, and from a time to an offset.
+
+`.index`: entries of 8 bytes, (offset relative to the segment's base int32, position int32), both rising; the offset is
+the last one of the batch at that position. `.timeindex`: entries of 12 bytes, (timestamp int64, relative offset int32),
+rising; the timestamp is the largest one up to that offset. Kafka gives the files of an active segment their full size,
+so zeros at the end are not entries.
+
+New entries stay in memory until `write_out`: a crash loses only entries for data that recovery scans again.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+
+from headrace.env import Disk
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
+WRITE_OUT_ENTRIES = 512
+"""Entries that an active segment keeps in memory before they are written to its index file."""
+
+CACHE_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of offset indexes that a broker keeps decoded in memory; those used least recently go first."""
+
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class IndexCache:
+    """Decoded offset indexes, by path, within a bound of bytes."""
+
+    __slots__ = ("_arrays", "_bytes", "bytes_max")
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._arrays: OrderedDict[str, array[int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, path: str) -> array[int] | None:
+        """The entries of an index, where they are held."""
+        found = self._arrays.get(path)
+        if found is not None:
+            try:
+                self._arrays.move_to_end(path)
+            except KeyError:
+                pass  # another thread dropped it in between; what was found is still right
+        return found
+
+    def put(self, path: str, entries: array[int]) -> None:
+        """Holds entries, and lets others go."""
+        self.drop(path)
+        self._arrays[path] = entries
+        self._bytes += 8 * len(entries)
+        while self._bytes > self.bytes_max and self._arrays:
+            _, dropped = self._arrays.popitem(last=False)
+            self._bytes -= 8 * len(dropped)
+
+    def drop(self, path: str) -> None:
+        """Forgets an index that changed or went."""
+        dropped = self._arrays.pop(path, None)
+        if dropped is not None:
+            self._bytes -= 8 * len(dropped)
+
+
+def _cut_file(disk: Disk, path: str, size: int) -> None:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        assert not size, "what is kept is in the file"
+        return
+    if file.size() > size:
+        file.truncate(size)
+    file.close()
+
+
+class OffsetIndex:
+    """Where in its log each indexed offset lies. An entry is held as one int: relative offset << 32 | position."""
+
+    __slots__ = ("_cache", "_disk", "_tail", "_written", "last", "path")
+
+    def __init__(self, disk: Disk, path: str, cache: IndexCache) -> None:
+        self._disk = disk
+        self._cache = cache
+        self.path = path
+        self._written = 0  # entries in the file
+        self._tail: array[int] = array("Q")  # entries after those
+        self.last = 0  # the last entry; 0 when there is none
+
+    def __len__(self) -> int:
+        return self._written + len(self._tail)
+
+    def load(self, log_bytes: int) -> None:
+        """Finds the end of the entries that point below `log_bytes`; a missing file is an empty index.
+
+        Raises ValueError where the file cannot be an index of that log: it is to be rebuilt.
+        """
+        try:
+            size = self._disk.size(self.path)
+        except FileNotFoundError:
+            size = 0
+        self._written = 0
+        self.last = 0
+        if size < OFFSET_ENTRY_BYTES:
+            return
+        count = size // OFFSET_ENTRY_BYTES
+        file = self._disk.open(self.path)
+        last = int.from_bytes(file.read((count - 1) * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES), "big")
+        file.close()
+        if not last:
+            entries = self._read()
+            count = len(entries)
+            last = entries[-1] if count else 0
+        if count and (last & 0xFFFFFFFF) >= log_bytes:
+            raise ValueError(f"{self.path}: its last entry points beyond the log")
+        self._written = count
+        self.last = last
+
+    def stored(self) -> array[int]:
+        """The entries of the file as it is, unchecked, none where there is no file: for recovery. Raises OSError."""
+        try:
+            return self._read()
+        except FileNotFoundError:
+            return array("Q")
+
+    def _read(self) -> array[int]:
+        data = self._disk.read_file(self.path)
+        entries = array("Q")
+        entries.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES])
+        entries.byteswap()
+        end = len(entries)
+        while end and not entries[end - 1]:
+            # A fully sized file is megabytes of zeros: leap over them before counting one by one.
+            while end > 4096 and not any(entries[end - 4096 : end]):
+                end -= 4096
+            if not entries[end - 1]:
+                end -= 1
+        del entries[end:]
+        return entries
+
+    def entries(self) -> array[int]:
+        """All entries, those not yet written too."""
+        written = self._entries_written()
+        return written + self._tail if self._tail else written
+
+    def _entries_written(self) -> array[int]:
+        if not self._written:
+            return array("Q")
+        found = self._cache.get(self.path)
+        if found is None or len(found) != self._written:
+            found = self._read()
+            del found[self._written :]
+            self._cache.put(self.path, found)
+        return found
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Adds an entry; both must be above those of the last one."""
+        entry = relative_offset << 32 | position
+        assert entry > self.last or not len(self), "index entries rise"
+        self._tail.append(entry)
+        self.last = entry
+
+    def lookup(self, relative_offset: int) -> int:
+        """Position of the batch of the last entry at or below an offset; 0 where there is none."""
+        key = relative_offset << 32 | 0xFFFFFFFF
+        if key >= self.last:
+            return self.last & 0xFFFFFFFF
+        tail = self._tail
+        if not tail or key < tail[0]:
+            tail = self._entries_written()
+        at = bisect_right(tail, key)
+        return tail[at - 1] & 0xFFFFFFFF if at else 0
+
+    def first_position_after(self, position: int) -> int | None:
+        """Position of the first indexed batch beyond `position`, None where there is none."""
+        positions = [entry & 0xFFFFFFFF for entry in self.entries()]
+        at = bisect_right(positions, position)
+        return positions[at] if at < len(positions) else None
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drops the entries at or above an offset."""
+        self.write_out()
+        entries = self.entries()
+        self.cut(entries[: bisect_right(entries, (relative_offset << 32) - 1)])
+
+    def cut(self, entries: array[int]) -> None:
+        """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
+        self._cache.drop(self.path)
+        self._written = len(entries)
+        self._tail = array("Q")
+        self.last = entries[-1] if len(entries) else 0
+        _cut_file(self._disk, self.path, self._written * OFFSET_ENTRY_BYTES)
+
+    def replace(self, entries: array[int]) -> None:
+        """Takes `entries` for the whole index, and writes them."""
+        data = array("Q", entries)
+        data.byteswap()
+        self._cache.drop(self.path)
+        self._disk.write_file(self.path, data.tobytes())
+        self._written = len(entries)
+        self._tail = array("Q")
+        self.last = entries[-1] if len(entries) else 0
+
+    @property
+    def waiting(self) -> int:
+        """Entries in memory alone."""
+        return len(self._tail)
+
+    def write_out(self) -> None:
+        """Writes the entries in memory to the file; one thread at a time."""
+        tail = self._tail
+        count = len(tail)
+        if not count:
+            return
+        data = tail[:count]
+        data.byteswap()
+        file = self._disk.open(self.path, create=True)
+        file.write_at(self._written * OFFSET_ENTRY_BYTES, data.tobytes())
+        file.close()
+        self._cache.drop(self.path)
+        # In place, as another thread may append; a lookup between the two lines finds an earlier entry, which serves.
+        del tail[:count]
+        self._written += count
+
+    def sync(self) -> None:
+        """Makes the written entries safe, and cuts what a fully sized file has beyond them."""
+        self.write_out()
+        file = self._disk.open(self.path, create=True)
+        if file.size() != self._written * OFFSET_ENTRY_BYTES:
+            file.truncate(self._written * OFFSET_ENTRY_BYTES)
+        file.sync()
+        file.close()
+
+
+class TimeIndex:
+    """The largest timestamp up to each indexed offset."""
+
+    __slots__ = ("_count", "_disk", "_tail", "last_relative_offset", "last_timestamp", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._count = 0  # entries in the file
+        self._tail = bytearray()
+        self.last_timestamp = -1
+        self.last_relative_offset = 0
+
+    def __len__(self) -> int:
+        return self._count + len(self._tail) // TIME_ENTRY_BYTES
+
+    def load(self) -> None:
+        """Finds the last entry; a missing file is an empty index. Raises ValueError where entries do not rise."""
+        self._tail = bytearray()
+        self._count = 0
+        self._set_last(b"")
+        try:
+            count = self._disk.size(self.path) // TIME_ENTRY_BYTES
+        except FileNotFoundError:
+            return
+        if not count:
+            return
+        file = self._disk.open(self.path)
+        first = max(count - 2, 0)
+        data = file.read(first * TIME_ENTRY_BYTES, 2 * TIME_ENTRY_BYTES)
+        data = data[: (count - first) * TIME_ENTRY_BYTES]
+        file.close()
+        if not any(data[-TIME_ENTRY_BYTES:]):
+            data = self._read()
+            count = len(data) // TIME_ENTRY_BYTES
+        self._count = count
+        self._set_last(data)
+        if count > 1:
+            before, _ = _TIME_ENTRY.unpack_from(data, len(data) - 2 * TIME_ENTRY_BYTES)
+            if before > self.last_timestamp:
+                raise ValueError(f"{self.path}: its entries do not rise")
+
+    def _read(self) -> bytes:
+        try:
+            data = self._disk.read_file(self.path)
+        except FileNotFoundError:
+            return b""
+        end = len(data.rstrip(b"\0"))
+        count = min(-(-end // TIME_ENTRY_BYTES), len(data) // TIME_ENTRY_BYTES)
+        return data[: count * TIME_ENTRY_BYTES]
+
+    def _set_last(self, data: bytes) -> None:
+        if data:
+            self.last_timestamp, self.last_relative_offset = _TIME_ENTRY.unpack_from(data, len(data) - TIME_ENTRY_BYTES)
+        else:
+            self.last_timestamp, self.last_relative_offset = -1, 0
+
+    def stored(self) -> list[tuple[int, int]]:
+        """The entries of the file as it is, unchecked: for recovery. Raises OSError."""
+        return list(_TIME_ENTRY.iter_unpack(self._read()))
+
+    def _all(self) -> bytes:
+        data = self._read() if self._count else b""
+        return data[: self._count * TIME_ENTRY_BYTES] + bytes(self._tail)
+
+    def entries(self) -> list[tuple[int, int]]:
+        """All (timestamp, relative offset)."""
+        return list(_TIME_ENTRY.iter_unpack(self._all()))
+
+    def maybe_append(self, timestamp: int, relative_offset: int) -> None:
+        """Adds an entry where its timestamp is above the last one."""
+        if timestamp > self.last_timestamp:
+            self._tail += _TIME_ENTRY.pack(timestamp, relative_offset)
+            self.last_timestamp = timestamp
+            self.last_relative_offset = relative_offset
+
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The last entry at or below a timestamp; (-1, 0) where there is none."""
+        entries = self.entries()
+        at = bisect_right(entries, (timestamp, 1 << 40))
+        return entries[at - 1] if at else (-1, 0)
+
+    def truncate(self, relative_offset: int) -> None:
+        """Drops the entries at or above an offset."""
+        self.write_out()
+        self.cut([entry for entry in self.entries() if entry[1] < relative_offset])
+
+    def cut(self, entries: list[tuple[int, int]]) -> None:
+        """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
+        self._count = len(entries)
+        self._tail = bytearray()
+        self.last_timestamp, self.last_relative_offset = entries[-1] if entries else (-1, 0)
+        _cut_file(self._disk, self.path, self._count * TIME_ENTRY_BYTES)
+
+    def replace(self, entries: list[tuple[int, int]]) -> None:
+        """Takes `entries` for the whole index, and writes them."""
+        data = b"".join(_TIME_ENTRY.pack(*entry) for entry in entries)
+        self._disk.write_file(self.path, data)
+        self._count = len(entries)
+        self._tail = bytearray()
+        self._set_last(data)
+
+    def write_out(self) -> None:
+        """Writes the entries in memory to the file; one thread at a time."""
+        count = len(self._tail) // TIME_ENTRY_BYTES
+        if not count:
+            return
+        data = bytes(self._tail[: count * TIME_ENTRY_BYTES])
+        file = self._disk.open(self.path, create=True)
+        file.write_at(self._count * TIME_ENTRY_BYTES, data)
+        file.close()
+        del self._tail[: len(data)]
+        self._count += count
+
+    def sync(self) -> None:
+        """Makes the written entries safe, and cuts what a fully sized file has beyond them."""
+        self.write_out()
+        file = self._disk.open(self.path, create=True)
+        if file.size() != self._count * TIME_ENTRY_BYTES:
+            file.truncate(self._count * TIME_ENTRY_BYTES)
+        file.sync()
+        file.close()

@@ -1,0 +1,428 @@
+"""Opening a log: cheap after a clean shutdown, by scanning what the recovery point does not cover after a crash.
+
+After a clean shutdown nothing is read but names, the end of the last index and the last few batches. After a crash the
+batches from the recovery point on are read with their checksums; the first bad one ends the log, and the loss is in
+`Log.recovery_report`. Bad data below the recovery point was safe once: that is `LogDamaged`, and nothing is touched.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from headrace.config.topic import TopicConfig
+from headrace.log import lookup
+from headrace.log.checkpoints import CheckpointError, decode_partition_metadata
+from headrace.log.epochs import LeaderEpochs
+from headrace.log.filenames import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    is_segment_file,
+    offset_name,
+    parse_offset_name,
+)
+from headrace.log.log import Log
+from headrace.log.offset_index import TimeIndex
+from headrace.log.producers import Producers
+from headrace.log.results import LogCorrupt, RecoveryReport
+from headrace.log.scan import Scan
+from headrace.log.segment import Resources, Segment
+from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
+from headrace.log.trusted import note_producer
+
+NO_TOPIC_ID = bytes(16)
+
+
+class LogDamaged(OSError):
+    """A log that must not be served; `corrupt` says where it is damaged. Its partition alone stays offline."""
+
+    def __init__(self, corrupt: LogCorrupt) -> None:
+        super().__init__(str(corrupt))
+        self.corrupt = corrupt
+
+
+def open_log(
+    resources: Resources,
+    directory: str,
+    topic_partition: tuple[str, int],
+    config: TopicConfig,
+    *,
+    topic_id: bytes = NO_TOPIC_ID,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    now_ms: int = 0,
+    producers: Producers | None = None,
+) -> Log:
+    """Opens the log in an existing folder, or starts one in an empty folder.
+
+    `clean` promises that the log was closed by `Log.close`. Raises OSError where the disk fails, LogDamaged where the
+    log cannot be trusted, CheckpointError where its folder has unreadable metadata.
+    """
+    disk = resources.disk
+    sizes = finish_swaps(resources, directory, dict(disk.list_sizes(directory)))
+    if PARTITION_METADATA in sizes and topic_id == NO_TOPIC_ID:
+        path = f"{directory}/{PARTITION_METADATA}"
+        data = disk.read_file(path)
+        if data.strip(b"\0"):  # else a crash came between making the file and writing it: the caller writes it anew
+            topic_id = decode_partition_metadata(path, data)
+    segments = _find_segments(resources, directory, sizes, log_start_offset, now_ms)
+    epochs = LeaderEpochs(disk, directory)
+    if LEADER_EPOCHS in sizes:
+        epochs.load()
+    log = Log(
+        resources,
+        directory,
+        topic_partition,
+        config,
+        topic_id=topic_id,
+        segments=segments,
+        end_offset=segments[-1].base_offset,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        recovery_point=recovery_point,
+        epochs=epochs,
+        producers=producers or Producers(),
+        now_ms=now_ms,
+    )
+    log.fresh = not clean
+    snapshots = lookup.snapshot_offsets(list(sizes))
+    if clean:
+        _open_clean(log)
+    else:
+        trusted_to = _recover(log, snapshots, now_ms)
+    if log.log_start_offset > log.end_offset:
+        # Everything had been deleted up to there, and the files went with it.
+        log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+        return log
+    log.epochs.truncate_from_end(log.end_offset)
+    log.epochs.truncate_from_start(log.log_start_offset)
+    log.flushed_offset = min(log.flushed_offset, log.end_offset)
+    if clean:
+        _load_producers(log, sizes, snapshots, now_ms)
+    else:
+        log.producers.remove_expired(now_ms)
+        gone = [offset for offset in snapshots if offset > trusted_to]
+        for offset in gone:
+            disk.remove(f"{directory}/{offset_name(offset, SNAPSHOT)}")
+        if gone or log.recovery_report.cut_offset >= 0:
+            # The log grows over what was cut: another crash must not bring back what described it.
+            disk.sync_directory(directory)
+    return log
+
+
+def create_log(
+    resources: Resources,
+    directory: str,
+    topic_partition: tuple[str, int],
+    config: TopicConfig,
+    *,
+    topic_id: bytes,
+    now_ms: int,
+    producers: Producers,
+) -> Log:
+    """Starts a log in a folder that has just been made. Raises OSError."""
+    segment = Segment(resources, directory, 0, size=0, created_ms=now_ms)
+    segment.create()
+    log = Log(
+        resources,
+        directory,
+        topic_partition,
+        config,
+        topic_id=topic_id,
+        segments=[segment],
+        end_offset=0,
+        log_start_offset=0,
+        recovery_point=0,
+        epochs=LeaderEpochs(resources.disk, directory),
+        producers=producers,
+        now_ms=now_ms,
+    )
+    log.fresh = True
+    return log
+
+
+# Files
+
+
+def finish_swaps(resources: Resources, directory: str, sizes: dict[str, int]) -> dict[str, int]:
+    """Ends what a crash interrupted: deletions and compactions. Returns the names and sizes that are left.
+
+    A `.cleaned` file means that a compaction was not complete: it goes, with the `.swap` files at or above it, and the
+    old segments stay. A `.log.swap` is complete: it takes the place of the old segments in its range.
+    """
+    if not any(name.endswith((DELETED, CLEANED, SWAP)) for name in sizes):
+        return sizes
+    disk = resources.disk
+    cleaned = [_base_of(name, CLEANED) for name in sizes if name.endswith(CLEANED)]
+    incomplete_from = min(cleaned, default=None)
+    swaps: list[int] = []
+    for name in sorted(sizes):
+        path = f"{directory}/{name}"
+        if name.endswith((DELETED, CLEANED)):
+            disk.remove(path)
+        elif name.endswith(SWAP):
+            base = _base_of(name, SWAP)
+            if incomplete_from is not None and base >= incomplete_from:
+                disk.remove(path)
+            elif name.endswith(LOG + SWAP):
+                swaps.append(base)
+    for base in swaps:
+        _finish_swap(resources, directory, base)
+    for name in sorted(name for name, _ in disk.list_sizes(directory) if name.endswith(SWAP)):
+        # The log of these has its final name already, or is finished above: they follow it.
+        disk.rename(f"{directory}/{name}", f"{directory}/{name[: -len(SWAP)]}")
+    return dict(disk.list_sizes(directory))
+
+
+def _base_of(name: str, suffix: str) -> int:
+    digits = name[: -len(suffix)].partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _finish_swap(resources: Resources, directory: str, base: int) -> None:
+    disk = resources.disk
+    path = f"{directory}/{offset_name(base, LOG + SWAP)}"
+    segment = Segment(resources, directory, base, size=disk.size(path), suffix=SWAP)
+    next_offset = base
+    for _, header, _ in Scan(segment.file(), 0, segment.size, crc_from=segment.size):
+        next_offset = header.next_offset
+    segment.release()
+    for name in disk.list(directory):
+        for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            offset = parse_offset_name(name, kind)
+            if offset is not None and (offset == base or base <= offset < next_offset):
+                disk.remove(f"{directory}/{name}")
+    disk.rename(path, f"{directory}/{offset_name(base, LOG)}")
+
+
+def _find_segments(
+    resources: Resources, directory: str, sizes: dict[str, int], log_start_offset: int, now_ms: int
+) -> list[Segment]:
+    bases = sorted(base for base in (parse_offset_name(name, LOG) for name in sizes) if base is not None)
+    for name in sizes:
+        if is_segment_file(name) and not name.endswith(LOG) and int(name[:20]) not in set(bases):
+            resources.disk.remove(f"{directory}/{name}")  # an index without its log
+    if not bases:
+        segment = Segment(resources, directory, log_start_offset, size=0, created_ms=now_ms)
+        segment.create()
+        return [segment]
+    segments = []
+    for base in bases:
+        path_size = sizes[offset_name(base, LOG)]
+        segments.append(Segment(resources, directory, base, size=path_size))
+    if segments[-1].size:
+        segments[-1].created_ms = resources.disk.modified_ms(segments[-1].path)
+    else:
+        segments[-1].created_ms = now_ms
+    return segments
+
+
+# After a clean shutdown
+
+
+def _open_clean(log: Log) -> None:
+    active = log.active
+    if not active.size:
+        return
+    log.end_offset = active.last_batch_end()
+    if log.end_offset == active.base_offset:
+        active.rebuild_indexes(log.config.index_interval_bytes)
+        log.end_offset = active.last_batch_end()
+    log.flushed_offset = log.end_offset
+
+
+# After a crash
+
+
+def _recover(log: Log, snapshots: list[int], now_ms: int) -> int:
+    """Scans; returns up to which offset producer snapshots describe what is in the log."""
+    trusted_to = 1 << 63
+    recovery_point = log.flushed_offset
+    first = log.segment_of(recovery_point)
+    report = RecoveryReport()
+    log.end_offset = log.segments[first].base_offset
+    lost_from = len(log.segments)
+    for index in range(first, len(log.segments)):
+        segment = log.segments[index]
+        if index > first and segment.base_offset > max(log.end_offset, recovery_point):
+            # Compaction leaves such gaps, but never in what only `delete` cleans up: a file did not survive. Where one
+            # cannot tell, nothing is cut, and producers are read from the batches alone.
+            trusted_to = min(trusted_to, log.end_offset)
+        if trusted_to < 1 << 63 and not log.config.compact:
+            reason = f"the segment before it ends at offset {log.end_offset}"
+            report = report._replace(cut_path=segment.path, cut_offset=log.end_offset, cut_reason=reason)
+            lost_from = index
+            break
+        scanned = _Recovery(log, segment, recovery_point)
+        scanned.run(snapshots if index == first else None, now_ms)
+        report = scanned.add_to(report)
+        log.end_offset = scanned.end_offset
+        if scanned.problem is not None:
+            lost_from = index + 1
+            break
+    if log.end_offset < recovery_point:
+        last = log.segments[min(lost_from, len(log.segments)) - 1]
+        reason = f"the log ends at offset {log.end_offset}, but was safe up to {recovery_point}"
+        raise LogDamaged(LogCorrupt(log.directory, last.path, log.end_offset, last.size, reason))
+    if lost_from < len(log.segments):
+        for segment in reversed(log.segments[lost_from:]):
+            report = report._replace(bytes_cut=report.bytes_cut + segment.size)
+            segment.remove_files()
+        log.set_segments(log.segments[:lost_from])
+    if log.active.created_ms < 0:
+        log.active.created_ms = now_ms
+    log.recovery_report = report
+    return min(trusted_to, log.end_offset)
+
+
+class _Recovery:
+    """The scan of one segment after a crash: finds its valid end, cuts what lies beyond, rebuilds its indexes."""
+
+    def __init__(self, log: Log, segment: Segment, recovery_point: int) -> None:
+        self.log = log
+        self.segment = segment
+        self.recovery_point = recovery_point
+        self.end_offset = segment.base_offset
+        self.problem: str | None = None
+        self._aborted: list[AbortedTransaction] = []
+        self.batches = 0
+        self.bytes_scanned = 0
+        self.bytes_cut = 0
+
+    def run(self, snapshots: list[int] | None, now_ms: int) -> None:
+        """Raises OSError, and LogDamaged where a batch below the recovery point is bad.
+
+        `snapshots` are given for the first segment: what was known of producers where its scan begins comes from them.
+        """
+        segment, log = self.segment, self.log
+        start, safe_position, start_offset = self._trusted_start()
+        if snapshots is not None:
+            log.end_offset = start_offset
+            lookup.reload_producers(log, now_ms, [offset for offset in snapshots if offset <= start_offset])
+        aborted = self._aborted_before(start_offset)
+        scan = Scan(segment.file(), start, segment.size, crc_from=safe_position)
+        self.end_offset = segment.base_offset
+        interval = log.config.index_interval_bytes
+        epochs = log.epochs
+        for position, header, data in scan:
+            if header.base_offset < self.end_offset or header.last_offset - segment.base_offset >= 1 << 31:
+                scan.problem = f"offset {header.base_offset} does not follow {self.end_offset - 1}"
+                scan.position = position
+                break
+            segment.note_batch(position, header.last_offset, header.size, header.max_timestamp, interval)
+            if header.partition_leader_epoch > epochs.latest:
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                entry = note_producer(log.producers, header, lambda data=data: data)  # type: ignore[misc]
+                if entry is not None:
+                    aborted.append(entry)
+            self.end_offset = header.next_offset
+            self.batches += 1
+        self.bytes_scanned = scan.position - start
+        self.problem = scan.problem
+        if self.problem is not None:
+            self._cut(scan.position)
+        if aborted != self._aborted:
+            segment.set_aborted(aborted)
+        if segment is not log.segments[-1]:
+            segment.finish_indexes()
+
+    def _aborted_before(self, offset: int) -> list[AbortedTransaction]:
+        try:
+            self._aborted = self.segment.aborted()
+        except TransactionIndexError:
+            self.segment.set_aborted([])
+            self._aborted = []
+        return [entry for entry in self._aborted if entry.last_offset < offset]
+
+    def _trusted_start(self) -> tuple[int, int, int]:
+        """(where to begin the scan, from where on checksums are needed, the offset at the former).
+
+        The indexes are cut back to where the scan begins.
+        """
+        segment = self.segment
+        relative = self.recovery_point - segment.base_offset
+        index, time_index = segment.open_indexes_unchecked()
+        entries = index.stored() if relative > 0 else array("Q")
+        count = last = 0
+        for number, entry in enumerate(entries, 1):
+            # What was not synced may have holes: entries count only as long as both of their halves rise.
+            rises = entry >> 32 > last >> 32 and entry & 0xFFFFFFFF > last & 0xFFFFFFFF
+            if entry >> 32 >= relative or entry & 0xFFFFFFFF >= segment.size or not (rises or number == 1):
+                break
+            last, count = entry, number
+        start = last & 0xFFFFFFFF
+        index.cut(entries[:count])
+        segment.index_dirty = True
+        self._take_times(time_index, last >> 32 if count else -1)
+        if relative <= 0:
+            return 0, 0, segment.base_offset
+        start_offset = segment.base_offset
+        for _, header, _ in Scan(segment.file(), start, segment.size, crc_from=segment.size, read_bytes=4096):
+            start_offset = header.base_offset
+            break
+        return start, self._position_of_recovery_point(start), start_offset
+
+    def _take_times(self, index: TimeIndex, relative_end: int) -> None:
+        """Keeps the time entries up to the last kept entry of the offset index (-1: none of them)."""
+        kept: list[tuple[int, int]] = []
+        for timestamp, relative in index.stored():
+            if relative > relative_end or (kept and timestamp <= kept[-1][0]):
+                break
+            kept.append((timestamp, relative))
+        index.cut(kept)
+        if kept:
+            self.segment.set_max_timestamp(kept[-1][0], self.segment.base_offset + kept[-1][1])
+        else:
+            self.segment.set_max_timestamp(-1, -1)
+
+    def _position_of_recovery_point(self, start: int) -> int:
+        """Batches below this position were synced: their headers are followed, their checksums not computed."""
+        segment = self.segment
+        scan = Scan(segment.file(), start, segment.size, crc_from=segment.size)
+        for position, header, _ in scan:
+            if header.base_offset >= self.recovery_point:
+                return position
+        return scan.position
+
+    def _cut(self, position: int) -> None:
+        segment = self.segment
+        assert self.problem is not None
+        if self.end_offset < self.recovery_point:
+            raise LogDamaged(LogCorrupt(self.log.directory, segment.path, self.end_offset, position, self.problem))
+        self.bytes_cut = segment.size - position
+        segment.file().truncate(position)
+        segment.file().sync()
+        segment.size = position
+
+    def add_to(self, report: RecoveryReport) -> RecoveryReport:
+        """What this segment adds to the report of the whole log."""
+        report = report._replace(
+            batches_scanned=report.batches_scanned + self.batches,
+            bytes_scanned=report.bytes_scanned + self.bytes_scanned,
+            bytes_cut=report.bytes_cut + self.bytes_cut,
+        )
+        if self.problem is None:
+            return report
+        return report._replace(cut_path=self.segment.path, cut_offset=self.end_offset, cut_reason=self.problem)
+
+
+def _load_producers(log: Log, sizes: dict[str, int], snapshots: list[int], now_ms: int) -> None:
+    """After a clean shutdown: the snapshot at the end of the log has it all."""
+    end_offset = log.end_offset
+    if snapshots and snapshots[-1] == end_offset:
+        if sizes.get(offset_name(end_offset, SNAPSHOT)) == lookup.EMPTY_SNAPSHOT_BYTES:
+            log.snapshot_offset = end_offset
+            return
+    if snapshots:
+        lookup.reload_producers(log, now_ms, snapshots)
+
+
+__all__ = ["CheckpointError", "LogDamaged", "create_log", "finish_swaps", "open_log"]

@@ -1,0 +1,91 @@
+"""What appends and reads answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.wire.errors import ErrorCode
+from headrace.wire.file_slice import FileSlice
+
+
+class AppendResult:
+    """How one append went. Offsets are -1 where nothing was appended.
+
+    `log_append_time_ms` is -1 unless the topic stamps records itself. A duplicate of an idempotent producer answers
+    with the offsets of the batch that it repeats.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "duplicate",
+        "error",
+        "error_message",
+        "last_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+        "record_errors",
+    )
+
+    def __init__(
+        self,
+        error: ErrorCode,
+        base_offset: int = -1,
+        last_offset: int = -1,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        error_message: str | None = None,
+        record_errors: Sequence[tuple[int, str]] = (),
+        duplicate: bool = False,
+    ) -> None:
+        self.error = error
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.error_message = error_message
+        self.record_errors = record_errors
+        self.duplicate = duplicate
+
+    def __repr__(self) -> str:
+        return f"AppendResult({self.error.name}, {self.base_offset}..{self.last_offset}, {self.error_message!r})"
+
+
+class ReadResult(NamedTuple):
+    """Batches from the asked offset on (the first may start below it), as a slice of a file; None: nothing there."""
+
+    error: ErrorCode
+    slice: FileSlice | None = None
+    size: int = 0
+
+
+class TimestampOffset(NamedTuple):
+    """An answer to ListOffsets: a record's offset, its timestamp, and the epoch that wrote it (-1: not known)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class LogCorrupt(NamedTuple):
+    """Damage below what was known to be safe: the partition stays offline until someone decides."""
+
+    directory: str
+    path: str
+    offset: int
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged at byte {self.position} (offset {self.offset}): {self.reason}"
+
+
+class RecoveryReport(NamedTuple):
+    """What opening a log after a crash did."""
+
+    batches_scanned: int = 0
+    bytes_scanned: int = 0
+    bytes_cut: int = 0
+    cut_path: str = ""
+    cut_offset: int = -1
+    cut_reason: str = ""

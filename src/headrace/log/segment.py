@@ -1,0 +1,429 @@
+"""One segment of a log: a `.log` file of record batches, its two sparse indexes, and its aborted transactions.
+
+A segment holds offsets from its base offset on. Its indexes are opened when first needed: a thousand old segments cost
+nothing but their names. The file is reached through `file()`, which opens it again when the cache had closed it.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from array import array
+from contextlib import suppress
+from struct import Struct
+
+from headrace.env import Disk, File
+from headrace.log import transaction_index
+from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX
+from headrace.log.files import OpenFiles
+from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, OffsetIndex, TimeIndex
+from headrace.log.scan import Scan
+from headrace.log.transaction_index import AbortedTransaction
+from headrace.wire.batch import BATCH_OVERHEAD, read_header
+
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+"""Largest offset of a segment, counted from its base: indexes hold 32 bits."""
+
+INDEX_INTERVAL_BYTES = 4096
+"""Bytes between the index entries of a segment whose indexes are built anew outside of recovery."""
+
+SCAN_BYTES = 8192
+"""Bytes read at a time while looking for a batch from an index entry on: an index interval and a header."""
+
+_UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
+
+_index_writes = threading.RLock()
+"""Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly."""
+
+_BATCH_PLACE = Struct(">qi11xi")  # base offset, batch length, last offset delta
+_PLACE_BYTES = _BATCH_PLACE.size
+
+
+class Resources:
+    """What the segments of a broker share: the disk, the open files and the decoded indexes."""
+
+    __slots__ = ("disk", "files", "indexes")
+
+    def __init__(self, disk: Disk, files: OpenFiles | None = None, indexes: IndexCache | None = None) -> None:
+        self.disk = disk
+        self.files = files or OpenFiles()
+        self.indexes = indexes or IndexCache()
+
+
+class Segment:
+    """See the module. `created_ms` and `first_timestamp` decide when it is rolled; -1 means not known."""
+
+    __slots__ = (
+        "_aborted",
+        "_aborted_dirty",
+        "_first_timestamp",
+        "_found_last",
+        "_index",
+        "_max_timestamp_offset",
+        "_resources",
+        "_time_index",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "index_dirty",
+        "newest_timestamp",
+        "open_file",
+        "recently_used",
+        "size",
+        "stem",
+        "suffix",
+    )
+
+    def __init__(
+        self,
+        resources: Resources,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        created_ms: int = -1,
+        suffix: str = "",
+    ) -> None:
+        self._resources = resources
+        self._found_last = (-1, 0)  # an offset that a batch starts at, and where
+        self.base_offset = base_offset
+        self.stem = f"{directory}/{base_offset:020d}"
+        self.suffix = suffix
+        self.size = size
+        self.created_ms = created_ms
+        self._first_timestamp = -1 if size == 0 else _UNKNOWN
+        self.bytes_since_index = 0
+        self.index_dirty = False
+        self.open_file: File | None = None
+        self.recently_used = False
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.newest_timestamp = -1 if size == 0 else _UNKNOWN  # `max_timestamp` before it has been looked up
+        self._max_timestamp_offset = -1
+        self._aborted: list[AbortedTransaction] | None = None if size else []
+        self._aborted_dirty = False
+
+    # Files
+
+    @property
+    def path(self) -> str:
+        """The `.log` file."""
+        return f"{self.stem}{LOG}{self.suffix}"
+
+    def paths(self) -> list[str]:
+        """All files that the segment may have."""
+        return [f"{self.stem}{kind}{self.suffix}" for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
+
+    def file(self) -> File:
+        """The open `.log` file. Raises OSError."""
+        file = self.open_file
+        if file is None:
+            file = self._resources.disk.open(self.path)
+            self.open_file = file
+            self._resources.files.opened(self)
+        else:
+            self.recently_used = True
+        return file
+
+    def file_to_append(self) -> File:
+        """The open `.log` file, with its end where the segment's is. Raises OSError.
+
+        A worker may have opened it while another handle was written to: that one knows of an earlier end, and what it
+        wrote would replace batches.
+        """
+        file = self.file()
+        if file.size() != self.size:
+            self.open_file = file = self._resources.disk.open(self.path)
+            self._resources.files.opened(self)
+            if file.size() != self.size:
+                raise OSError(errno.EIO, f"{self.path} has {file.size()} bytes, and {self.size} were written")
+        return file
+
+    def create(self) -> None:
+        """Makes the empty `.log` file; the indexes come with their first entries. Raises OSError."""
+        file = self._resources.disk.open(self.path, create=True)
+        if file.size():
+            file.truncate(0)
+        file.close()
+
+    def complete_files(self) -> None:
+        """Makes the index files that are not there: Kafka looks for them after a clean shutdown. Raises OSError."""
+        disk = self._resources.disk
+        for kind in (INDEX, TIME_INDEX):
+            path = f"{self.stem}{kind}{self.suffix}"
+            if not disk.exists(path):
+                disk.write_file(path, b"")
+
+    def release(self) -> None:
+        """Closes the file as soon as no slice needs it any more."""
+        self.open_file = None
+        self._resources.files.forget(self)
+
+    def moved(self, directory: str, suffix: str) -> None:
+        """Notes where the files are now; the caller has renamed them or their folder."""
+        self._resources.indexes.drop(f"{self.stem}{INDEX}{self.suffix}")
+        self.stem = f"{directory}/{self.base_offset:020d}"
+        self.suffix = suffix
+        if self._index is not None:
+            self._index.path = f"{self.stem}{INDEX}{suffix}"
+        if self._time_index is not None:
+            self._time_index.path = f"{self.stem}{TIME_INDEX}{suffix}"
+        if self.open_file is not None:
+            self.open_file.path = self.path
+
+    def rename(self, suffix: str) -> None:
+        """Gives all files another suffix ("", `.deleted`, `.cleaned`, `.swap`); the log goes first. Raises OSError.
+
+        Recovery counts on that order: a log with its final name owns indexes that still have a `.swap`.
+        """
+        assert suffix in ("", DELETED, CLEANED, SWAP)
+        disk = self._resources.disk
+        for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            old = f"{self.stem}{kind}{self.suffix}"
+            if disk.exists(old):
+                disk.rename(old, f"{self.stem}{kind}{suffix}")
+        self.moved(self.stem.rpartition("/")[0], suffix)
+
+    def remove_files(self) -> None:
+        """Deletes all files. Raises OSError."""
+        self.release()
+        self._resources.indexes.drop(f"{self.stem}{INDEX}{self.suffix}")
+        for path in self.paths():
+            self._resources.disk.remove(path)
+
+    # Indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index, read when first asked for; built anew where it is damaged. Raises OSError."""
+        index = self._index
+        if index is None:
+            index = OffsetIndex(self._resources.disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
+            try:
+                if self.size:
+                    index.load(self.size)
+                self._index = index
+            except ValueError:
+                self.rebuild_indexes()
+                return self.index
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, read when first asked for; built anew where it is damaged. Raises OSError."""
+        index = self._time_index
+        if index is None:
+            index = TimeIndex(self._resources.disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
+            try:
+                if self.size:
+                    index.load()
+                self._time_index = index
+            except ValueError:
+                self.rebuild_indexes()
+                return self.time_index
+        return index
+
+    def rebuild_indexes(self, interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
+        """Writes both indexes anew from the headers of the batches. Raises OSError."""
+        index, time_index = self.open_indexes_unchecked()
+        index.replace(array("Q"))
+        time_index.replace([])
+        self.set_max_timestamp(-1, -1)
+        self.bytes_since_index = 0
+        for position, header, _ in Scan(self.file(), 0, self.size, crc_from=self.size):
+            self.note_batch(position, header.last_offset, header.size, header.max_timestamp, interval_bytes)
+        self.index_dirty = True
+        self.finish_indexes()
+
+    def open_indexes_unchecked(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Indexes that nothing has been read into, for recovery, which replaces what is in them."""
+        disk = self._resources.disk
+        self._index = OffsetIndex(disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
+        self._time_index = TimeIndex(disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
+        return self._index, self._time_index
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch: from it on the time to the next roll counts; -1: no batch yet."""
+        if self._first_timestamp == _UNKNOWN:
+            header = self.file().read(0, BATCH_OVERHEAD)
+            self._first_timestamp = read_header(header).max_timestamp if len(header) == BATCH_OVERHEAD else -1
+        return self._first_timestamp
+
+    @first_timestamp.setter
+    def first_timestamp(self, timestamp: int) -> None:
+        self._first_timestamp = timestamp
+
+    def forget_first_timestamp(self) -> None:
+        """The first batch is there now: its timestamp is read when it is asked for."""
+        self._first_timestamp = _UNKNOWN if self.size else -1
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of a batch in here, as far as the time index tells; -1 where there is none."""
+        if self.newest_timestamp == _UNKNOWN:
+            index = self.time_index
+            self._max_timestamp_offset = self.base_offset + index.last_relative_offset
+            self.newest_timestamp = index.last_timestamp
+        return self.newest_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the batch with `max_timestamp`."""
+        return self._max_timestamp_offset if self.max_timestamp >= 0 else -1
+
+    def set_max_timestamp(self, timestamp: int, offset: int) -> None:
+        """What recovery found by reading all batches."""
+        self.newest_timestamp = timestamp
+        self._max_timestamp_offset = offset
+
+    def note_batch(self, position: int, last_offset: int, size: int, timestamp: int, interval_bytes: int) -> None:
+        """Takes in a batch that lies at `position` now: its largest timestamp, and index entries where one is due.
+
+        An entry is due when more than the interval lies between the last one and the start of this batch (as in Kafka).
+        """
+        if timestamp > self.newest_timestamp:
+            if timestamp > self.max_timestamp:
+                self.newest_timestamp = timestamp
+                self._max_timestamp_offset = last_offset
+        if self.bytes_since_index > interval_bytes:
+            index = self.index
+            index.append(last_offset - self.base_offset, position)
+            self.index_dirty = True
+            if self.max_timestamp >= 0:
+                self.time_index.maybe_append(self.newest_timestamp, self._max_timestamp_offset - self.base_offset)
+            if index.waiting >= WRITE_OUT_ENTRIES:
+                with suppress(OSError):  # they stay in memory, and a flush tells of a failing disk
+                    self.write_out_indexes()
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+
+    def finish_indexes(self) -> None:
+        """What is owed when a segment is not written any more: a last time entry, and all entries in the files."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.newest_timestamp, self._max_timestamp_offset - self.base_offset)
+        self.write_out_indexes()
+
+    def write_out_indexes(self) -> None:
+        """Writes the index entries in memory to the files. Raises OSError."""
+        with _index_writes:
+            if self._index is not None:
+                self._index.write_out()
+            if self._time_index is not None:
+                self._time_index.write_out()
+
+    def sync(self) -> None:
+        """Returns when the batches are safe, and the aborted transactions; for the rest see `sync_indexes`.
+
+        Raises OSError.
+        """
+        self.file().sync()
+        if self._aborted_dirty:
+            self._aborted_dirty = False
+            path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
+            try:
+                self._resources.disk.write_file_atomically(path, transaction_index.encode(self._aborted or []))
+            except OSError:
+                self._aborted_dirty = True
+                raise
+
+    def sync_indexes(self) -> None:
+        """Returns when the index entries are safe too. Raises OSError."""
+        self.index_dirty = False
+        try:
+            with _index_writes:
+                self.index.sync()
+                self.time_index.sync()
+        except OSError:
+            self.index_dirty = True
+            raise
+
+    # Aborted transactions
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose marker is in here. Raises TransactionIndexError."""
+        if self._aborted is None:
+            self._aborted = transaction_index.read(self._resources.disk, f"{self.stem}{TRANSACTION_INDEX}{self.suffix}")
+        return self._aborted
+
+    def set_aborted(self, entries: list[AbortedTransaction]) -> None:
+        """Replaces the transaction index, written with the next sync; no entries, no file. Raises OSError."""
+        path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
+        self._aborted = entries
+        self._aborted_dirty = bool(entries)
+        if not entries:
+            self._resources.disk.remove(path)
+
+    def add_aborted(self, entry: AbortedTransaction) -> None:
+        """Adds an entry to the transaction index; the file has it after the next sync."""
+        self._aborted = [*self.aborted(), entry]
+        self._aborted_dirty = True
+
+    # Looking up
+
+    def find(self, offset: int, *, limit: int | None = None, wait: bool = True) -> tuple[int, int] | None:
+        """(position, size) of the first batch that ends at or above `offset`; None where the segment ends before it.
+
+        Without `wait` it raises BlockingIOError rather than go to the disk for a batch.
+        """
+        end = self.size if limit is None else limit
+        next_offset, position = self._found_last
+        if offset != next_offset:
+            position = self.index.lookup(offset - self.base_offset) if offset > self.base_offset else 0
+        file = self.file()
+        while position < end:
+            data = file.read(position, SCAN_BYTES) if wait else file.read_cached(position, SCAN_BYTES)
+            if data is None or (not wait and len(data) < _PLACE_BYTES <= end - position):
+                raise BlockingIOError(f"byte {position} of {self.stem} is not in memory")
+            at = 0
+            while at + _PLACE_BYTES <= len(data):
+                base, length, delta = _BATCH_PLACE.unpack_from(data, at)
+                size = length + 12
+                if size < BATCH_OVERHEAD:
+                    return None
+                if base + delta >= offset:
+                    # A reader in sequence comes back for what follows.
+                    self._found_last = (base + delta + 1, position + at + size)
+                    return position + at, size
+                at += size
+            if not at:
+                return None
+            position += at
+        return None
+
+    def last_batch_end(self) -> int:
+        """The offset after the last batch: from the last index entry on, by the headers. Raises OSError."""
+        position = self.index.last & 0xFFFFFFFF
+        next_offset = self.base_offset
+        file = self.file()
+        while position < self.size:
+            data = file.read(position, SCAN_BYTES)
+            at = 0
+            while at + _PLACE_BYTES <= len(data):
+                base, length, delta = _BATCH_PLACE.unpack_from(data, at)
+                if length + 12 < BATCH_OVERHEAD:
+                    return next_offset
+                next_offset = base + delta + 1
+                at += length + 12
+            if not at:
+                break
+            position += at
+        return next_offset
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cuts the segment at a batch that starts at `position`; offsets from `end_offset` on are gone."""
+        self.index.truncate(end_offset - self.base_offset)
+        self.time_index.truncate(end_offset - self.base_offset)
+        self.file().truncate(position)
+        self.size = position
+        self._found_last = (-1, 0)
+        self.bytes_since_index = 0
+        last = self.time_index
+        self.newest_timestamp, self._max_timestamp_offset = -1, -1
+        if last.last_timestamp >= 0:
+            self.set_max_timestamp(last.last_timestamp, self.base_offset + last.last_relative_offset)
+        if position == 0:
+            self.first_timestamp = -1
+        aborted = self.aborted()
+        if aborted and aborted[-1].last_offset >= end_offset:
+            self.set_aborted([entry for entry in aborted if entry.last_offset < end_offset])

@@ -1,0 +1,134 @@
+"""Staging batches that do not come from clients: a coordinator's, the controller's, a leader's (as its replica).
+
+Their records are trusted, their frames are checked all the same. A replica's batches have offsets and epochs already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from headrace.log.producers import Origin, Producers
+from headrace.log.results import AppendResult
+from headrace.log.transaction_index import AbortedTransaction
+from headrace.wire.batch import BatchHeader, check_crc, iter_headers
+from headrace.wire.errors import ErrorCode
+from headrace.wire.primitives import Buffer
+from headrace.wire.records import CorruptBatch, decode_batch
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+
+_pack_prefix = Struct(">qii").pack
+_PREFIX_BYTES = 16
+_MARKER_KEY = Struct(">hh")  # version, type: 0 abort, 1 commit
+_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
+
+ABORT = 0
+COMMIT = 1
+
+
+def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin) -> AppendResult:
+    """Stages every batch in `data`, or none of them. Raises OSError where a segment must be rolled and cannot."""
+    view = memoryview(data)
+    try:
+        batches = list(iter_headers(view))
+    except CorruptBatch as error:
+        return AppendResult(ErrorCode.CORRUPT_MESSAGE, error_message=f"{error} in {log.name}")
+    refused = _check(log, view, batches, origin)
+    if refused is not None:
+        return refused
+    first_offset = batches[0][1].base_offset if origin == "replica" else log.staged_offset
+    result = AppendResult(ErrorCode.NONE, first_offset, -1, -1, log.log_start_offset)
+    for at, header in batches:
+        size = header.size
+        base_offset, epoch = log.staged_offset, leader_epoch
+        if origin == "replica":
+            base_offset, epoch = header.base_offset, header.partition_leader_epoch
+        last_offset = base_offset + header.last_offset_delta
+        log.roll_before(last_offset, size, header.max_timestamp, now_ms)
+        aborted = None
+        if header.producer_id >= 0:
+            placed = header._replace(base_offset=base_offset)
+            aborted = note_producer(log.producers, placed, lambda at=at, size=size: view[at : at + size])  # type: ignore[misc]
+        prefix = _pack_prefix(base_offset, header.batch_length, epoch)
+        staged = (base_offset, last_offset, size, header.max_timestamp, epoch, result, aborted)
+        log.stage((prefix, view[at + _PREFIX_BYTES : at + size]), staged)
+        result.last_offset = last_offset
+    return result
+
+
+def _check(log: Log, view: memoryview, batches: list[tuple[int, BatchHeader]], origin: Origin) -> AppendResult | None:
+    if not batches:
+        return AppendResult(ErrorCode.INVALID_RECORD, error_message=f"There is no batch to append to {log.name}")
+    next_offset = log.staged_offset
+    for at, header in batches:
+        if not check_crc(view, at, header):
+            message = f"Record is corrupt (stored crc = {header.crc}) in topic partition {log.name}."
+            return AppendResult(ErrorCode.CORRUPT_MESSAGE, error_message=message)
+        if header.last_offset_delta < 0:
+            message = f"Batch has an invalid offset range in topic partition {log.name}"
+            return AppendResult(ErrorCode.INVALID_RECORD, error_message=message)
+        if origin == "replica":
+            if header.base_offset < next_offset:
+                message = f"Offset {header.base_offset} is below the end {next_offset} of {log.name}"
+                return AppendResult(ErrorCode.OFFSET_OUT_OF_RANGE, error_message=message)
+            next_offset = header.next_offset
+        elif header.size > log.config.max_message_bytes:
+            message = f"A batch of {header.size} bytes exceeds {log.config.max_message_bytes} in {log.name}."
+            return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, error_message=message)
+        elif header.producer_id >= 0:
+            refusal = log.producers.check_epoch(header.producer_id, header.producer_epoch, next_offset)
+            if refusal is not None:
+                return AppendResult(refusal.error, error_message=refusal.message)
+    return None
+
+
+def note_producer(producers: Producers, header: BatchHeader, batch: Callable[[], Buffer]) -> AbortedTransaction | None:
+    """Takes in a batch of a producer that is in the log (or will be); returns what the transaction index must know.
+
+    `batch` gives the whole batch, and is asked for markers alone.
+    """
+    if not header.is_control:
+        producers.append(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.is_transactional,
+        )
+        return None
+    if not header.record_count:
+        return None  # the cleaner dropped the marker with its transaction
+    marker = _marker(batch())
+    if marker is None:
+        return None
+    kind, coordinator_epoch, timestamp = marker
+    return producers.append_marker(
+        header.producer_id,
+        header.producer_epoch,
+        coordinator_epoch,
+        header.base_offset,
+        timestamp,
+        abort=kind == ABORT,
+    )
+
+
+def marker_kind(header: BatchHeader, batch: Buffer) -> int | None:
+    """`ABORT` or `COMMIT` where a control batch ends a transaction, None for others."""
+    marker = _marker(batch) if header.record_count else None
+    return None if marker is None else marker[0]
+
+
+def _marker(batch: Buffer) -> tuple[int, int, int] | None:
+    """(kind, coordinator epoch, timestamp) of an end-of-transaction marker."""
+    record = decode_batch(batch)[0]
+    if record.key is None or len(record.key) < _MARKER_KEY.size or record.value is None or len(record.value) < 6:
+        return None
+    kind = _MARKER_KEY.unpack_from(record.key)[1]
+    if kind not in (ABORT, COMMIT):
+        return None
+    return kind, _MARKER_VALUE.unpack_from(record.value)[1], record.timestamp

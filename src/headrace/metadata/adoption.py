@@ -1,0 +1,32 @@
+"""What keeps this broker from taking over a data directory: each obstacle by name, so that a person can act on it."""
+
+from __future__ import annotations
+
+from headrace.metadata import levels
+from headrace.metadata.image import ClusterImage
+
+
+def obstacles(image: ClusterImage, node_id: int) -> list[str]:
+    """Why one node cannot serve this image; empty where it can."""
+    found: list[str] = []
+    level = image.features.metadata_version
+    if not levels.MINIMUM_METADATA_VERSION <= level <= levels.LATEST_METADATA_VERSION:
+        low = levels.metadata_version_name(levels.MINIMUM_METADATA_VERSION)
+        high = levels.metadata_version_name(levels.LATEST_METADATA_VERSION)
+        name = levels.metadata_version_name(level)
+        found.append(f"metadata.version is at level {name}; this broker serves {low} to {high}")
+    if image.kept.acls:
+        acl = next(iter(image.kept.acls.values()))
+        found.append(
+            f"{len(image.kept.acls)} ACLs are stored (the first is of {acl.principal} on {acl.resource_name}), "
+            "and ACLs are not enforced yet"
+        )
+    for topic in image.topics:
+        for partition in topic.partitions:
+            others = [r for r in partition.replicas if r != node_id]
+            if others:
+                found.append(f"{topic.name}-{partition.index} has replicas on other brokers: {sorted(others)}")
+                break
+        if len(found) > 10:
+            break
+    return found

@@ -1,0 +1,146 @@
+"""Incremental fetch sessions (KIP-227): which partitions a consumer reads, and what it was told of each last.
+
+A client opens a session with a full fetch (session id 0, epoch 0), then sends only what changed (epochs 1, 2, ...). The
+answer to an incremental fetch omits partitions that have no records and of which nothing changed. Epoch -1 ends a
+session
+or asks for none. The cache has a bound: a session makes room for a new one when it has been idle for long enough, or
+when the new one reads more partitions and it has had its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from headrace.wire.errors import ErrorCode
+
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+NO_SESSION: Final = 0
+MAX_EPOCH: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
+"""A session that was not used for this long gives way to a new one (Kafka's
+min.incremental.fetch.session.eviction.ms)."""
+
+Key = tuple[bytes, str, int]
+"""A partition in a session: topic id (zeros where the version names topics), topic name, index."""
+
+
+class SessionPartition:
+    """One partition of a fetch, and what the client was told of it last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+
+    def must_tell(
+        self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, diverges: bool
+    ) -> bool:
+        """Whether an incremental answer has to name this partition."""
+        return (
+            has_records
+            or error != ErrorCode.NONE
+            or diverges
+            or high_watermark != self.told_high_watermark
+            or log_start_offset != self.told_log_start_offset
+        )
+
+    def told(self, *, error: int, high_watermark: int, log_start_offset: int) -> None:
+        """Remembers what an answer says. An error makes the next answer name the partition, when it is over."""
+        self.told_high_watermark = -1 if error else high_watermark
+        self.told_log_start_offset = log_start_offset
+
+
+class Session:
+    """One client's set of partitions, in the order in which they take their turn."""
+
+    __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+
+    def __init__(self, session_id: int, now_ms: int, uses_topic_ids: bool) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.partitions: dict[Key, SessionPartition] = {}
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+
+    def rotate(self, keys: Iterable[Key]) -> None:
+        """Moves partitions that just had records to the end, so that the others come first next time."""
+        for key in keys:
+            partition = self.partitions.pop(key, None)
+            if partition is not None:
+                self.partitions[key] = partition
+
+    def next_epoch(self) -> None:
+        """The epoch that the client's next request must carry."""
+        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+
+
+class SessionCache:
+    """All sessions of a broker, at most `slots` of them."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.sessions: dict[int, Session] = {}
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self.sessions)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions in all sessions together."""
+        return sum(len(session.partitions) for session in self.sessions.values())
+
+    def find(self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int) -> Session | ErrorCode:
+        """The session that an incremental request goes on with, or why it cannot."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session.used_ms = now_ms
+        # The order of use is the order of the dictionary: the first is the one that gives way.
+        self.sessions[session_id] = self.sessions.pop(session_id)
+        return session
+
+    def open(self, session_id: int, partition_count: int, uses_topic_ids: bool, now_ms: int) -> Session | None:
+        """A new session under a fresh id, or None when every slot is taken by a session with a better right to it."""
+        if self.slots <= 0 or partition_count == 0:
+            return None
+        if len(self.sessions) >= self.slots:
+            oldest = next(iter(self.sessions.values()))
+            idle = now_ms - oldest.used_ms > EVICTION_MS
+            smaller = now_ms - oldest.created_ms > EVICTION_MS and len(oldest.partitions) < partition_count
+            if not idle and not smaller:
+                return None
+            del self.sessions[oldest.id]
+            self.evictions += 1
+        session = Session(session_id, now_ms, uses_topic_ids)
+        self.sessions[session_id] = session
+        return session
+
+    def close(self, session_id: int) -> None:
+        """Ends a session; one that is not there is no error."""
+        self.sessions.pop(session_id, None)

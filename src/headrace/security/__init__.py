@@ -1,0 +1,1 @@
+"""Who may do what. Pure: values in, answers out."""

@@ -1,0 +1,1 @@
+"""Simulated worlds: what `env` describes, under the control of one seed."""

@@ -1,0 +1,357 @@
+"""A disk that forgets: what was not synced may be lost, torn or zeroed at a crash, and any call may fail.
+
+What each crash does is drawn from the given generator:
+- of each file, the writes since its last sync survive as a random prefix, the last of them possibly cut in the middle
+  or followed by zeros where the file was longer (a file system that noted the size and not the data);
+- of each folder, the creations, renames and removals since its last sync survive as a random prefix.
+A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.primitives import Buffer
+
+Write = tuple[int, bytes | None]
+"""(position, data), or (size, None) for a truncation."""
+
+
+class _Node:
+    """A file's content: what is visible now, what a crash certainly leaves, and the writes in between."""
+
+    __slots__ = ("data", "durable", "modified_ms", "unsynced")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = b""
+        self.unsynced: list[Write] = []
+        self.modified_ms = 0
+
+    def write(self, at: int, data: bytes) -> None:
+        if at > len(self.data):
+            self.data.extend(bytes(at - len(self.data)))
+        self.data[at : at + len(data)] = data
+        self.unsynced.append((at, data))
+
+    def truncate(self, size: int) -> None:
+        if size < len(self.data):
+            del self.data[size:]
+        else:
+            self.data.extend(bytes(size - len(self.data)))
+        self.unsynced.append((size, None))
+
+    def sync(self) -> None:
+        self.durable = bytes(self.data)
+        self.unsynced.clear()
+
+    def crash(self, rng: random.Random) -> None:
+        survivor = _Node()
+        survivor.data = bytearray(self.durable)
+        survive = rng.randint(0, len(self.unsynced))
+        for at, data in self.unsynced[:survive]:
+            if data is None:
+                survivor.truncate(at)
+            else:
+                survivor.write(at, data)
+        if survive < len(self.unsynced) and rng.random() < 0.5:
+            at, data = self.unsynced[survive]
+            if data:
+                torn = rng.randint(0, len(data))
+                survivor.write(at, data[:torn] + (bytes(len(data) - torn) if rng.random() < 0.3 else b""))
+        self.data = survivor.data
+        self.sync()
+
+
+class SimFile:
+    """See `env.disk.File`."""
+
+    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+        self._disk = disk
+        self._node = node
+        self.path = path
+
+    def append(self, parts: Sequence[Buffer]) -> int:
+        """See File.append."""
+        at = len(self._node.data)
+        data = b"".join(parts)
+        self._disk.take(self.path, "write", len(data))
+        self._node.write(at, data)
+        self._node.modified_ms = self._disk.now_ms
+        return at
+
+    def write_at(self, at: int, data: Buffer) -> None:
+        """See File.write_at."""
+        content = bytes(data)
+        self._disk.take(self.path, "write", max(at + len(content) - len(self._node.data), 0))
+        self._node.write(at, content)
+        self._node.modified_ms = self._disk.now_ms
+
+    def read_cached(self, at: int, size: int) -> bytes:
+        """Nothing is cold here."""
+        return self.read(at, size)
+
+    def read(self, at: int, size: int) -> bytes:
+        """See File.read."""
+        self._disk.take(self.path, "read", 0)
+        return bytes(self._node.data[at : at + size])
+
+    def read_into(self, at: int, buffer: memoryview) -> int:
+        """See File.read_into."""
+        data = self.read(at, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def size(self) -> int:
+        """See File.size."""
+        return len(self._node.data)
+
+    def truncate(self, size: int) -> None:
+        """See File.truncate."""
+        self._disk.take(self.path, "write", 0)
+        self._node.truncate(size)
+
+    def sync(self) -> None:
+        """See File.sync."""
+        self._disk.take(self.path, "sync", 0)
+        self._node.sync()
+
+    def fileno(self) -> int:
+        """A simulated file has no descriptor: simulated sockets read slices."""
+        raise OSError(errno.EBADF, "a simulated file has no descriptor", self.path)
+
+    def slice(self, at: int, size: int) -> FileSlice:
+        """See File.slice."""
+        return FileSlice(self, at, size)
+
+    def close(self) -> None:
+        """See File.close."""
+
+
+class SimLock:
+    """See `env.disk.DiskLock`."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        """See DiskLock.release."""
+        self._disk.locks.discard(self._path)
+
+
+Names = dict[str, "_Node | None"]
+"""Path -> content, None for a folder."""
+
+
+class SimDisk:
+    """See the module, and `env.disk.Disk`."""
+
+    def __init__(self, rng: random.Random, *, room_bytes: int = 1 << 60) -> None:
+        self._rng = rng
+        self._names: Names = {"": None, "/": None}
+        self._durable_names: Names = dict(self._names)
+        self._unsynced_names: list[tuple[str, str, _Node | None]] = []
+        self.locks: set[str] = set()
+        self.now_ms = 0
+        self.room_bytes = room_bytes
+        self.fail: Callable[[str, str], OSError | None] | None = None
+        """Asked before each operation with (operation, path): an error to raise, or None."""
+        self.operations = 0
+
+    def take(self, path: str, operation: str, grows: int) -> None:
+        """Counts an operation; raises what is injected, or ENOSPC."""
+        self.operations += 1
+        error = self.fail(operation, path) if self.fail is not None else None
+        if error is not None:
+            raise error
+        if grows > self.room_bytes:
+            raise OSError(errno.ENOSPC, "the disk is full", path)
+        self.room_bytes -= grows
+
+    def crash(self) -> None:
+        """Power goes: see the module. Open files must not be used afterwards."""
+        survive = self._rng.randint(0, len(self._unsynced_names))
+        names = dict(self._durable_names)
+        for kind, path, node in self._unsynced_names[:survive]:
+            _apply(names, kind, path, node)
+        for _, content in sorted(names.items(), key=lambda item: item[0]):
+            if content is not None:
+                content.crash(self._rng)
+        self._names = names
+        self._durable_names = dict(names)
+        self._unsynced_names = []
+        self.locks.clear()
+
+    def kill(self) -> None:
+        """The process dies and the machine stays up: nothing that was written is lost."""
+        self.locks.clear()
+
+    def _change(self, kind: str, path: str, node: _Node | None) -> None:
+        _apply(self._names, kind, path, node)
+        self._unsynced_names.append((kind, path, node))
+
+    # See Disk for the rest.
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        """See Disk.open."""
+        self.take(path, "open", 0)
+        node = self._names.get(path)
+        if node is None:
+            if path in self._names or not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            if _parent(path) not in self._names:
+                raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+            node = _Node()
+            node.modified_ms = self.now_ms
+            self._change("set", path, node)
+        return SimFile(self, path, node)
+
+    def list(self, directory: str) -> list[str]:
+        """See Disk.list."""
+        self.take(directory, "list", 0)
+        if directory not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", directory)
+        prefix = directory.rstrip("/") + "/"
+        names = (path[len(prefix) :] for path in self._names if path.startswith(prefix))
+        return sorted(name for name in names if name and "/" not in name)
+
+    def list_sizes(self, directory: str) -> Sequence[tuple[str, int]]:
+        """See Disk.list_sizes."""
+        found = ((name, self._names[f"{directory}/{name}"]) for name in self.list(directory))
+        return [(name, len(node.data)) for name, node in found if node is not None]
+
+    def exists(self, path: str) -> bool:
+        """See Disk.exists."""
+        return path in self._names
+
+    def is_dir(self, path: str) -> bool:
+        """See Disk.is_dir."""
+        return path in self._names and self._names[path] is None
+
+    def make_dirs(self, path: str) -> None:
+        """See Disk.make_dirs."""
+        self.take(path, "make", 0)
+        parts = path.split("/")
+        for count in range(2, len(parts) + 1):
+            each = "/".join(parts[:count])
+            if each not in self._names:
+                self._change("set", each, None)
+
+    def rename(self, old: str, new: str) -> None:
+        """See Disk.rename."""
+        self.take(old, "rename", 0)
+        if old not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        node = self._names[old]
+        if node is not None:
+            _apply(self._names, "gone", old, None)
+            _apply(self._names, "set", new, node)
+            self._unsynced_names.append((f"rename {new}", old, node))
+            return
+        for path in sorted(path for path in self._names if path == old or path.startswith(old + "/")):
+            content = self._names[path]
+            self._change("set", new + path[len(old) :], content)
+        for path in sorted((path for path in self._names if path == old or path.startswith(old + "/")), reverse=True):
+            self._change("gone", path, None)
+
+    def remove(self, path: str) -> None:
+        """See Disk.remove."""
+        self.take(path, "remove", 0)
+        node = self._names.get(path)
+        if node is not None:
+            self.room_bytes += len(node.data)
+            self._change("gone", path, None)
+
+    def remove_tree(self, path: str) -> None:
+        """See Disk.remove_tree."""
+        self.take(path, "remove", 0)
+        for each in sorted((name for name in self._names if name == path or name.startswith(path + "/")), reverse=True):
+            self._change("gone", each, None)
+
+    def sync_directory(self, path: str) -> None:
+        """See Disk.sync_directory: the names in that folder (and how it came to be) are safe."""
+        self.take(path, "sync", 0)
+        prefix = path.rstrip("/") + "/"
+        rest: list[tuple[str, str, _Node | None]] = []
+        for kind, name, node in self._unsynced_names:
+            if _parent(name) == path or name == path or name.startswith(prefix):
+                _apply(self._durable_names, kind, name, node)
+            else:
+                rest.append((kind, name, node))
+        self._unsynced_names = rest
+
+    def size(self, path: str) -> int:
+        """See Disk.size."""
+        return len(self._node(path).data)
+
+    def modified_ms(self, path: str) -> int:
+        """See Disk.modified_ms."""
+        return self._node(path).modified_ms
+
+    def _node(self, path: str) -> _Node:
+        node = self._names.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return node
+
+    def read_file(self, path: str) -> bytes:
+        """See Disk.read_file."""
+        self.take(path, "read", 0)
+        return bytes(self._node(path).data)
+
+    def write_file_atomically(self, path: str, data: bytes) -> None:
+        """See Disk.write_file_atomically."""
+        temporary = path + ".tmp"
+        self.write_file(temporary, data)
+        self.open(temporary).sync()
+        self.rename(temporary, path)
+        self.sync_directory(_parent(path))
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See Disk.write_file."""
+        file = self.open(path, create=True)
+        if file.size():
+            file.truncate(0)
+        if data:
+            file.write_at(0, data)
+
+    def free_bytes(self, path: str) -> int:
+        """See Disk.free_bytes."""
+        return self.room_bytes
+
+    def total_bytes(self, path: str) -> int:
+        """See Disk.total_bytes."""
+        return self.room_bytes + sum(len(node.data) for node in self._names.values() if node is not None)
+
+    def lock(self, path: str) -> SimLock | None:
+        """See Disk.lock."""
+        if path in self.locks:
+            return None
+        self.locks.add(path)
+        self.open(path, create=True)
+        return SimLock(self, path)
+
+    def damage(self, path: str, at: int, value: int) -> None:
+        """Changes one byte for good, as bad hardware does."""
+        node = self._node(path)
+        node.data[at] = value
+        node.durable = bytes(node.data[: len(node.durable)])
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _apply(names: Names, kind: str, path: str, node: _Node | None) -> None:
+    if kind == "set":
+        names[path] = node
+    elif kind == "gone":
+        names.pop(path, None)
+    else:
+        # A rename is one step: a crash leaves the old name or the new one, never none.
+        names.pop(path, None)
+        names[kind.partition(" ")[2]] = node

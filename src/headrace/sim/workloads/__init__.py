@@ -1,0 +1,1 @@
+"""What simulated worlds are put through, and what must hold whatever happens."""

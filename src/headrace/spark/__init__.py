@@ -1,0 +1,35 @@
+"""PySpark's source and sink, `format("headrace")`. Spark finds it by itself; `register` is for where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["register", "write_updates"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("headrace")` known to a session. Changes no setting of it."""
+    from headrace.spark.data_source import HeadraceDataSource
+
+    spark.dataSource.register(HeadraceDataSource)
+
+
+def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """The sink for a stream in update mode, to be given to `writeStream.foreachBatch`.
+
+    Spark (4.3) takes no sink written in Python in update mode, so every batch is written through the batch sink. The
+    options are those of the sink; ValueError, in one sentence, for what is wrong with them. At least once.
+    """
+    from headrace.spark.options import sink_options
+
+    chosen = dict(options)
+    sink_options(chosen)
+
+    def write(rows: DataFrame, _: int) -> None:
+        rows.write.format("headrace").options(**chosen).mode("append").save()
+
+    return write

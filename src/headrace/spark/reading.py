@@ -1,0 +1,80 @@
+"""Reading ranges in a Spark worker: one client kept per worker process, batches decoded straight to Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
+from headrace.client.cluster import Client, TopicPartition
+from headrace.client.errors import OffsetOutOfRangeError
+from headrace.client.reading import Fetcher
+from headrace.spark.options import SourceOptions
+from headrace.spark.planning import DataLossError, Range
+
+_clients: dict[tuple[str, str], Client] = {}
+"""Workers are reused from task to task, and so are their connections."""
+
+
+def kept_client(bootstrap: str, client_id: str) -> Client:
+    """This process's client of a cluster."""
+    client = _clients.get((bootstrap, client_id))
+    if client is None:
+        client = _clients[bootstrap, client_id] = Client(bootstrap, client_id=client_id)
+    return client
+
+
+def drop_client(bootstrap: str, client_id: str) -> None:
+    """Close this process's client of a cluster, after an error."""
+    client = _clients.pop((bootstrap, client_id), None)
+    if client is not None:
+        client.close()
+
+
+def arrow_schema(options: SourceOptions) -> pa.Schema:
+    """The columns that this read has."""
+    return schema_of([name for name in COLUMN_NAMES if name != "headers" or options.include_headers])
+
+
+def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of the ranges. Raises `headrace.client.ClientError`, `CorruptBatch`, `DataLossError`."""
+    schema = arrow_schema(options)
+    # a partition may be in one task twice; the fetcher has one position for each
+    rounds: list[dict[TopicPartition, Range]] = []
+    for part in ranges:
+        at = (part.topic, part.partition)
+        for taken in rounds:
+            if at not in taken:
+                taken[at] = part
+                break
+        else:
+            rounds.append({at: part})
+    try:
+        for taken in rounds:
+            yield from _read(taken, options, schema)
+    except Exception:
+        drop_client(options.bootstrap, options.client_id)
+        raise
+
+
+def _read(
+    ranges: dict[TopicPartition, Range], options: SourceOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    fetcher = Fetcher(
+        kept_client(options.bootstrap, options.client_id),
+        {at: part.start for at, part in ranges.items()},
+        ends={at: part.end for at, part in ranges.items()},
+        isolation=options.isolation,
+        reset="fail" if options.fail_on_data_loss else "earliest",
+    )
+    try:
+        for fetched in fetcher:
+            yield from decode_fetched(fetched, schema, committed=options.isolation == "read_committed")
+    except OffsetOutOfRangeError as error:
+        raise DataLossError(
+            f"topic {error.topic} partition {error.partition} has no offset {error.offset} any more. "
+            "Set the option failOnDataLoss to false to go on without it."
+        ) from None
+    finally:
+        fetcher.close()

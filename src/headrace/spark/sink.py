@@ -1,0 +1,141 @@
+"""The writers of `format("headrace")`: batch and stream, to one topic or to a `topic` column.
+
+Delivery is at least once: a task that Spark runs again writes its rows again. Within a task the producer is idempotent,
+so that retries towards the brokers double nothing. A task writes and flushes in `write` and reports what it wrote; what
+is to become visible, and when, is decided in `commit`, beside the driver: today it is visible already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headrace.arrow.encode import check_schema, encode_batch
+from headrace.client.cluster import Client
+from headrace.client.errors import UnknownTopicError
+from headrace.client.producer import Delivery, Producer
+from headrace.spark.options import SinkOptions, sink_options
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote and the brokers acknowledged.
+
+    `spans` are (topic, partition, base offset, records) of its batches; the offset is -1 where a broker did not say it.
+    """
+
+    records: int
+    spans: tuple[tuple[str, int, int, int], ...]
+
+
+_producers: dict[SinkOptions, Producer] = {}
+"""One producer a worker process and cluster, kept across tasks: a producer id a task would be millions a day."""
+
+
+def _kept_producer(options: SinkOptions) -> Producer:
+    producer = _producers.get(options)
+    if producer is None:
+        client = Client(options.bootstrap, client_id=options.client_id)
+        producer = _producers[options] = Producer(client, compression=options.compression)
+    return producer
+
+
+def _partition_count(client: Client, topic: str) -> int:
+    try:
+        return len(client.topic(topic).partitions)
+    except UnknownTopicError:
+        # as the connector's producer, which lets the brokers create a topic where they are set to
+        client.refresh([topic], auto_create=True)
+        return len(client.topics([topic])[0].partitions)
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
+    """Write and flush the rows of one task. Raises `headrace.client.ClientError`, and ValueError for a wrong row."""
+    producer = _kept_producer(options)
+    client = producer.client
+    deliveries: list[Delivery] = []
+    seen: set[str] = set()
+
+    def partition_count(topic: str) -> int:
+        if topic not in seen:
+            # partitions may have been added since this worker's last task
+            client.forget([topic])
+            seen.add(topic)
+        return _partition_count(client, topic)
+
+    try:
+        for rows in batches:
+            now_ms = time.time_ns() // 1_000_000
+            encoded = encode_batch(
+                rows, options.topic, partition_count, now_ms=now_ms, compression=options.compression
+            )
+            for topic, partition, batch, _ in encoded:
+                deliveries.append(producer.send_batch(topic, partition, batch))
+        producer.flush()
+    except BaseException:
+        # what this attempt still holds must not be sent beside the next one
+        _producers.pop(options, None)
+        client.close()
+        raise
+    spans = tuple((done.topic, done.partition, done.base_offset, done.record_count) for done in deliveries)
+    return Written(sum(span[3] for span in spans), spans)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write.format("headrace")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self.options)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done: nothing is left to decide while delivery is at least once."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task failed: what others wrote stays, and a repeated write doubles it."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("headrace")`; Spark makes a new one for every batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self.options)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All tasks are done: nothing is left to decide while delivery is at least once."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """A task failed: what others wrote stays, and Spark's repetition of the batch doubles it."""
+
+
+def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+    chosen = sink_options(options)
+    check_schema(to_arrow_schema(schema, timezone="UTC"), chosen.topic)
+    return chosen
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    """A writer of these columns. Raises ValueError with one sentence for what is wrong."""
+    if overwrite:
+        raise ValueError("A topic cannot be overwritten; use mode('append').")
+    return BatchWriter(_checked(options, schema))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
+    """A writer of these columns. Raises ValueError with one sentence for what is wrong."""
+    return StreamWriter(_checked(options, schema))

@@ -1,0 +1,193 @@
+"""The readers of `format("headrace")`: batch and stream, against Headrace and Apache Kafka.
+
+A stream's offset is JSON: `{"topics": {"flights": {"0": 12, "1": 7}}}`. The one that `initialOffset` gives also says
+`"initial": true`, and the first end that follows it carries it as `"from"`: Spark keeps the end of batch 0 but not its
+start, so a replay of batch 0 must find its start there and not where the topic's end has moved to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from headrace.client.cluster import Client, TopicPartition
+from headrace.spark import planning
+from headrace.spark.options import SourceOptions
+from headrace.spark.planning import Offsets, Range
+from headrace.spark.reading import read_ranges
+
+POLL_S: Final = 0.01
+"""The cluster is asked for its latest offsets no more often than this."""
+IDLE_WAIT_S: Final = 0.1
+"""How long an idle query's question waits for news: Spark repeats it at once, and every time costs both sides."""
+DISCOVERY_S: Final = 1.0
+"""How often new partitions, and new topics of a pattern, are looked for."""
+
+
+@dataclass
+class RangesPartition(InputPartition):
+    """The ranges of one task."""
+
+    ranges: list[Range]
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class BatchReader(DataSourceReader):
+    """One read of what is there, from startingOffsets to endingOffsets."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read; ends are resolved once, here."""
+        options = self.options
+        with Client(options.bootstrap, client_id=options.client_id) as client:
+            partitions = planning.subscribed(client, options.subscription)
+            start = planning.resolve(client, partitions, options.starting, options)
+            end = planning.resolve(client, partitions, options.ending, options)
+            ranges = planning.checked(client, {at: (start[at], end[at]) for at in partitions}, options)
+        return [RangesPartition(task) for task in planning.merged(ranges)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task. Runs in a worker."""
+        assert isinstance(partition, RangesPartition)
+        yield from read_ranges(partition.ranges, self.options)
+
+
+def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets as they lie in the checkpoint."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, index), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(index)] = offset
+    return topics
+
+
+def from_json(topics: dict[str, dict[str, int]]) -> Offsets:
+    """Offsets out of a checkpoint."""
+    return {(topic, int(index)): offset for topic, part in topics.items() for index, offset in part.items()}
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream's planning, in one process beside the driver, and its reading, in the workers."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._client: Client | None = None
+        self._initial: Offsets | None = None
+        self._frozen: Offsets | None = None
+        self._partitions: list[TopicPartition] = []
+        self._discovered = -DISCOVERY_S
+        self._latest: Offsets = {}
+        self._asked = -POLL_S
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers get the options alone."""
+        return {"options": self.options}
+
+    # -- planning
+
+    def _cluster(self) -> Client:
+        if self._client is None:
+            self._client = Client(self.options.bootstrap, client_id=self.options.client_id)
+        return self._client
+
+    def _subscribed(self) -> list[TopicPartition]:
+        now = time.monotonic()
+        if now - self._discovered >= DISCOVERY_S:
+            self._partitions = planning.subscribed(self._cluster(), self.options.subscription)
+            self._discovered = now
+        return self._partitions
+
+    def _ends(self) -> Offsets:
+        now = time.monotonic()
+        if now - self._asked >= POLL_S:
+            self._latest = planning.latest(self._cluster(), self._subscribed(), self.options)
+            self._asked = time.monotonic()
+        return self._latest
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query starts. Spark asks twice, so the answer is kept."""
+        if self._initial is None:
+            partitions = self._subscribed()
+            self._initial = planning.resolve(self._cluster(), partitions, self.options.starting, self.options)
+        return {"topics": to_json(self._initial), "initial": True}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger`, where it is given."""
+        limit = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Nothing that arrives after this is read."""
+        self._frozen = planning.latest(self._cluster(), self._subscribed(), self.options)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends. Nothing new is the same offset again, after a wait for news."""
+        until = time.monotonic() + IDLE_WAIT_S
+        while (after := self._next_end(start, limit)) is start and self._frozen is None and time.monotonic() < until:
+            time.sleep(POLL_S)
+        return after
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = from_json(start["topics"])
+        end = dict(self._ends() if self._frozen is None else self._frozen)
+        for at, position in begin.items():
+            # a partition that is gone keeps its place; one that was cut back goes back, and partitions() says so
+            if at not in end or (self._frozen is not None and end[at] < position):
+                end[at] = position
+        if new := [at for at in end if at not in begin]:
+            begin |= planning.earliest(self._cluster(), new)
+        if isinstance(limit, ReadMaxRows):
+            end = planning.limited(begin, end, limit.max_rows)
+        after: dict[str, Any] = {"topics": to_json(end)}
+        if start.get("initial"):
+            after["from"] = start["topics"]
+        elif after["topics"] == start["topics"]:
+            return start
+        return after
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """For the query's progress."""
+        return {"topics": to_json(self._latest)} if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a batch, also one that a checkpoint replays. Raises `DataLossError`."""
+        # only batch 0 starts at an initial offset, and only its own end says what that was when it was planned
+        begin = from_json(end["from"] if start.get("initial") and "from" in end else start["topics"])
+        until = from_json(end["topics"])
+        client = self._cluster()
+        if new := [at for at in until if at not in begin]:
+            begin |= planning.earliest(client, new)
+        backwards = [at for at in until if until[at] < begin[at]]
+        for at in backwards:
+            planning.lost(
+                f"topic {at[0]} partition {at[1]} ends at offset {until[at]}, before offset {begin[at]} that was read",
+                self.options,
+            )
+        ranges = planning.checked(client, {at: (begin[at], until[at]) for at in until}, self.options)
+        return [RangesPartition(task) for task in planning.merged(ranges)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's own checkpoint remembers; nothing is kept at the cluster."""
+
+    def stop(self) -> None:
+        """Close the planning client."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    # -- reading
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task. Runs in a worker."""
+        assert isinstance(partition, RangesPartition)
+        yield from read_ranges(partition.ranges, self.options)

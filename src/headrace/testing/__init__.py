@@ -1,0 +1,28 @@
+"""A real broker inside a test: on a free port, in this process, gone without a trace.
+
+    with headrace.testing.broker() as b:
+        producer = confluent_kafka.Producer({"bootstrap.servers": b.bootstrap})
+
+It is the broker that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package: its
+fixture is `headrace_broker`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.testing.running import SETTINGS as SETTINGS
+    from headrace.testing.running import TestBroker as TestBroker
+    from headrace.testing.running import broker as broker
+
+__all__ = ["SETTINGS", "TestBroker", "broker"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the broker when it is first asked for: the plugin is loaded by every run of pytest."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from headrace.testing import running
+
+    return getattr(running, name)

@@ -1,0 +1,43 @@
+"""The pytest plugin: `headrace_broker`, a fresh broker for each test, and `headrace_shared_broker`, one for the run.
+
+Override `headrace_settings` to give a module's or a package's brokers other settings:
+
+    @pytest.fixture(scope="session")
+    def headrace_settings():
+        return {"auto.create.topics.enable": "false"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from headrace.testing import TestBroker
+
+
+@pytest.fixture(scope="session")
+def headrace_settings() -> Mapping[str, str]:
+    """Settings, as in a server.properties, of the brokers that the fixtures start."""
+    return {}
+
+
+@pytest.fixture
+def headrace_broker(headrace_settings: Mapping[str, str]) -> Iterator[TestBroker]:
+    """A broker with nothing in it; `headrace_broker.bootstrap` is what clients connect to."""
+    # Imported here: a plugin is loaded in every run of pytest, whether or not anything uses it.
+    from headrace.testing import broker
+
+    with broker(headrace_settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def headrace_shared_broker(headrace_settings: Mapping[str, str]) -> Iterator[TestBroker]:
+    """One broker for the whole run; tests that share it take topics of their own."""
+    from headrace.testing import broker
+
+    with broker(headrace_settings) as running:
+        yield running

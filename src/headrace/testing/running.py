@@ -1,0 +1,141 @@
+"""A broker on an event loop in a thread of its own, its data in a temporary directory."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.broker.serve import make_broker
+from headrace.config import BrokerConfig
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.client.cluster import Client
+
+T = TypeVar("T")
+
+SETTINGS = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+"""What a test's broker has other than the defaults: a free port, and groups that form at once."""
+
+STOP_PATIENCE_S = 30.0
+
+
+class TestBroker:
+    """A broker that runs in a thread of this process."""
+
+    __test__ = False
+
+    def __init__(self, data: Path, settings: Mapping[str, str]) -> None:
+        """Nothing runs before `start`."""
+        self.data = data
+        self.settings = {**SETTINGS, "log.dirs": str(data), **settings}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._broker: Broker | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace-broker", daemon=True)
+
+    @property
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self.inside.port
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given as bootstrap servers."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def inside(self) -> Broker:
+        """The broker itself. It lives on its own loop: touch it through `call`."""
+        assert self._broker is not None, "the broker runs only inside its `with` block"
+        return self._broker
+
+    def client(self, *, timeout_s: float = 30.0) -> Client:
+        """A client of this broker; the caller closes it."""
+        from headrace.client.cluster import Client
+
+        return Client(self.bootstrap, client_id="headrace-test", timeout_s=timeout_s)
+
+    def call(self, function: Callable[[Broker], T]) -> T:
+        """Run a function with the broker on its own loop, and wait for what it returns."""
+        assert self._loop is not None
+
+        async def on_loop() -> T:
+            return function(self.inside)
+
+        return asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(STOP_PATIENCE_S)
+
+    def start(self) -> None:
+        """Returns when clients are served. Raises what the broker's start raises."""
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+
+    def stop(self) -> None:
+        """A clean shutdown. Raises what went wrong in it."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(STOP_PATIENCE_S)
+        if self._thread.is_alive():
+            raise RuntimeError(f"the broker does not stop within {STOP_PATIENCE_S:.0f} s")
+        self._broker = None
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        broker = make_broker(BrokerConfig.load(self.settings))
+        await broker.start()
+        self._broker = broker
+        self._ready.set()
+        await self._stop.wait()
+        await broker.stop()
+
+
+@contextmanager
+def broker(settings: Mapping[str, str] | None = None, *, data: Path | str | None = None) -> Iterator[TestBroker]:
+    """A running broker; stopped, and its files removed, at the end of the block.
+
+    `settings` are those of a server.properties and win over `SETTINGS`. With `data` the broker uses that directory,
+    formats it where it is fresh, and leaves it.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="headrace-test-")) if data is None else Path(data)
+    try:
+        running = TestBroker(directory, settings or {})
+        running.start()
+        try:
+            yield running
+        finally:
+            running.stop()
+    finally:
+        if data is None:
+            shutil.rmtree(directory, ignore_errors=True)

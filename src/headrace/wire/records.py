@@ -1,0 +1,351 @@
+"""Records and compression: what lies inside a batch, for those who open it. The produce and fetch paths do not.
+
+Source: Kafka's message format v2 (KIP-98, headers KIP-82, zstd KIP-110). A compressed batch is its header and then the
+compressed body. Snappy is the xerial framing of Kafka's clients, or one raw block; lz4 is the frame format with
+independent blocks; all of them are read in any form that their own clients write.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import cramjam
+
+from headrace.wire import _walk
+from headrace.wire.batch import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    CorruptBatch,
+    pack_batch,
+    read_header,
+)
+from headrace.wire.primitives import Buffer
+
+__all__ = [
+    "MAX_DECOMPRESSED_BYTES",
+    "Compression",
+    "CorruptBatch",
+    "Record",
+    "batch_body",
+    "build_batch",
+    "compress",
+    "decode_batch",
+    "decompress",
+    "rebuild_batch",
+]
+
+MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+"""What one batch may decompress to, unless the caller says otherwise."""
+
+
+class Compression(IntEnum):
+    """The codecs, by their number in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Record(NamedTuple):
+    """One record. `offset` is absolute when decoded; `timestamp` in ms, -1 for none; header values may be null."""
+
+    offset: int = 0
+    timestamp: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+# --- compression
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK: Final = 32 * 1024
+_LZ4_MAGIC: Final = 0x184D2204
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_BLOCK: Final = 128 * 1024
+_GROWTH: Final = 4
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """`data` as Kafka's clients write it. `level` is the codec's own scale; None is its default."""
+    if codec == Compression.NONE:
+        return data
+    if codec == Compression.GZIP:
+        return memoryview(cramjam.gzip.compress(data, level=level))
+    if codec == Compression.SNAPPY:
+        return _snappy_compress(data)
+    if codec == Compression.LZ4:
+        # Kafka's Java reader refuses blocks that depend on each other, which are cramjam's default
+        lz4 = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        lz4.compress(bytes(data))
+        return memoryview(lz4.finish())
+    if codec == Compression.ZSTD:
+        return memoryview(cramjam.zstd.compress(data, level=3 if level is None else level))
+    raise ValueError(f"no codec has the number {codec}")
+
+
+def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """The bytes that `data` was made from: at most `limit` of them, else `CorruptBatch`. Memory stays below it."""
+    if codec == Compression.NONE:
+        return data
+    try:
+        if codec == Compression.SNAPPY:
+            return _snappy_decompress(data, limit)
+        if codec == Compression.GZIP:
+            return _gzip_decompress(data, limit)
+        if codec == Compression.LZ4:
+            return _decompress_into(cramjam.lz4, data, _lz4_bound(data), limit)
+        if codec == Compression.ZSTD:
+            return _decompress_into(cramjam.zstd, data, _zstd_bound(data), limit)
+    except (cramjam.DecompressionError, OSError, struct.error, IndexError) as error:
+        raise CorruptBatch(f"a body does not decompress as {Compression(codec).name.lower()}: {error}") from None
+    raise CorruptBatch(f"no codec has the number {codec}")
+
+
+def _too_large(limit: int) -> CorruptBatch:
+    return CorruptBatch(f"a body decompresses to more than {limit} bytes")
+
+
+def _decompress_into(module: Any, data: Buffer, bound: int, limit: int) -> memoryview:
+    """One attempt into a buffer as large as the frame's blocks can become; untouched pages of it cost nothing."""
+    out = bytearray(min(bound, limit))
+    try:
+        size = module.decompress_into(data, out)
+    except cramjam.DecompressionError:
+        if bound > limit:
+            raise _too_large(limit) from None
+        raise
+    return memoryview(out)[:size]
+
+
+def _gzip_decompress(data: Buffer, limit: int) -> memoryview:
+    """The trailer of a member tells its size modulo 2**32; several members, or a lie, are met by growing."""
+    view = memoryview(data)
+    if len(view) < 18:
+        raise CorruptBatch("a gzip body ends too early")
+    bound = max(struct.unpack("<I", view[-4:])[0], 64)
+    while True:
+        try:
+            return _decompress_into(cramjam.gzip, data, bound, limit)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            bound *= _GROWTH
+
+
+def _lz4_bound(data: Buffer) -> int:
+    """How large the blocks of lz4 frames can become, by a walk over their lengths."""
+    at, bound, size = 0, 0, len(data)
+    while at < size:
+        (magic,) = struct.unpack_from("<I", data, at)
+        if magic & 0xFFFFFFF0 == _SKIPPABLE:
+            at += 8 + int(struct.unpack_from("<I", data, at + 4)[0])
+            continue
+        if magic != _LZ4_MAGIC:
+            raise CorruptBatch("an lz4 body is no lz4 frame")
+        flags, descriptor = data[at + 4], data[at + 5]
+        block = 1 << (8 + 2 * (descriptor >> 4 & 7))
+        at += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+        while True:
+            (length,) = struct.unpack_from("<I", data, at)
+            at += 4
+            if length == 0:
+                break
+            at += (length & 0x7FFFFFFF) + (4 if flags & 0x10 else 0)
+            bound += block
+        at += 4 if flags & 0x04 else 0
+    return bound
+
+
+def _zstd_bound(data: Buffer) -> int:
+    """How large the blocks of zstd frames can become, by a walk over their headers (RFC 8878)."""
+    at, bound, size = 0, 0, len(data)
+    while at < size:
+        (magic,) = struct.unpack_from("<I", data, at)
+        if magic & 0xFFFFFFF0 == _SKIPPABLE:
+            at += 8 + int(struct.unpack_from("<I", data, at + 4)[0])
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise CorruptBatch("a zstd body is no zstd frame")
+        flags = data[at + 4]
+        single = flags >> 5 & 1
+        content = (single, 2, 4, 8)[flags >> 6]
+        at += 5 + (1 - single) + (0, 1, 2, 4)[flags & 3] + content
+        last = 0
+        while not last:
+            header = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+            last, kind, length = header & 1, header >> 1 & 3, header >> 3
+            at += 3 + (1 if kind == 1 else length)
+            bound += _ZSTD_BLOCK if kind == 2 else min(length, _ZSTD_BLOCK)
+        at += 4 if flags & 4 else 0
+    return bound
+
+
+def _snappy_compress(data: Buffer) -> bytearray:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for at in range(0, len(view), _XERIAL_BLOCK):
+        block = cramjam.snappy.compress_raw(view[at : at + _XERIAL_BLOCK])
+        out += struct.pack(">i", len(block))
+        out += memoryview(block)
+    return out
+
+
+def _snappy_decompress(data: Buffer, limit: int) -> memoryview:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _snappy_block(view, limit, limit)
+    pieces: list[memoryview] = []
+    at, end, room = len(_XERIAL_HEADER), len(view), limit
+    while at < end:
+        (length,) = struct.unpack_from(">i", view, at)
+        at += 4
+        if length < 0 or length > end - at:
+            raise CorruptBatch("a snappy block is longer than its body")
+        piece = _snappy_block(view[at : at + length], room, limit)
+        at += length
+        room -= len(piece)
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
+def _snappy_block(block: memoryview, room: int, limit: int) -> memoryview:
+    if cramjam.snappy.decompress_raw_len(block) > room:
+        raise _too_large(limit)
+    return memoryview(cramjam.snappy.decompress_raw(block))
+
+
+# --- batches
+
+
+def batch_body(buf: Buffer, at: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """The records of a batch that lies wholly in `buf`, decompressed. Raises `CorruptBatch`."""
+    body = memoryview(buf)[at + BATCH_OVERHEAD : at + header.size]
+    return decompress(header.compression, body, limit)
+
+
+def decode_batch(buf: Buffer, at: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """Every record of the batch at `at`; raises `CorruptBatch`. The checksum is not looked at."""
+    left = len(buf) - at
+    if left < BATCH_OVERHEAD:
+        raise CorruptBatch(f"{left} bytes are less than the header of a batch")
+    header = read_header(buf, at)
+    if header.magic != MAGIC or not BATCH_OVERHEAD <= header.size <= left or header.record_count < 0:
+        raise CorruptBatch(
+            f"magic {header.magic}, {header.size} bytes with {header.record_count} records is no batch of {left} bytes"
+        )
+    body = bytes(batch_body(buf, at, header, limit))
+    append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+    try:
+        return _walk.decode_records(
+            body, 0, len(body), header.record_count, header.base_offset, header.base_timestamp, append_time, Record
+        )
+    except (ValueError, OverflowError) as error:
+        raise CorruptBatch(f"the batch at offset {header.base_offset}: {error}") from None
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    compression: int = Compression.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    log_append_time: int | None = None,
+    keep_offsets: bool = False,
+) -> bytes:
+    """One batch of at least one record.
+
+    The records get consecutive offsets from `base_offset`; with `keep_offsets` their own ones (ascending) stay,
+    as after compaction. `log_append_time` in ms makes that the timestamp of all of them.
+    """
+    assert records, "a batch holds a record"
+    base_timestamp = records[0].timestamp
+    body = _walk.encode_records(records, base_offset if keep_offsets else None, base_timestamp)
+    attributes = compression
+    attributes |= TRANSACTIONAL_BIT if transactional else 0
+    attributes |= CONTROL_BIT if control else 0
+    max_timestamp = max(record.timestamp for record in records)
+    if log_append_time is not None:
+        attributes |= TIMESTAMP_TYPE_BIT
+        max_timestamp = log_append_time
+    batch = pack_batch(
+        compress(compression, body, level),
+        record_count=len(records),
+        last_offset_delta=records[-1].offset - base_offset if keep_offsets else len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        attributes=attributes,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    return bytes(batch)
+
+
+def rebuild_batch(
+    header: BatchHeader,
+    records: Sequence[Record],
+    *,
+    compression: int | None = None,
+    level: int | None = None,
+    attributes: int | None = None,
+    base_timestamp: int | None = None,
+) -> bytes:
+    """The batch of `header` with `records` in place of its own (fewer after compaction, maybe none), offsets kept.
+
+    Everything that identifies it stays: base and last offset, epoch, producer, sequence, attributes. `compression` is
+    another codec for it; `attributes` and `base_timestamp` replace the header's (a delete horizon, KIP-534).
+    """
+    codec = header.compression if compression is None else compression
+    flags = header.attributes if attributes is None else attributes
+    flags = flags & ~0x07 | codec
+    base = header.base_timestamp if base_timestamp is None else base_timestamp
+    body: Buffer = b""
+    max_timestamp = header.max_timestamp
+    if records:
+        body = compress(codec, _walk.encode_records(records, header.base_offset, base), level)
+        if not flags & TIMESTAMP_TYPE_BIT:
+            max_timestamp = max(record.timestamp for record in records)
+    batch = pack_batch(
+        body,
+        record_count=len(records),
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base,
+        max_timestamp=max_timestamp,
+        attributes=flags,
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return bytes(batch)
+
+
+assert LENGTH_OVERHEAD + 49 == BATCH_OVERHEAD

@@ -1,0 +1,78 @@
+"""Replicas while what is under them changes: topics that go, logs that open behind, syncs that come late."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from broker.raw import Raw, batch, create_topic, produce
+
+from headrace.broker.broker import Broker
+from headrace.log.log import Log
+from headrace.testing.running import TestBroker
+from headrace.testing.running import broker as running_broker
+from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+
+def test_a_log_opened_behind_stays_when_its_metadata_change_meanwhile(
+    served: TestBroker, raw: Raw, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    raw.ask(produce(name, batch(b"kept")), 9)
+
+    def reopen(broker: Broker) -> tuple[int, bool]:
+        manager, key = broker.replicas, (name, 0)
+        known = broker.image.topics.by_name(name)
+        assert known is not None
+        manager._unopened[key] = known
+        plan = manager._plan(key, {})
+        assert plan is not None
+        manager.by_name.pop(key)
+        manager._unopened[key] = replace(known)  # a new leader epoch, another directory
+        manager._opened_behind([(plan, manager._try_open(plan))], None)
+        return manager.by_name[key].log.end_offset, Path(manager.by_name[key].log.directory).is_dir()
+
+    assert served.call(reopen) == (1, True)
+
+
+def test_a_topic_deleted_while_it_is_synced_fails_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = Log.flush
+
+    def slow(log: Log, up_to: int | None = None) -> int:
+        if log.topic_partition[0] == "gone":
+            time.sleep(0.5)
+        return flush(log, up_to)
+
+    with running_broker({"acks.flush": "before-reply"}) as served, Raw(served.port) as raw:
+        create_topic(served.port, "gone")
+        create_topic(served.port, "kept")
+        monkeypatch.setattr(Log, "flush", slow)
+        raw.send(produce("gone", batch(b"a")), 9)
+        with Raw(served.port) as other:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000)
+            assert other.ask(request, 6).responses[0].error_code == 0
+            time.sleep(0.7)
+            assert served.call(lambda broker: [home.failure for home in broker.logs.directories.values()]) == [None]
+            assert other.ask(produce("kept", batch(b"a")), 9).responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_disk_too_full_to_sync_refuses_and_stays_online(monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = Log.flush
+    full = True
+
+    def fails(log: Log, up_to: int | None = None) -> int:
+        if full and log.topic_partition[0] == "t":
+            raise OSError(errno.ENOSPC, "no space")
+        return flush(log, up_to)
+
+    with running_broker({"acks.flush": "before-reply"}) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t")
+        monkeypatch.setattr(Log, "flush", fails)
+        assert raw.ask(produce("t", batch(b"a")), 9).responses[0].partition_responses[0].error_code == 56
+        full = False
+        answer = raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 1)

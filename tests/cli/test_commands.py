@@ -1,0 +1,216 @@
+"""The commands against a real broker: what they print, what they change, how they end."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CODES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def test_topics(run: Any, run_json: Any, topic: str) -> None:
+    assert "could be created" in run("topic", "create", topic, "--dry-run").stdout
+    assert topic not in [each["topic"] for each in run_json("topic", "list")]
+    run("topic", "create", topic, "-p", "2", "--set", "retention.ms=5000")
+    assert "TOPIC_ALREADY_EXISTS" in run("topic", "create", topic, code=1).stderr
+    assert "exists already" in run("topic", "create", topic, "--if-not-exists").stdout
+    (listed,) = [each for each in run_json("topic", "list") if each["topic"] == topic]
+    assert (listed["partitions"], listed["replicas"], listed["internal"]) == (2, 1, False)
+    assert topic in run("topic", "list").stdout
+    run("topic", "alter", topic, "-p", "3", "--set", "cleanup.policy=compact", "--unset", "retention.ms")
+    assert "can only be added" in run("topic", "alter", topic, "-p", "1", code=1).stderr
+    run("topic", "alter", topic, code=2)
+    (described,) = run_json("topic", "describe", topic)
+    assert described["configs"] == {"cleanup.policy": "compact"}
+    assert [p["latest"] for p in described["partitions"]] == [0, 0, 0]
+    assert "cleanup.policy=compact" in run("topic", "describe", topic).stdout
+    assert "--yes" in run("topic", "delete", topic, code=2).stderr
+    run("topic", "delete", topic, "-y")
+    assert "no such topic" in run("topic", "describe", topic, code=4).stderr
+    run("topic", "delete", topic, "-y", code=4)
+
+
+def test_records_that_a_topic_does_not_take(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1", "--set", "cleanup.policy=compact", "--set", "max.message.bytes=500")
+    (line,) = run("produce", topic, stdin="no key\n", code=1).stderr.splitlines()
+    assert line.startswith(f"headrace: topic {topic} partition 0: ")
+    assert line.endswith("(INVALID_RECORD)")
+    (line,) = run("produce", topic, "--key", "k", stdin="x" * 1000, code=1).stderr.splitlines()
+    assert "MESSAGE_TOO_LARGE" in line
+    assert "max.message.bytes" in line
+    assert run("consume", topic).stdout == ""
+
+
+def test_trimming_a_topic(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, stdin="a\nb\nc\n")
+    assert "begins at offset 2" in run("topic", "trim", topic, "--before", "2", "-y").stdout
+    assert run("consume", topic).stdout == "c\n"
+    run("topic", "trim", topic, "--before", "soon", "-y", code=2)
+
+
+@pytest.mark.parametrize("codec", CODES)
+def test_text_goes_in_and_comes_out_as_it_was(run: Any, topic: str, codec: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    lines = "h=1,e=\tk1\tvalue one\n\tk2\tNULL\nn\tNULL\t\n"
+    sent = run("produce", topic, "-k", "\\t", "--headers", "--null", "NULL", "-z", codec, stdin=lines)
+    assert "3 records" in sent.stderr
+    assert run("consume", topic, "-k", "\\t", "--headers", "--null", "NULL").stdout == lines
+    assert run("consume", topic).stdout == "value one\n\n\n"
+
+
+def test_json_goes_in_and_comes_out_as_it_was(run: Any, run_json: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "2")
+    records = [
+        {"key": "a", "value": "1", "headers": [{"name": "h", "value": None}], "partition": 1, "timestamp": 1234},
+        {"key": None, "value_base64": "//79", "headers": [], "partition": 1, "timestamp": 1235},
+        {"key": "t", "value": None, "headers": [{"name": "b", "value_base64": "/w=="}], "partition": 1, "timestamp": 9},
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    assert run_json("produce", topic, "--format", "json", stdin=lines)["records"] == 3
+    printed = [json.loads(line) for line in run("consume", topic, "--format", "json").stdout.splitlines()]
+    for offset, (record, found) in enumerate(zip(records, printed, strict=True)):
+        assert found == {**record, "topic": topic, "offset": offset, "timestamp_type": "create"}
+    assert (
+        "line 2: not JSON"
+        in run("produce", topic, "--format", "json", stdin=lines.splitlines()[0] + "\n{", code=1).stderr
+    )
+
+
+def test_values_that_are_json_are_sent_as_their_text(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, "--format", "json", stdin='{"value": {"n": [1, 2]}}\n')
+    assert json.loads(run("consume", topic).stdout) == {"n": [1, 2]}
+
+
+def test_files_and_fixed_parts(run: Any, topic: str, tmp_path: Path) -> None:
+    run("topic", "create", topic, "-p", "1")
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"a\r\nb")
+    two.write_bytes(b"c\nd\n")
+    run("produce", topic, str(one), str(two), "--key", "k", "--header", "src=x")
+    assert run("consume", topic, "-k", "=", "--headers").stdout == "".join(f"src=x\tk={v}\n" for v in "abcd")
+    run("produce", topic, "--whole", str(two))
+    assert run("consume", topic, "--from", "-1").stdout == "c\nd\n\n"
+    assert "No such file" in run("produce", topic, str(tmp_path / "none"), code=4).stderr
+    run("produce", topic, "--whole", code=2)
+
+
+def test_where_to_begin_and_end(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    stamped = "".join(
+        json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 1000}) + "\n" for n in range(10)
+    )
+    run("produce", topic, "--format", "json", stdin=stamped)
+
+    def values(*arguments: str) -> str:
+        return "".join(run("consume", topic, *arguments).stdout.split())
+
+    assert values() == "0123456789"
+    assert values("--from", "latest") == ""
+    assert values("--from", "7") == values("--from", "-3") == "789"
+    assert values("--from", "2", "--until", "5") == "234"
+    assert values("--until", "99") == "0123456789"
+    assert values("--from", "2023-11-14T22:13:25+00:00", "--until", "2023-11-14T22:13:28+00:00") == "567"
+    assert values("-n", "3") == "012"
+    assert values("-f", "-n", "3") == "012"
+    assert "is not a time" in run("consume", topic, "--from", "soon", code=2).stderr
+    run("consume", topic, "-f", "--until", "5", code=2)
+    assert "no partition 9" in run("consume", topic, "-p", "9", code=4).stderr
+
+
+def test_hex_shows_every_byte(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, "-k", ":", stdin=b"k:\xff\x00\n")
+    assert f"{topic}/0/0 " in run("consume", topic, "--format", "hex").stdout
+    assert "key 6b value ff00" in run("consume", topic, "--format", "hex").stdout
+
+
+def test_groups(run: Any, run_json: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "2")
+    run("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    run("produce", topic, "-p", "1", stdin="d\n")
+    assert sorted(run("consume", topic, "-g", topic).stdout.split()) == ["a", "b", "c", "d"]
+    assert run("consume", topic, "-g", topic).stdout == ""
+    run("produce", topic, "-p", "0", stdin="e\n")
+    (described,) = run_json("group", "describe", topic)
+    assert (described["state"], described["lag"]) == ("Empty", 1)
+    assert [(p["committed"], p["latest"], p["lag"]) for p in described["partitions"]] == [(3, 4, 1), (1, 1, 0)]
+    assert "total lag 1" in run("group", "describe", topic).stdout
+    assert topic in run("group", "list").stdout
+    assert topic in [each["group"] for each in run_json("group", "list")]
+
+    shown = run_json("group", "reset", topic, "--shift-by", "-2")
+    assert [(p["from"], p["to"]) for p in shown["partitions"]] == [(3, 1), (1, 0)]
+    assert not shown["executed"]
+    assert run_json("group", "describe", topic)[0]["lag"] == 1
+    run("group", "reset", topic, "--to-offset", "2", "--topic", f"{topic}:0", "--execute")
+    assert run("consume", topic, "-g", topic).stdout == "c\ne\n"
+    for target, offsets in (("--to-earliest", [0, 0]), ("--to-latest", [4, 1]), ("--to-current", [4, 1])):
+        assert [p["to"] for p in run_json("group", "reset", topic, target, "--execute")["partitions"]] == offsets
+    late = run_json("group", "reset", topic, "--to-datetime", "2001-01-01")
+    assert [p["to"] for p in late["partitions"]] == [0, 0]
+    run("group", "reset", topic, code=2)
+    run("group", "reset", topic, "--to-earliest", "--to-latest", code=2)
+    assert "no partition 7" in run("group", "reset", topic, "--to-earliest", "--topic", f"{topic}:7", code=4).stderr
+
+    run("group", "delete", topic, "--topic", f"{topic}:1", "-y")
+    assert [p["partition"] for p in run_json("group", "describe", topic)[0]["partitions"]] == [0]
+    run("group", "delete", topic, "-y")
+    assert "no group" in run("group", "describe", topic, code=4).stderr
+    assert "GROUP_ID_NOT_FOUND" in run("group", "delete", topic, "-y", code=4).stderr
+
+
+def test_configurations(run: Any, run_json: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    run("config", "alter", "topic", topic, "--set", "retention.ms=77", "--append", "cleanup.policy=compact")
+    shown = {each["name"]: each for each in run_json("config", "describe", "topic", topic)}
+    assert (shown["retention.ms"]["value"], shown["retention.ms"]["source"]) == ("77", "topic")
+    assert set(shown["cleanup.policy"]["value"].split(",")) == {"compact", "delete"}
+    everything = run_json("config", "describe", "topic", topic, "-a", "--docs")
+    assert len(everything) > 20
+    assert any(each["documentation"] for each in everything)
+    assert "retention.ms" in run("config", "describe", "topic", topic).stdout
+    run("config", "alter", "topic", topic, "--unset", "retention.ms", "--dry-run")
+    assert "INVALID_CONFIG" in run("config", "alter", "topic", topic, "--set", "retention.ms=x", code=1).stderr
+    run("config", "alter", "topic", topic, code=2)
+    run("config", "describe", "broker", "one", code=2)
+    node = run_json("cluster", "describe")["brokers"][0]["id"]
+    assert "log.dirs" in run("config", "describe", "broker", str(node)).stdout
+    run("config", "alter", "broker", "default", "--set", "log.retention.ms=123456789")
+    patience = time.monotonic() + 5
+    while True:  # the broker that is asked may hear of it a moment later
+        default = {each["name"]: each["value"] for each in run_json("config", "describe", "broker", "default")}
+        if default.get("log.retention.ms") == "123456789":
+            break
+        assert time.monotonic() < patience, default
+    run("config", "alter", "broker", "default", "--unset", "log.retention.ms")
+
+
+def test_the_cluster(run: Any, run_json: Any, bootstrap: str) -> None:
+    described = run_json("cluster", "describe")
+    assert [f"{b['host']}:{b['port']}" for b in described["brokers"]] == [bootstrap]
+    assert described["quorum"]["leader"] == described["brokers"][0]["id"]
+    assert described["log_dirs"][0]["error"] == 0
+    text = run("cluster", "describe").stdout
+    assert bootstrap in text
+    assert "metadata.version" in text
+
+
+def test_a_topic_that_is_not_there(run: Any) -> None:
+    started = time.monotonic()
+    for arguments in (
+        ["consume", "nowhere"],
+        ["produce", "nowhere"],
+        ["topic", "describe", "nowhere"],
+        ["topic", "alter", "nowhere", "--set", "retention.ms=1"],
+        ["config", "describe", "topic", "nowhere"],
+    ):
+        failed = run(*arguments, stdin="", code=4)
+        assert len(failed.stderr.splitlines()) == 1
+        assert "topic nowhere: " in failed.stderr
+    assert time.monotonic() - started < 15

@@ -1,0 +1,93 @@
+"""How commands start and end, without a broker or as real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from headrace.cli import COMMANDS, main
+
+HEAVY = ("rich", "headrace.client", "headrace.wire", "headrace.broker", "headrace.log", "cramjam", "asyncio", "json")
+
+
+def test_help_imports_next_to_nothing() -> None:
+    code = "import sys; from headrace.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not {name for name in loaded if name.startswith(HEAVY)}
+
+
+def test_every_command_has_help() -> None:
+    for name in COMMANDS:
+        done = CliRunner().invoke(main, [name, "--help"])
+        assert done.exit_code == 0
+        assert "Usage:" in done.stdout
+    done = CliRunner().invoke(main, ["--help"])
+    for name, (_, about) in COMMANDS.items():
+        assert name in done.stdout
+        assert about in done.stdout
+
+
+def test_nobody_there_is_one_line_and_exit_code_3() -> None:
+    started = time.monotonic()
+    done = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
+    assert done.exit_code == 3
+    assert done.stderr.startswith("headrace: no broker answers: 127.0.0.1:1")
+    assert len(done.stderr.splitlines()) == 1
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("address", ["nonsense:port", ":", "", "a:b:c", "host:99999"])
+def test_an_address_that_is_none_is_wrong_usage(address: str) -> None:
+    assert CliRunner().invoke(main, ["topic", "list", "-b", address]).exit_code == 2
+
+
+def test_unknown_commands_and_options_are_wrong_usage() -> None:
+    assert CliRunner().invoke(main, ["tpoic"]).exit_code == 2
+    assert CliRunner().invoke(main, ["topic", "list", "--colour"]).exit_code == 2
+
+
+def test_a_broken_pipe_is_silent(bootstrap: str, topic: str) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-m", "headrace.cli"]
+    subprocess.run([*command, "topic", "create", topic, "-p", "1"], env=environment, check=True, capture_output=True)
+    lines = b"".join(b"%d\n" % number for number in range(200_000))
+    subprocess.run([*command, "produce", topic], env=environment, check=True, input=lines, capture_output=True)
+    reader = subprocess.Popen(
+        [*command, "consume", topic], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == b"0\n"
+    reader.stdout.close()
+    assert reader.stderr is not None
+    assert reader.stderr.read() == b""
+    assert reader.wait(30) == 141
+
+
+def test_an_interrupted_member_commits_and_leaves(bootstrap: str, topic: str) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-m", "headrace.cli"]
+    subprocess.run([*command, "topic", "create", topic, "-p", "1"], env=environment, check=True, capture_output=True)
+    subprocess.run([*command, "produce", topic], env=environment, check=True, input=b"a\nb\n", capture_output=True)
+    for signal in (2, 15):
+        follower = subprocess.Popen(
+            [*command, "consume", topic, "-f", "-g", topic], env=environment, stdout=subprocess.PIPE
+        )
+        assert follower.stdout is not None
+        if signal == 2:
+            assert [follower.stdout.readline(), follower.stdout.readline()] == [b"a\n", b"b\n"]
+        else:
+            time.sleep(1.5)
+        follower.send_signal(signal)
+        assert follower.wait(20) in (130, 143)
+        follower.stdout.close()
+        shown = subprocess.run(
+            [*command, "group", "describe", topic], env=environment, check=True, capture_output=True, text=True
+        )
+        assert ": Empty, 0 members" in shown.stdout
+        assert "total lag 0" in shown.stdout

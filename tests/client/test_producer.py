@@ -1,0 +1,216 @@
+"""Idempotent delivery under trouble: retries keep order and sequences, what cannot be delivered stops the producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.client.cluster import Client
+from headrace.client.errors import BrokerError, TimedOutError, UnknownTopicError
+from headrace.client.partitioner import partition_for_key
+from headrace.client.producer import IN_FLIGHT_MAX, Producer, stamp_producer
+from headrace.wire.apis import ApiKey
+from headrace.wire.batch import check_crc, read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k00_produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.wire.records import Compression, Record, build_batch, decode_batch
+
+from .fake_broker import HANG_UP, FakeBroker
+
+Trouble = Callable[[int], Any]
+
+
+class Partition:
+    """The log of one partition as a broker with idempotence keeps it; `trouble` spoils the n-th batch's answer."""
+
+    def __init__(self, trouble: Trouble = lambda _number: None) -> None:
+        self.trouble = trouble
+        self.values: list[bytes | None] = []
+        self.next_sequence = 0
+        self.arrivals = 0
+
+    def answer(self, request: ProduceRequest, _version: int) -> Any:
+        topic = request.topic_data[0]
+        answers = []
+        for data in topic.partition_data:
+            number, self.arrivals = self.arrivals, self.arrivals + 1
+            spoiled = self.trouble(number)
+            if spoiled in (HANG_UP, None):
+                code, offset = self.append(data.records)
+                if spoiled is HANG_UP:
+                    return HANG_UP
+            else:
+                code, offset = spoiled, -1
+            answers.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)]
+        )
+
+    def append(self, batch: Any) -> tuple[int, int]:
+        header = read_header(batch)
+        assert check_crc(batch, 0, header)
+        assert (header.producer_id, header.producer_epoch) == (7, 0)
+        if header.base_sequence < self.next_sequence:
+            return ErrorCode.NONE, header.base_sequence
+        if header.base_sequence > self.next_sequence:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        self.next_sequence += header.record_count
+        offset = len(self.values)
+        self.values += [record.value for record in decode_batch(batch)]
+        return ErrorCode.NONE, offset
+
+
+def write(partition: Partition, count: int, **options: Any) -> list[bytes]:
+    """Send `count` records in batches of about ten; returns their values."""
+    values = [b"%05d" % number + b"x" * 95 for number in range(count)]
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client, batch_size=1000, **options) as producer:
+            for value in values:
+                producer.send("events", value)
+        assert producer.records_delivered == count
+        assert producer.buffered == 0
+    return values
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_records_arrive_once_and_in_order(codec: Compression) -> None:
+    partition = Partition()
+    assert write(partition, 200, compression=codec) == partition.values
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
+@pytest.mark.parametrize("spoiled", [{0}, {3}, {2, 9, 10}])
+def test_a_refused_batch_goes_again_before_those_behind_it(code: ErrorCode, spoiled: set[int]) -> None:
+    partition = Partition(lambda number: code if number in spoiled else None)
+    assert write(partition, 200) == partition.values
+    assert partition.arrivals > 20
+
+
+@pytest.mark.parametrize("spoiled", [{0}, {4}, {1, 6, 12}])
+def test_a_lost_answer_doubles_nothing(spoiled: set[int]) -> None:
+    partition = Partition(lambda number: HANG_UP if number in spoiled else None)
+    assert write(partition, 200) == partition.values
+
+
+def test_no_more_requests_are_in_flight_than_a_broker_remembers() -> None:
+    silent: list[ProduceRequest] = []
+    answers = {ApiKey.PRODUCE: lambda request, _version: silent.append(request)}
+    with FakeBroker(answers=answers) as broker, Client(broker.bootstrap) as client:
+        producer = Producer(client, batch_size=500)
+        for number in range(200):
+            producer.send("events", b"%d" % number * 50)
+        for _ in range(20):
+            producer.poll(0.01)
+    assert 0 < len(silent) <= IN_FLIGHT_MAX
+
+
+def test_a_final_refusal_stops_the_producer() -> None:
+    partition = Partition(lambda number: ErrorCode.MESSAGE_TOO_LARGE if number == 1 else None)
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        write(partition, 200)
+
+
+def test_a_sequence_that_is_really_out_of_order_stops_the_producer() -> None:
+    partition = Partition(lambda number: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if number == 0 else None)
+    with pytest.raises(BrokerError, match="OUT_OF_ORDER"):
+        write(partition, 5)
+
+
+def test_delivery_has_an_end() -> None:
+    partition = Partition(lambda _number: ErrorCode.NOT_ENOUGH_REPLICAS)
+    with pytest.raises(TimedOutError):
+        write(partition, 5, delivery_timeout_s=0.3)
+
+
+def test_an_unknown_topic_is_said_at_once() -> None:
+    with FakeBroker() as broker, Client(broker.bootstrap) as client:
+        with pytest.raises(UnknownTopicError):
+            Producer(client).send("nothing", b"x")
+
+
+def test_ready_made_batches_get_producer_fields_and_a_true_checksum() -> None:
+    partition = Partition()
+    batches = [build_batch([Record(i, 5, None, b"%d-%d" % (n, i)) for i in range(3)]) for n in range(4)]
+    with FakeBroker(answers={ApiKey.PRODUCE: partition.answer}) as broker, Client(broker.bootstrap) as client:
+        producer = Producer(client)
+        deliveries = [producer.send_batch("events", 0, batch) for batch in batches]
+        producer.flush()
+    assert [delivery.base_offset for delivery in deliveries] == [0, 3, 6, 9]
+    assert all(delivery.done and delivery.error is None for delivery in deliveries)
+    assert partition.values == [b"%d-%d" % (n, i) for n in range(4) for i in range(3)]
+    for broken in (batches[0][:-1], batches[0] + batches[1], b""):
+        with pytest.raises(ValueError, match="batch"):
+            producer.send_batch("events", 0, broken)
+
+
+def test_stamping_changes_the_producer_alone() -> None:
+    batch = bytearray(build_batch([Record(0, 5, b"k", b"v")]))
+    before = decode_batch(batch)
+    stamp_producer(batch, 1 << 40, 3, 99)
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 3, 99)
+    assert check_crc(batch, 0, header)
+    assert decode_batch(batch) == before
+
+
+def test_without_acks_nothing_is_waited_for() -> None:
+    received: list[bytes | None] = []
+
+    def take(request: ProduceRequest, _version: int) -> None:
+        assert request.acks == 0
+        for data in request.topic_data[0].partition_data:
+            assert read_header(data.records).producer_id == -1
+            received.extend(record.value for record in decode_batch(data.records))
+
+    with FakeBroker(answers={ApiKey.PRODUCE: take}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client, acks=0) as producer:
+            for number in range(20):
+                producer.send("events", b"%d" % number)
+        client.topics(["events"])
+    assert received == [b"%d" % number for number in range(20)]
+
+
+def test_keys_choose_partitions_as_java_does_and_null_keys_stick() -> None:
+    taken: dict[int, list[bytes | None]] = {index: [] for index in range(4)}
+
+    def take(request: ProduceRequest, _version: int) -> ProduceResponse:
+        topic = request.topic_data[0]
+        answers = []
+        for data in topic.partition_data:
+            taken[data.index] += [record.key for record in decode_batch(data.records)]
+            answers.append(PartitionProduceResponse(index=data.index, base_offset=0))
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)]
+        )
+
+    with FakeBroker(partitions=4, answers={ApiKey.PRODUCE: take}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client) as producer:
+            for number in range(100):
+                producer.send("events", b"v", key=b"%d" % number)
+        for index, keys in taken.items():
+            assert all(key is not None and partition_for_key(key, 4) == index for key in keys)
+            keys.clear()
+        with Producer(client, linger_ms=60_000) as producer:
+            for _ in range(50):
+                producer.send("events", b"v")
+        assert sorted(len(keys) for keys in taken.values()) == [0, 0, 0, 50]
+
+
+def test_nothing_overtakes_the_first_batch_at_a_broker_that_does_not_know_the_producer() -> None:
+    partition = Partition(lambda number: ErrorCode.NOT_LEADER_OR_FOLLOWER if number == 0 else None)
+    strict = partition.append
+
+    def lenient(batch: Any) -> tuple[int, int]:
+        if not partition.values:
+            partition.next_sequence = read_header(batch).base_sequence
+        return strict(batch)
+
+    partition.append = lenient  # type: ignore[method-assign]
+    assert write(partition, 200) == partition.values

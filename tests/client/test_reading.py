@@ -1,0 +1,256 @@
+"""Fetching: what is asked, what is handed out, and what happens when the log is not where one thought."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.client.cluster import Client
+from headrace.client.errors import BrokerError, OffsetOutOfRangeError
+from headrace.client.reading import Fetched, Fetcher, visible_batches, whole_batches
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from headrace.wire.messages.k02_list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from headrace.wire.records import Record, build_batch, decode_batch
+
+from .fake_broker import HANG_UP, FakeBroker
+
+
+def batch(base: int, count: int = 1, **options: Any) -> bytes:
+    records = [Record(base + i, 1, None, b"%d" % (base + i)) for i in range(count)]
+    return bytes(build_batch(records, base_offset=base, **options))
+
+
+class Log:
+    """Partitions as lists of batches; answers Fetch and ListOffsets. `trouble` may spoil a fetch."""
+
+    def __init__(self, *batches: bytes, start: int = 0, cut: int = 0) -> None:
+        self.batches = list(batches)
+        self.start = start
+        self.cut = cut
+        self.requests: list[FetchRequest] = []
+        self.trouble: Callable[[int], Any] = lambda _number: None
+        self.aborted: list[AbortedTransaction] = []
+
+    def end(self) -> int:
+        return self.start + sum(len(decode_batch(each)) for each in self.batches)
+
+    def fetch(self, request: FetchRequest, _version: int) -> Any:
+        self.requests.append(request)
+        trouble = self.trouble(len(self.requests) - 1)
+        if trouble is HANG_UP:
+            return HANG_UP
+        (topic,) = request.topics
+        answers = []
+        for asked in topic.partitions:
+            found = [each for each in self.batches if decode_batch(each)[-1].offset >= asked.fetch_offset]
+            data = b"".join(found)
+            data = data[: len(data) - self.cut] if len(found) > 1 else data
+            code = trouble or ErrorCode.NONE
+            if not self.start <= asked.fetch_offset <= self.end():
+                code = ErrorCode.OFFSET_OUT_OF_RANGE
+            answers.append(
+                PartitionData(
+                    partition_index=asked.partition,
+                    error_code=code,
+                    high_watermark=self.end(),
+                    log_start_offset=self.start,
+                    aborted_transactions=self.aborted,
+                    records=b"" if code else data,
+                )
+            )
+        if not any(answer.records or answer.error_code for answer in answers):
+            time.sleep(request.max_wait_ms / 1000)
+        return FetchResponse(
+            responses=[FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)]
+        )
+
+    def list_offsets(self, request: ListOffsetsRequest, _version: int) -> ListOffsetsResponse:
+        (topic,) = request.topics
+        answers = [
+            ListOffsetsPartitionResponse(
+                partition_index=p.partition_index, offset=self.start if p.timestamp == -2 else self.end()
+            )
+            for p in topic.partitions
+        ]
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=answers)])
+
+    def answers(self) -> dict[int, Any]:
+        return {ApiKey.FETCH: self.fetch, ApiKey.LIST_OFFSETS: self.list_offsets}
+
+
+def read(log: Log, start: int, end: int, *, newest: int = 18, **options: Any) -> list[Fetched]:
+    broker = FakeBroker(answers=log.answers())
+    broker.versions_max[ApiKey.FETCH] = newest
+    with broker, Client(broker.bootstrap, timeout_s=5.0) as client:
+        at = ("events", 0)
+        return list(Fetcher(client, {at: start}, ends={at: end}, max_wait_ms=20, **options))
+
+
+def values(pieces: list[Fetched]) -> list[bytes | None]:
+    return [record.value for piece in pieces for _, body in visible_batches(piece) for record in decode_batch(body)]
+
+
+@pytest.mark.parametrize("newest", [4, 11, 12, 13, 18])
+def test_batches_come_whole_at_every_version(newest: int) -> None:
+    log = Log(batch(0, 3), batch(3, 2), batch(5), cut=7)
+    pieces = read(log, 0, 6, newest=newest)
+    assert values(pieces) == [b"%d" % offset for offset in range(6)]
+    assert [piece.position for piece in pieces] == [0, 5]
+    assert [piece.next_position for piece in pieces] == [5, 6]
+    assert pieces[0].end == 6
+    assert len(pieces[0].records) == len(log.batches[0]) + len(log.batches[1])
+
+
+def test_the_first_batch_may_begin_below_the_position() -> None:
+    (piece,) = read(Log(batch(0, 10)), 4, 10)
+    assert (piece.position, piece.next_position) == (4, 10)
+    assert len(values([piece])) == 10
+
+
+def test_gaps_of_compaction_are_passed() -> None:
+    log = Log(batch(0), batch(7), batch(9))
+    log.end = lambda: 20  # type: ignore[method-assign]
+    assert values(read(log, 0, 10)) == [b"0", b"7", b"9"]
+
+
+def test_an_empty_range_asks_nothing() -> None:
+    log = Log(batch(0))
+    assert read(log, 1, 1) == []
+    assert log.requests == []
+
+
+@pytest.mark.parametrize(
+    "trouble", [HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID]
+)
+def test_trouble_that_passes_loses_nothing(trouble: Any) -> None:
+    log = Log(*(batch(offset) for offset in range(5)), cut=1)
+    log.trouble = lambda number: trouble if number in (0, 2) else None
+    assert values(read(log, 0, 5)) == [b"%d" % offset for offset in range(5)]
+
+
+def test_trouble_that_does_not_pass_is_raised() -> None:
+    log = Log(batch(0))
+    log.trouble = lambda _number: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        read(log, 0, 1)
+
+
+def test_outside_the_log() -> None:
+    log = Log(batch(10, 5), start=10)
+    for position in (3, 99):
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset {position}"):
+            read(log, position, 100)
+    assert [piece.position for piece in read(log, 3, 15, reset="earliest")] == [10]
+    assert read(log, 3, 15, reset="latest") == []
+
+
+def test_the_next_piece_is_asked_for_before_one_is_handed_out() -> None:
+    log = Log(batch(0), batch(1))
+    log.cut = 1
+    with FakeBroker(answers=log.answers()) as broker, Client(broker.bootstrap) as client:
+        fetcher = Fetcher(client, {("events", 0): 0}, max_wait_ms=20)
+        (piece,) = fetcher.poll(1.0)
+        patience = time.monotonic() + 2
+        while len(log.requests) < 2 and time.monotonic() < patience:
+            time.sleep(0.005)
+        assert log.requests[1].topics[0].partitions[0].fetch_offset == piece.next_position
+
+
+def test_partitions_take_turns_in_front() -> None:
+    log = Log(batch(0))
+    with FakeBroker(partitions=3, answers=log.answers()) as broker, Client(broker.bootstrap) as client:
+        fetcher = Fetcher(client, {("events", index): 1 for index in range(3)}, max_wait_ms=5)
+        for _ in range(6):
+            fetcher.poll(0.02)
+    assert {request.topics[0].partitions[0].partition for request in log.requests} == {0, 1, 2}
+
+
+def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    log = Log(batch(0))
+    with FakeBroker(partitions=2, answers=log.answers()) as broker, Client(broker.bootstrap) as client:
+        broker.leaderless = {0}
+        fetcher = Fetcher(client, {("events", index): 0 for index in range(2)}, max_wait_ms=5)
+        assert [piece.partition for piece in fetcher.poll(1.0)] == [1]
+        assert fetcher.poll(0.3) == []
+        broker.leaderless = set()
+        assert [piece.partition for piece in fetcher.poll(1.0)] == [0]
+
+
+def test_no_leader_for_too_long_is_said() -> None:
+    with FakeBroker(answers=Log(batch(0)).answers()) as broker, Client(broker.bootstrap, timeout_s=0.5) as client:
+        broker.leaderless = {0}
+        with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
+            list(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 1}))
+
+
+def test_seeking_and_removing() -> None:
+    log = Log(*(batch(offset) for offset in range(4)))
+    with FakeBroker(partitions=2, answers=log.answers()) as broker, Client(broker.bootstrap) as client:
+        fetcher = Fetcher(client, {("events", 0): 0, ("events", 1): 0}, max_wait_ms=5)
+        while not fetcher.poll(0.1):
+            pass
+        fetcher.remove(("events", 1))
+        fetcher.seek(("events", 0), 2)
+        pieces = [piece for _ in range(5) for piece in fetcher.poll(0.1)]
+        assert [(piece.partition, piece.position) for piece in pieces] == [(0, 2)]
+        fetcher.close()
+
+
+def test_whole_batches_stop_at_the_torn_one() -> None:
+    data = batch(0, 2) + batch(2)
+    for size in range(len(data) + 1):
+        records, next_offset = whole_batches(memoryview(data[:size]))
+        expected = 0 if size < len(batch(0, 2)) else len(batch(0, 2)) if size < len(data) else len(data)
+        assert len(records) == expected
+        assert next_offset == {0: None, len(batch(0, 2)): 2, len(data): 3}[expected]
+
+
+def piece_of(*batches: bytes, aborted: list[tuple[int, int]]) -> Fetched:
+    data = memoryview(b"".join(batches))
+    return Fetched("t", 0, 0, 99, None, data, 99, 99, 0, aborted)
+
+
+def test_aborted_transactions_are_left_out_of_committed_reads() -> None:
+    def written(base: int, producer: int) -> bytes:
+        return batch(base, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+
+    def marker(base: int, producer: int) -> bytes:
+        records = [Record(base, 1, b"\0\0\0\0", b"\0\0\0\0\0\0")]
+        built = build_batch(
+            records, base_offset=base, producer_id=producer, producer_epoch=0, transactional=True, control=True
+        )
+        return bytes(built)
+
+    piece = piece_of(
+        batch(0),
+        written(1, 7),  # aborted at 4
+        written(2, 8),  # committed at 5
+        batch(3),
+        marker(4, 7),
+        marker(5, 8),
+        written(6, 7),  # a new transaction of the same producer, committed
+        marker(7, 7),
+        written(8, 8),  # aborted
+        marker(9, 8),
+        aborted=[(8, 8), (7, 1)],
+    )
+    everything = [header.base_offset for header, _ in visible_batches(piece)]
+    committed = [header.base_offset for header, _ in visible_batches(piece, committed=True)]
+    assert everything == [0, 1, 2, 3, 6, 8]
+    assert committed == [0, 2, 3, 6]

@@ -1,0 +1,187 @@
+"""A `__consumer_offsets` that Apache Kafka wrote: we read all of it, and would have written the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+from peers.kafka import KafkaPeer, java, kafka_tool
+
+from headrace.broker.coordinator_log import replay_log
+from headrace.groups.outcome import GroupSettings
+from headrace.groups.partitions import partition_of
+from headrace.groups.records import ModernRecord, decode, encode
+from headrace.groups.shard import GroupShard
+from headrace.log.results import ReadResult
+from headrace.wire.batch import iter_headers, read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
+from headrace.wire.records import decode_batch
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+
+def consume(kafka: KafkaPeer, group: str, count: int, *, close: bool, instance: str | None = None) -> None:
+    """Reads and commits with librdkafka's classic protocol."""
+    settings = {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        **({"group.instance.id": instance} if instance else {}),
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe(["t"])
+    deadline = time.monotonic() + 30
+    while count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            count -= 1
+    assert not count
+    consumer.commit(asynchronous=False)
+    if close or instance:
+        consumer.close()
+
+
+def transact(kafka: KafkaPeer, group: str, offset: int, *, commit: bool) -> None:
+    """Commits an offset in a transaction, which is then committed or aborted."""
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": group}
+    consumer = confluent_kafka.Consumer(settings)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"by-{group}", "linger.ms": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    positions = [confluent_kafka.TopicPartition("t", 0, offset)]
+    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+    consumer.close()
+
+
+def newer_group(kafka: KafkaPeer) -> None:
+    """A member of a KIP-848 group, killed so that it stays in the log."""
+    command = java(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server", kafka.bootstrap, "--topic", "t", "--group", "newer",
+        "--consumer-property", "group.protocol=consumer",
+        "--consumer-property", "auto.offset.reset=earliest",
+        "--consumer-property", "auto.commit.interval.ms=100",
+    )  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    for _ in range(10):
+        process.stdout.readline()
+    time.sleep(1)
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The log directory that Kafka left."""
+    with KafkaPeer(tmp_path_factory.mktemp("kafka")) as kafka:
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([confluent_kafka.admin.NewTopic("t", 1, 1)])["t"].result(30)
+        producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap})
+        for number in range(10):
+            producer.produce("t", str(number))
+        producer.flush(30)
+        consume(kafka, "left", 5, close=True)
+        consume(kafka, "static", 6, close=True, instance="one")
+        kafka_tool(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *("--bootstrap-server", kafka.bootstrap, "--reset-offsets", "--group", "simple"),
+            *("--topic", "t:0", "--to-offset", "3", "--execute"),
+        )
+        transact(kafka, "transacted", 4, commit=True)
+        transact(kafka, "aborted", 5, commit=False)
+        newer_group(kafka)
+        kafka.stop()
+        yield kafka.data
+
+
+def records_of(data: Path) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """(partition, key, value) of every record of a group coordinator."""
+    for directory in sorted(data.glob("__consumer_offsets-*")):
+        for segment in sorted(directory.glob("*.log")):
+            buffer = segment.read_bytes()
+            for at, header in iter_headers(buffer):
+                if header.is_control:
+                    continue
+                for record in decode_batch(buffer, at):
+                    value = None if record.value is None else bytes(record.value)
+                    yield int(directory.name.rpartition("-")[2]), bytes(record.key or b""), value
+
+
+class Segment:
+    """One segment file, read as the coordinator reads a log."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = path.read_bytes()
+        self.log_start_offset = 0
+        self.end_offset = max((header.next_offset for _, header in iter_headers(self.data)), default=0)
+
+    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool) -> ReadResult:
+        assert min_one and max_offset == self.end_offset
+        at = next(at for at, header in iter_headers(self.data) if header.next_offset > offset)
+        size = max(max_bytes, read_header(self.data, at).size)
+        part = self.data[at : at + size]
+        file = SimpleNamespace(read=lambda position, count: part[position : position + count])
+        return ReadResult(ErrorCode.NONE, FileSlice(file, 0, len(part)), len(part))  # type: ignore[arg-type]
+
+
+def test_every_record_is_written_as_kafka_writes_it(data: Path) -> None:
+    seen = set()
+    for partition, key, value in records_of(data):
+        record = decode(key, value)
+        assert record is not None
+        assert partition == partition_of(record.group_id, 50)
+        assert encode(record) == (key, value)
+        seen.add(type(record).__name__)
+    assert seen == {"OffsetRecord", "GroupRecord", "ModernRecord"}
+
+
+def test_its_groups_stand_up_again(data: Path) -> None:
+    shard = GroupShard(GroupSettings(), lambda: "id")
+    for directory in sorted(data.glob("__consumer_offsets-*")):
+        asyncio.run(replay_log(Segment(directory / "00000000000000000000.log"), shard))  # type: ignore[arg-type]
+    shard.loaded(0)
+    assert not shard.state.open_transactions
+    states = {group.group_id: (group.group_state, group.group_type) for group in shard.list_groups((), ())}
+    assert states == {
+        "left": ("Empty", "classic"),
+        "newer": ("Stable", "consumer"),
+        "simple": ("Empty", "classic"),
+        "static": ("Stable", "classic"),
+        "aborted": ("Empty", "classic"),
+        "transacted": ("Empty", "classic"),
+    }
+    described = shard.describe_group("static")
+    assert [member.group_instance_id for member in described.members] == ["one"]
+    positions = {}
+    for group in states:
+        found = shard.fetch(OffsetFetchRequestGroup(group_id=group, topics=None), require_stable=True)
+        positions[group] = [p.committed_offset for topic in found.topics for p in topic.partitions]
+    assert positions == {"left": [5], "newer": [10], "simple": [3], "static": [6], "aborted": [], "transacted": [4]}
+
+
+def test_newer_groups_are_kept_whole(data: Path) -> None:
+    live: dict[bytes, bytes] = {}
+    for _, key, value in records_of(data):
+        if isinstance(decode(key, value), ModernRecord):
+            if value is None:
+                live.pop(key, None)
+            else:
+                live[key] = value
+    assert {int.from_bytes(key[:2], "big") for key in live} >= {3, 5, 6, 7, 8}

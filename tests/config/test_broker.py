@@ -1,0 +1,135 @@
+"""What is in force: layers, synonyms, listeners; and what a file may not ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.config import (
+    BrokerConfig,
+    ConfigError,
+    Endpoint,
+    check_broker_overrides,
+    check_topic_overrides,
+    topic_config,
+)
+from headrace.config.describe import Source, describe_broker, describe_broker_defaults, describe_topic
+
+
+def test_time_units_follow_kafkas_order() -> None:
+    assert BrokerConfig({})["log.retention.ms"] == 604_800_000
+    assert BrokerConfig({"log.retention.hours": "2"})["log.retention.ms"] == 7_200_000
+    assert BrokerConfig({"log.retention.hours": "2", "log.retention.minutes": "3"})["log.retention.ms"] == 180_000
+    given = {"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}
+    assert BrokerConfig(given)["log.retention.ms"] == 4
+    assert BrokerConfig({"log.retention.hours": "-1"})["log.retention.ms"] == -1
+    assert BrokerConfig({"log.flush.scheduler.interval.ms": "9"})["log.flush.interval.ms"] == 9
+
+
+def test_dynamic_settings_lie_over_the_file() -> None:
+    config = BrokerConfig({"log.retention.ms": "1", "message.max.bytes": "10"})
+    over = config.with_overrides({"message.max.bytes": "30"}, {"message.max.bytes": "20", "log.retention.ms": "2"})
+    assert over["message.max.bytes"] == 30
+    assert over["log.retention.ms"] == 2
+    assert config["log.retention.ms"] == 1
+
+
+def test_a_topic_has_its_own_settings_and_the_brokers_for_the_rest() -> None:
+    config = BrokerConfig({"log.retention.hours": "1", "log.cleanup.policy": "compact"})
+    topic = topic_config(config, {"retention.bytes": "5", "a.setting.of.the.future": "x"})
+    assert (topic.retention_ms, topic.retention_bytes) == (3_600_000, 5)
+    assert topic.compact
+    assert not topic.delete
+
+
+def test_listeners_are_split_into_clients_and_controllers() -> None:
+    config = BrokerConfig.load(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "7",
+            "listeners": "PLAINTEXT://[::1]:9092,CONTROLLER://:9093",
+            "advertised.listeners": "PLAINTEXT://example:19092",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.quorum.voters": "7@localhost:9093",
+        }
+    )
+    assert config.node_id == 7
+    assert config.listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "::1", 9092),)
+    assert config.controller_listeners == (Endpoint("CONTROLLER", "PLAINTEXT", "", 9093),)
+    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "example", 19092),)
+
+
+def test_keys_without_effect_are_named_once_each() -> None:
+    lines: list[str] = []
+    BrokerConfig.load({"num.io.threads": "8", "made.up": "1", "log.dirs": "a", "sasl.jaas.config": ""}, lines.append)
+    assert lines == [
+        "num.io.threads has no effect: requests run on one event loop and blocking work on a small pool; "
+        "these sizes do not apply",
+        "made.up is not a setting of this broker and has no effect",
+    ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"listeners": "SSL://:9092"},
+        {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT"},
+        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"ssl.keystore.location": "x"},
+        {"listener.name.external.ssl.keystore.location": "x"},
+        {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+        {"remote.log.storage.system.enable": "true"},
+        {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
+        {"controller.quorum.bootstrap.servers": "elsewhere:9093"},
+        {"process.roles": "broker"},
+        {"node.id": "1", "broker.id": "2"},
+        {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"},
+        {"listeners": "nonsense"},
+        {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+        {"log.retention.hours": "0"},
+        {"num.partitions": "0"},
+        {"log.dirs": "a,a"},
+    ],
+    ids=lambda properties: next(iter(properties.items())),
+)
+def test_what_cannot_be_or_would_leave_a_hole_refuses_in_one_line(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.load(properties, lambda _line: None)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_refusal_does_not_show_a_secret() -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.load({"ssl.key.password": "hunter2"}, lambda _line: None)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_topic_settings_are_checked_together() -> None:
+    check_topic_overrides({"retention.ms": "1"})
+    with pytest.raises(ConfigError, match="Unknown topic config name: nope"):
+        check_topic_overrides({"nope": "1"})
+    with pytest.raises(ConfigError, match=r"min.compaction.lag.ms \(9\) > max.compaction.lag.ms \(3\)"):
+        check_topic_overrides({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "3"})
+
+
+def test_what_needs_a_restart_is_not_taken_while_running() -> None:
+    check_broker_overrides({"log.retention.ms": "1", "made.up": "x"}, per_broker=False)
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
+        check_broker_overrides({"num.partitions": "2"}, per_broker=True)
+    with pytest.raises(ConfigError, match="broker id must be specified"):
+        check_broker_overrides({"listeners": "PLAINTEXT://:1"}, per_broker=False)
+
+
+def test_describe_says_where_a_value_comes_from() -> None:
+    config = BrokerConfig({"message.max.bytes": "10"}).with_overrides({}, {"message.max.bytes": "20"})
+    broker = {line.name: line for line in describe_broker(config)}
+    assert broker["message.max.bytes"].value == "20"
+    assert [synonym.source for synonym in broker["message.max.bytes"].synonyms] == [
+        Source.DYNAMIC_DEFAULT_BROKER,
+        Source.STATIC_BROKER,
+        Source.DEFAULT,
+    ]
+    topic = {line.name: line for line in describe_topic(config, {"max.message.bytes": "5"})}
+    assert (topic["max.message.bytes"].value, topic["max.message.bytes"].source) == ("5", Source.TOPIC)
+    assert topic["retention.ms"].source is Source.DEFAULT
+    assert [line.name for line in describe_broker_defaults(config)] == ["message.max.bytes"]

@@ -1,0 +1,41 @@
+"""What all tests share: named skips where a machine lacks Java, none where CI=true, options of long tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+from peers import kafka
+
+# how long an example takes says how busy the machine is
+settings.register_profile("headrace", deadline=None)
+settings.load_profile("headrace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz-frames", type=int, default=20_000, help="mutated frames that the fuzz test sends")
+    parser.addoption("--against", choices=["headrace", "kafka"], default="headrace", help="whom tests/compat asks")
+    parser.addoption("--kills", type=int, default=30, help="how often the crash test kills the broker")
+    parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `jvm` are skipped by name where Java or the jars cannot be had."""
+    if not any(item.get_closest_marker("jvm") for item in items):
+        return
+    why = kafka.missing()
+    if why:
+        for item in items:
+            if item.get_closest_marker("jvm"):
+                item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A skip is a hole that nobody sees: with CI=true it fails the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = len(reporter.stats.get("skipped", ())) if reporter is not None else 0
+    if skipped and os.environ.get("CI") == "true":
+        reporter.write_line(f"CI=true: {skipped} skipped, and a skip fails", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,140 @@
+"""The real disk, clock and entropy keep what `env` promises; the simulated disk keeps the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.env.posix import PARTS_MAX, PosixDisk, PosixEntropy
+from headrace.sim.disk import SimDisk
+
+
+@pytest.fixture(params=["posix", "sim"])
+def disk_and_root(request: Any, tmp_path: Path) -> tuple[Any, str]:
+    if request.param == "posix":
+        return PosixDisk(), str(tmp_path)
+    disk = SimDisk(random.Random(3))
+    disk.make_dirs("/root")
+    return disk, "/root"
+
+
+def test_files(disk_and_root: tuple[Any, str]) -> None:
+    disk, root = disk_and_root
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{root}/missing")
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{root}/no/folder", create=True)
+    file = disk.open(f"{root}/f", create=True)
+    assert file.append([b"abc", memoryview(b"def")]) == 0
+    assert file.append([b"x"] * (PARTS_MAX + 10)) == 6
+    assert file.size() == 6 + PARTS_MAX + 10
+    assert file.read(4, 4) == b"efxx"
+    assert file.read(file.size() - 1, 100) == b"x"
+    buffer = bytearray(6)
+    assert file.read_into(0, memoryview(buffer)) == 6 and buffer == b"abcdef"
+    file.truncate(5)
+    assert file.append([b"!"]) == 5
+    file.write_at(1, b"BC")
+    assert file.slice(0, 6).read() == b"aBCde!"
+    file.sync()
+    file.close()
+    file.close()
+    assert disk.size(f"{root}/f") == 6
+
+
+def test_folders_and_names(disk_and_root: tuple[Any, str]) -> None:
+    disk, root = disk_and_root
+    disk.make_dirs(f"{root}/d/e")
+    disk.make_dirs(f"{root}/d/e")
+    disk.write_file(f"{root}/d/two", b"22")
+    disk.write_file_atomically(f"{root}/d/one", b"1")
+    disk.write_file(f"{root}/d/two", b"2")
+    assert list(disk.list(f"{root}/d")) == ["e", "one", "two"]
+    assert list(disk.list_sizes(f"{root}/d")) == [("one", 1), ("two", 1)]
+    disk.rename(f"{root}/d/one", f"{root}/d/two")
+    assert disk.read_file(f"{root}/d/two") == b"1" and not disk.exists(f"{root}/d/one")
+    disk.rename(f"{root}/d", f"{root}/g")
+    assert disk.is_dir(f"{root}/g/e") and not disk.exists(f"{root}/d")
+    disk.sync_directory(f"{root}/g")
+    disk.remove(f"{root}/g/two")
+    disk.remove(f"{root}/g/two")
+    disk.remove_tree(f"{root}/g")
+    disk.remove_tree(f"{root}/g")
+    assert list(disk.list(root)) == []
+    with pytest.raises(FileNotFoundError):
+        disk.read_file(f"{root}/g/two")
+
+
+def test_locks(disk_and_root: tuple[Any, str]) -> None:
+    disk, root = disk_and_root
+    held = disk.lock(f"{root}/.lock")
+    assert held is not None and disk.lock(f"{root}/.lock") is None
+    held.release()
+    held.release()
+    again = disk.lock(f"{root}/.lock")
+    assert again is not None
+    again.release()
+
+
+def test_a_short_write_is_finished_or_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = PosixDisk().open(str(tmp_path / "f"), create=True)
+    file.append([b"start"])
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: os.pwrite(fd, b"".join(parts)[:3], at))
+    assert file.append([b"abc", b"def"]) == 5
+    assert file.read(0, 100) == b"startabcdef"
+
+    real = os.pwrite
+
+    def full(_fd: int, _data: Any, _at: int) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real(fd, b"".join(parts)[:2], at))
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="no space"):
+        file.append([b"abc", b"def"])
+    assert (file.size(), os.path.getsize(file.path)) == (11, 11)
+
+
+def test_a_file_closes_with_its_last_slice(tmp_path: Path) -> None:
+    file = PosixDisk().open(str(tmp_path / "f"), create=True)
+    file.append([b"data"])
+    descriptor = file.fileno()
+    held = file.slice(0, 4)
+    del file
+    assert held.read() == b"data"
+    del held
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_ids_are_neither_reserved_nor_options() -> None:
+    from headrace.wire import uuids
+
+    drawn = {PosixEntropy().uuid() for _ in range(2000)}
+    assert len(drawn) == 2000
+    assert not any(uuids.to_text(each).startswith("-") for each in drawn)
+
+
+def test_a_crash_of_the_simulated_disk_loses_only_what_was_not_synced() -> None:
+    lost = torn = 0
+    for seed in range(200):
+        disk = SimDisk(random.Random(seed))
+        disk.make_dirs("/d")
+        file = disk.open("/d/f", create=True)
+        file.append([b"safe"])
+        file.sync()
+        disk.sync_directory("/d")
+        disk.open("/d/new", create=True)
+        file.append([b"MORE"])
+        disk.crash()
+        content = disk.read_file("/d/f")
+        assert content.startswith(b"safe")
+        lost += content == b"safe"
+        torn += content not in (b"safe", b"safeMORE")
+        assert disk.exists("/d/f")
+    assert lost > 20 and torn > 5

@@ -1,0 +1,398 @@
+"""Runs a transcript against one coordinator shard: commands, with the trace that they leave beneath each.
+
+A client is a name. It remembers the member id and generation that it was last given, so that a script says only what
+matters. Time stands still but for `time`. The log is a list; `hold` keeps appends uncommitted until `committed` or
+`fail`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.groups.join import Asker
+from headrace.groups.outcome import GroupSettings, Outcome
+from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode, encode
+from headrace.groups.shard import GroupShard
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from headrace.wire.messages.k13_leave_group import LeaveGroupResponse, MemberIdentity
+from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from headrace.wire.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+DIVIDER = "----"
+
+
+@dataclass
+class Client:
+    """What a client remembers."""
+
+    name: str
+    member_id: str = ""
+    generation: int = -1
+
+
+@dataclass
+class Waiter:
+    """Stands for a request that may be answered later."""
+
+    client: Client
+    what: str
+
+
+def subscription(topics: list[str], tail: bytes = b"") -> bytes:
+    """Consumer metadata, version 0, naming these topics."""
+    parts = [b"\x00\x00", len(topics).to_bytes(4, "big")]
+    parts += [len(topic).to_bytes(2, "big") + topic.encode() for topic in topics]
+    return b"".join(parts) + b"\xff\xff\xff\xff" + tail
+
+
+@dataclass
+class Machine:
+    """A shard with a log in memory, which does what the shard's outcomes say."""
+
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    now_ms: int = 0
+    trace: list[str] = field(default_factory=list)
+    log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    holding: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        ids = itertools.count(1)
+        self._new_id: Callable[[], str] = lambda: str(next(ids))
+        self.clients: dict[str, Client] = {}
+        self.held: list[tuple[int, Outcome, Waiter | None]] = []
+        self.sequence = 0
+        self.shard = GroupShard(self.settings, self._new_id)
+        self.run(self.shard.loaded(self.now_ms))
+
+    # --- the shell's part --------------------------------------------------------------------------------------------
+
+    def run(self, out: Outcome, waiter: Waiter | None = None) -> None:
+        """Appends, applies, and settles at once or when the appends are released."""
+        if not out.records:
+            self.settle(out, waiter, ErrorCode.NONE)
+            return
+        self.sequence += 1
+        for record in out.records:
+            self.say(said_record(record))
+            self.log.append(encode(record))
+        if not self.holding:
+            self.shard.committed(self.sequence)
+        for record in out.records:
+            self.shard.apply(record, self.sequence)
+        if self.holding:
+            self.held.append((self.sequence, out, waiter))
+        else:
+            self.settle(out, waiter, ErrorCode.NONE)
+
+    def settle(self, out: Outcome, waiter: Waiter | None, error: ErrorCode) -> None:
+        for note in out.notes:
+            self.say(f"# {note}")
+        if out.reply is not None and waiter is not None:
+            if error is ErrorCode.NONE:
+                self.answer(waiter, out.reply)
+            else:
+                self.say(f"{waiter.client.name} {waiter.what}: {error.name}")
+        for each, response in out.released:
+            self.answer(each, response)
+        if out.then is not None:
+            self.run(out.then(error, self.now_ms))
+
+    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Everything that was held is committed, or failed."""
+        held, self.held = self.held, []
+        self.holding = False
+        for sequence, out, waiter in held:
+            if error is ErrorCode.NONE:
+                self.shard.committed(sequence)
+            self.settle(out, waiter, error)
+
+    def advance(self, by_ms: int) -> None:
+        """Lets time pass, firing timers when they are due and not later."""
+        end_ms = self.now_ms + by_ms
+        while (deadline_ms := self.shard.deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            while (out := self.shard.due(self.now_ms)) is not None:
+                before = len(self.trace)
+                self.run(out)
+                if len(self.trace) > before:
+                    self.trace.insert(before, f"at {self.now_ms}")
+        self.now_ms = end_ms
+
+    def reload(self) -> None:
+        """Another coordinator takes over with nothing but the log."""
+        self.shard = GroupShard(self.settings, self._new_id)
+        for offset, (key, value) in enumerate(self.log):
+            record = decode(key, value, offset)
+            if record is not None:
+                self.shard.replay(record)
+        self.run(self.shard.loaded(self.now_ms))
+
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            self.trace.append(line)
+
+    def answer(self, waiter: Waiter, response: Any) -> None:
+        """Notes an answer, and lets the client remember what it was given."""
+        client = waiter.client
+        self.say(f"{client.name} {waiter.what}: {said(response)}")
+        if isinstance(response, JoinGroupResponse):
+            if response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+                client.member_id = response.member_id
+                client.generation = response.generation_id
+            elif response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+                client.member_id = ""
+
+    def client(self, name: str) -> Client:
+        return self.clients.setdefault(name, Client(name))
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def do(self, line: str) -> list[str]:
+        """Runs one command; returns its trace."""
+        self.trace = []
+        verb, *words = shlex.split(line)
+        plain = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        getattr(self, f"do_{verb.replace('-', '_')}")(plain, named)
+        return self.trace
+
+    def do_settings(self, plain: list[str], named: dict[str, str]) -> None:
+        self.settings = GroupSettings(**{key: int(value) for key, value in named.items()})
+        self.reload()
+
+    def do_join(self, plain: list[str], named: dict[str, str]) -> None:
+        group_id, client = plain[0], self.client(plain[1])
+        topics = named.get("topics", "t").split(",")
+        names = named.get("protocols", "range").split(",")
+        metadata = subscription(topics, named.get("metadata", "").encode())
+        request = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=int(named.get("session", 10_000)),
+            rebalance_timeout_ms=int(named.get("rebalance", 60_000)),
+            member_id=named.get("member", client.member_id),
+            group_instance_id=named.get("instance"),
+            protocol_type=named.get("type", "consumer"),
+            protocols=[JoinGroupRequestProtocol(name, metadata) for name in names if name],
+        )
+        waiter = Waiter(client, "joins")
+        asker = Asker(client.name, "/127.0.0.1", int(named.get("version", 9)))
+        self.run(self.shard.join(request, asker, waiter, self.now_ms), waiter)
+
+    def do_sync(self, plain: list[str], named: dict[str, str]) -> None:
+        client = self.client(plain[1])
+        assigned = [pair.split(":") for pair in named.get("assign", "").split(",") if pair]
+        request = SyncGroupRequest(
+            group_id=plain[0],
+            generation_id=int(named.get("generation", client.generation)),
+            member_id=named.get("member", client.member_id),
+            group_instance_id=named.get("instance"),
+            protocol_type=named.get("type"),
+            protocol_name=named.get("protocol"),
+            assignments=[SyncGroupRequestAssignment(member_id, data.encode()) for member_id, data in assigned],
+        )
+        waiter = Waiter(client, "syncs")
+        self.run(self.shard.sync(request, waiter), waiter)
+
+    def do_heartbeat(self, plain: list[str], named: dict[str, str]) -> None:
+        client = self.client(plain[1])
+        error = self.shard.heartbeat(
+            plain[0],
+            named.get("member", client.member_id),
+            named.get("instance"),
+            int(named.get("generation", client.generation)),
+            self.now_ms,
+        )
+        self.say(f"{client.name} heartbeats: {error.name}")
+
+    def do_leave(self, plain: list[str], named: dict[str, str]) -> None:
+        members = [MemberIdentity(self.client(name).member_id, named.get("instance")) for name in plain[1:]]
+        if not members:
+            members = [MemberIdentity(named.get("member", ""), named.get("instance"))]
+        waiter = Waiter(self.client(plain[1] if len(plain) > 1 else "admin"), "leaves")
+        self.run(self.shard.leave(plain[0], members, self.now_ms), waiter)
+
+    def do_commit(self, plain: list[str], named: dict[str, str]) -> None:
+        client = self.client(plain[1])
+        special = ("generation", "member", "instance", "version", "retention", "metadata", "id")
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for where, position in ((k, v) for k, v in named.items() if k not in special):
+            topic, partition = where.rsplit("-", 1)
+            asked = OffsetCommitRequestPartition(int(partition), int(position), -1, named.get("metadata", ""))
+            topics.setdefault(topic, []).append(asked)
+        topic_id = bytes([int(named.get("id", 0))]) * 16
+        request = OffsetCommitRequest(
+            group_id=plain[0],
+            generation_id_or_member_epoch=int(named.get("generation", client.generation)),
+            member_id=named.get("member", client.member_id),
+            group_instance_id=named.get("instance"),
+            retention_time_ms=int(named.get("retention", -1)),
+            topics=[OffsetCommitRequestTopic(topic, topic_id, asked) for topic, asked in topics.items()],
+        )
+        waiter = Waiter(client, "commits")
+        self.run(self.shard.commit(request, int(named.get("version", 9)), self.now_ms), waiter)
+
+    def do_fetch(self, plain: list[str], named: dict[str, str]) -> None:
+        topic_id = bytes([int(named.get("id", 0))]) * 16
+        topics = [
+            OffsetFetchRequestTopics(where.rsplit("-", 1)[0], topic_id, [int(where.rsplit("-", 1)[1])])
+            for where in plain[1:]
+        ]
+        request = OffsetFetchRequestGroup(group_id=plain[0], topics=topics if plain[1:] else None)
+        found = self.shard.fetch(request, "stable" in named)
+        for topic in found.topics:
+            for each in topic.partitions:
+                error = f" {ErrorCode(each.error_code).name}" if each.error_code else ""
+                more = f" {each.metadata!r}" if each.metadata else ""
+                self.say(f"{topic.name}-{each.partition_index} = {each.committed_offset}{more}{error}")
+
+    def do_delete_offsets(self, plain: list[str], named: dict[str, str]) -> None:
+        topics = [
+            OffsetDeleteRequestTopic(where.rsplit("-", 1)[0], [OffsetDeleteRequestPartition(int(where[-1]))])
+            for where in plain[1:]
+        ]
+        request = OffsetDeleteRequest(plain[0], topics)
+        self.run(self.shard.delete_offsets(request), Waiter(self.client("admin"), "deletes offsets"))
+
+    def do_delete(self, plain: list[str], named: dict[str, str]) -> None:
+        self.run(self.shard.delete_groups(plain), Waiter(self.client("admin"), "deletes"))
+
+    def do_forget_topic(self, plain: list[str], named: dict[str, str]) -> None:
+        deleted = {plain[0]: bytes([int(named.get("id", 0))]) * 16}
+        self.run(self.shard.forget_topics(deleted, plain[1:]))
+
+    def do_describe(self, plain: list[str], named: dict[str, str]) -> None:
+        group = self.shard.describe_group(plain[0])
+        if group.error_code:
+            self.say(f"{ErrorCode(group.error_code).name}: {group.error_message}")
+        self.say(f"{group.group_state} type={group.protocol_type!r} protocol={group.protocol_data!r}")
+        for member in group.members:
+            instance = f" instance={member.group_instance_id}" if member.group_instance_id else ""
+            assignment = member.member_assignment.decode()
+            self.say(f"  {member.member_id}{instance} client={member.client_id} assignment={assignment!r}")
+
+    def do_list(self, plain: list[str], named: dict[str, str]) -> None:
+        states = {state.lower() for state in named.get("states", "").split(",") if state}
+        types = {kind.lower() for kind in named.get("types", "").split(",") if kind}
+        for group in self.shard.list_groups(states, types):
+            self.say(f"{group.group_id} {group.group_state} {group.group_type} {group.protocol_type!r}")
+
+    def do_record(self, plain: list[str], named: dict[str, str]) -> None:
+        """A record found in the log: key and value in hex ("-" for a tombstone)."""
+        value = None if plain[1] == "-" else bytes.fromhex(plain[1])
+        self.log.append((bytes.fromhex(plain[0]), value))
+
+    def do_time(self, plain: list[str], named: dict[str, str]) -> None:
+        self.advance(int(plain[0]))
+
+    def do_hold(self, plain: list[str], named: dict[str, str]) -> None:
+        self.holding = True
+
+    def do_committed(self, plain: list[str], named: dict[str, str]) -> None:
+        self.release()
+
+    def do_fail(self, plain: list[str], named: dict[str, str]) -> None:
+        self.release(ErrorCode[plain[0]])
+
+    def do_reload(self, plain: list[str], named: dict[str, str]) -> None:
+        self.reload()
+
+    def do_unload(self, plain: list[str], named: dict[str, str]) -> None:
+        self.settle(self.shard.unload(self.now_ms), None, ErrorCode.NONE)
+
+
+def said_record(record: Record) -> str:
+    """A record in one line."""
+    if isinstance(record, OffsetRecord):
+        where = f"{record.group_id} {record.topic}-{record.partition}"
+        return f"log: {where} = {record.offset.position}" if record.offset is not None else f"log: {where} removed"
+    if isinstance(record, GroupRecord):
+        if record.stored is None:
+            return f"log: {record.group_id} removed"
+        members = " ".join(f"{m.member_id}:{m.assignment.decode()}" for m in record.stored.members)
+        return f"log: {record.group_id} generation={record.stored.generation} members=[{members}]"
+    return f"log: {record.group_id} record of type {record.kind} {'removed' if record.value is None else 'kept'}"
+
+
+def said(response: Any) -> str:
+    """An answer in one line: the error, or what the client learns."""
+    if isinstance(response, JoinGroupResponse):
+        if response.error_code:
+            member = f" member={response.member_id}" if response.member_id else ""
+            return f"{ErrorCode(response.error_code).name}{member}"
+        members = " ".join(m.member_id for m in response.members)
+        skips = " skip-assignment" if response.skip_assignment else ""
+        return (
+            f"generation={response.generation_id} protocol={response.protocol_name} leader={response.leader} "
+            f"member={response.member_id} members=[{members}]{skips}"
+        )
+    if isinstance(response, SyncGroupResponse):
+        return ErrorCode(response.error_code).name if response.error_code else repr(response.assignment.decode())
+    if isinstance(response, LeaveGroupResponse):
+        top = ErrorCode(response.error_code).name if response.error_code else ""
+        each = [f"{m.member_id or m.group_instance_id} {ErrorCode(m.error_code).name}" for m in response.members]
+        return " ".join([top, *each]).strip()
+    if isinstance(response, (OffsetCommitResponse, OffsetDeleteResponse)):
+        top = getattr(response, "error_code", 0)
+        each = [
+            f"{t.name}-{p.partition_index} {ErrorCode(p.error_code).name}"
+            for t in response.topics
+            for p in t.partitions
+        ]
+        return " ".join(([ErrorCode(top).name] if top else []) + each)
+    return " ".join(f"{result.group_id} {ErrorCode(result.error_code).name}" for result in response)
+
+
+def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """(comments and blank lines, commands, expected trace) of each block of a transcript."""
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        prose: list[str] = []
+        while at < len(lines) and (not lines[at].strip() or lines[at].startswith("#")):
+            prose.append(lines[at])
+            at += 1
+        commands: list[str] = []
+        while at < len(lines) and lines[at] != DIVIDER:
+            commands.append(lines[at])
+            at += 1
+        expected: list[str] = []
+        at += 1
+        while at < len(lines) and lines[at].strip():
+            expected.append(lines[at])
+            at += 1
+        yield prose, commands, expected
+
+
+def rewritten(text: str) -> str:
+    """The transcript with the trace that the machine leaves now."""
+    machine = Machine()
+    out: list[str] = []
+    for prose, commands, _ in blocks(text):
+        out.extend(prose)
+        if not commands:
+            continue
+        out.extend([*commands, DIVIDER])
+        for command in commands:
+            out.extend(machine.do(command))
+        out.append("")
+    while out and not out[-1].strip():
+        out.pop()
+    return "\n".join(out).replace("\n\n\n", "\n\n") + "\n"

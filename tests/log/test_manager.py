@@ -1,0 +1,289 @@
+"""All logs of a broker: locks, starts, checkpoints, failing and full disks, deletion, background work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config import BrokerConfig, topic_config
+from headrace.config.topic import TopicConfig
+from headrace.env import Environment
+from headrace.env.posix import PosixClock, PosixEntropy, real_environment
+from headrace.log.manager import LogDamaged, LogDirFailed, LogDirLocked, LogManager
+from headrace.sim.disk import SimDisk
+from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Record, build_batch
+
+TOPIC_ID = bytes(range(16))
+NOW_MS = 1_700_000_000_000
+
+
+def make(*folders: Path | str, env: Environment | None = None, **settings: str) -> LogManager:
+    names = {name.replace("_", "."): value for name, value in settings.items()}
+    config = BrokerConfig.load({"log.dirs": ",".join(map(str, folders)), **names}, lambda _: None)
+    manager = LogManager(env or real_environment(), config)
+    manager.lock()
+    manager.load()
+    return manager
+
+
+def settings_of(manager: LogManager, **overrides: str) -> TopicConfig:
+    return topic_config(manager.config, {name.replace("_", "."): value for name, value in overrides.items()})
+
+
+def fill(manager: LogManager, log: Any, count: int = 10) -> None:
+    batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 100, [])])
+    for _ in range(count):
+        assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
+
+
+def test_a_clean_stop_and_start(tmp_path: Path) -> None:
+    manager = make(tmp_path / "a", tmp_path / "b")
+    logs = [manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)) for index in range(4)]
+    assert sorted(Path(log.directory).parent.name for log in logs) == ["a", "a", "b", "b"]
+    for log in logs:
+        fill(manager, log)
+    manager.shutdown(broker_epoch=42)
+    assert (tmp_path / "a/.kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":42}'
+    assert (tmp_path / "a/recovery-point-offset-checkpoint").read_text().splitlines()[1] == "2"
+    assert sorted(os.listdir(logs[0].directory)) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000010.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    again = make(tmp_path / "a", tmp_path / "b")
+    assert again.was_clean and again.found() == [("t", index) for index in range(4)]
+    assert not (tmp_path / "a/.kafka_cleanshutdown").exists()
+    log = again.get_or_create("t", 1, TOPIC_ID, settings_of(again))
+    assert (log.end_offset, log.recovery_point, log.topic_id) == (10, 10, TOPIC_ID)
+    assert log.recovery_report.batches_scanned == 0
+    again.unlock()
+    crashed = make(tmp_path / "a", tmp_path / "b")
+    assert not crashed.was_clean
+    assert crashed.get_or_create("t", 1, TOPIC_ID, settings_of(crashed)).end_offset == 10
+
+
+def test_two_brokers_exclude_each_other(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    with pytest.raises(LogDirLocked, match="another broker"):
+        make(tmp_path)
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'a+b')\n"
+        "try: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('free')\n"
+        "except OSError: print('held')"
+    )
+
+    def other_process() -> str:
+        return subprocess.check_output([sys.executable, "-c", program, str(tmp_path / ".lock")], text=True).strip()
+
+    assert other_process() == "held"
+    manager.shutdown()
+    assert other_process() == "free"
+    make(tmp_path).unlock()
+
+
+def test_a_folder_of_a_deleted_topic_is_set_aside(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    fill(manager, manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager)))
+    manager.shutdown()
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, bytes(15) + b"\x07", settings_of(manager))
+    assert log.end_offset == 0
+    assert len([name for name in os.listdir(tmp_path) if name.endswith("-stray")]) == 1
+
+
+def test_deletion_takes_two_steps(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, file_delete_delay_ms="1000"))
+    fill(manager, log)
+    held = log.read(0, max_bytes=100, max_offset=10).slice
+    before = held.read()  # type: ignore[union-attr]
+    manager.delete("t", 0)
+    assert manager.get("t", 0) is None
+    (doomed,) = [name for name in os.listdir(tmp_path) if name.endswith("-delete")]
+    assert doomed.startswith("t-0.")
+    assert held.read() == before  # type: ignore[union-attr]
+    now_ms = manager.env.clock.now_ms()
+    for work in manager.tick(now_ms):
+        work()
+    assert (tmp_path / doomed).exists()
+    for work in manager.tick(now_ms + 2000):
+        work()
+    assert not (tmp_path / doomed).exists()
+    fresh = manager.get_or_create("t", 0, bytes(15) + b"\x08", settings_of(manager))
+    assert fresh.end_offset == 0
+
+
+def test_background_work(tmp_path: Path) -> None:
+    manager = make(tmp_path, log_flush_offset_checkpoint_interval_ms="1000")
+    log = manager.get_or_create(
+        "t", 0, TOPIC_ID, settings_of(manager, segment_bytes="1048576", retention_bytes="1048576", flush_ms="500")
+    )
+    batch = build_batch([Record(0, NOW_MS, b"k", bytes(100_000), [])])
+    for _ in range(30):
+        log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+    now_ms = manager.env.clock.now_ms()
+    manager.tick(now_ms)
+    for later in (1_000, 300_000, 301_000, 400_000):
+        for work in manager.tick(now_ms + later):
+            work()
+    assert log.recovery_point == 30
+    assert log.size_bytes() < 2 * 1048576 and log.log_start_offset > 0
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 30\n"
+    assert not [name for name in os.listdir(log.directory) if name.endswith(".deleted")]
+
+
+def test_compaction_in_the_background(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, cleanup_policy="compact"))
+    fill(manager, log, 50)
+    log.roll(now_ms=NOW_MS)
+    log.flush()
+    work = manager.cleaner_work(NOW_MS)
+    assert work is not None and manager.cleaner_work(NOW_MS) is None
+    work()
+    assert log.segments[0].size < 300
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 50\n"
+    assert manager.cleaner_work(NOW_MS) is None
+
+
+def simulated(room_bytes: int = 1 << 60) -> tuple[Environment, SimDisk]:
+    disk = SimDisk(random.Random(1), room_bytes=room_bytes)
+    return Environment(clock=PosixClock(), disk=disk, entropy=PosixEntropy()), disk
+
+
+def test_a_failed_directory_takes_only_its_partitions(tmp_path: Path) -> None:
+    env, disk = simulated()
+    manager = make("/a", "/b", env=env)
+    logs = [manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)) for index in range(4)]
+    for log in logs:
+        fill(manager, log)
+    disk.fail = lambda _, path: OSError(errno.EIO, "bad sector", path) if path.startswith("/a") else None
+    broken = next(log for log in logs if log.directory.startswith("/a"))
+    with pytest.raises(OSError):
+        fill(manager, broken)
+    with pytest.raises(LogDirFailed) as failed:
+        manager.checkpoint_high_watermarks()
+    gone = manager.directory_failed(failed.value.directory, failed.value)
+    assert sorted(gone) == sorted(log.topic_partition for log in logs if log.directory.startswith("/a"))
+    for log in manager:
+        fill(manager, log)
+    assert len(list(manager)) == 2
+    new = manager.get_or_create("u", 0, TOPIC_ID, settings_of(manager))
+    assert new.directory == "/b/u-0"
+    manager.shutdown()
+    disk.fail = None
+    assert disk.exists("/b/.kafka_cleanshutdown") and not disk.exists("/a/.kafka_cleanshutdown")
+
+
+def test_a_full_disk_refuses_writes_and_heals(tmp_path: Path) -> None:
+    env, disk = simulated()
+    manager = make("/a", env=env)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    fill(manager, log, 5)
+    batch = build_batch([Record(0, NOW_MS, b"k", b"v", [])], producer_id=1, producer_epoch=0, base_sequence=0)
+    disk.room_bytes = 50
+    assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.read(0, max_bytes=100, max_offset=5).size > 0
+    assert log.end_offset == 5 and log.producers.get(1) is None
+    manager.checkpoint_high_watermarks()
+    assert manager.online()
+    disk.room_bytes = 1 << 40
+    result = log.append(batch, leader_epoch=0, now_ms=NOW_MS)
+    assert (result.error, result.base_offset, result.duplicate) == (ErrorCode.NONE, 5, False)
+
+
+def test_damage_takes_one_partition_offline_and_stays_unclean(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    for index in range(2):
+        fill(manager, manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)))
+    manager.shutdown()
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with open(tmp_path / "t-0/00000000000000000000.log", "r+b") as file:
+        file.truncate(300)
+    manager = make(tmp_path)
+    with pytest.raises(LogDamaged):
+        manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    assert manager.damaged["t", 0].path.endswith("t-0/00000000000000000000.log")
+    assert manager.get_or_create("t", 1, TOPIC_ID, settings_of(manager)).end_offset == 10
+    manager.shutdown()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_cut_log_starts_after_a_crash(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    fill(manager, log)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    manager.truncate(log, 4)
+    manager.unlock()
+    again = make(tmp_path)
+    assert again.get_or_create("t", 0, TOPIC_ID, settings_of(again)).end_offset == 4
+
+
+def test_a_partition_in_two_directories_is_settled_at_start(tmp_path: Path) -> None:
+    manager = make(tmp_path / "a", tmp_path / "b")
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager), directory=str(tmp_path / "a"))
+    fill(manager, log)
+    manager.shutdown()
+    subprocess.check_call(["cp", "-r", str(tmp_path / "a/t-0"), str(tmp_path / "b/t-0")])
+    with open(tmp_path / "a/t-0/00000000000000000000.log", "r+b") as file:
+        file.truncate(300)
+    manager = make(tmp_path / "a", tmp_path / "b")
+    assert manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager)).directory == str(tmp_path / "b/t-0")
+    assert not (tmp_path / "a/t-0").exists()
+
+
+def test_an_idle_partition_is_small(tmp_path: Path) -> None:
+    import tracemalloc
+
+    manager = make(tmp_path)
+    config = settings_of(manager)
+    manager.get_or_create("t", 0, TOPIC_ID, config)
+    tracemalloc.start()
+    for index in range(1, 301):
+        manager.get_or_create("t", index, TOPIC_ID, config)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used / 300 < 2048
+
+
+@pytest.mark.parametrize("crash_between", [False, True])
+def test_checkpoints_of_a_deleted_topic_do_not_reach_its_successor(tmp_path: Path, crash_between: bool) -> None:
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    fill(manager, log, 50)
+    log.flush()
+    log.delete_records_before(40)
+    manager.checkpoint_recovery_points()
+    manager.checkpoint_log_starts()
+    manager.delete("t", 0)
+    if crash_between:
+        manager.unlock()
+        manager = make(tmp_path)
+    fill(manager, manager.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(manager)))
+    manager.unlock()  # a crash
+    crashed = make(tmp_path)
+    again = crashed.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(crashed))
+    assert (again.log_start_offset, again.end_offset) == (0, 10)
+
+
+def test_an_open_log_of_another_topic_makes_way(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    old = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    fill(manager, old)
+    new = manager.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(manager))
+    assert (new.topic_id, new.end_offset) == (TOPIC_ID[::-1], 0)
+    assert old.directory.endswith("-delete") and new.directory != old.directory
+    assert manager.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(manager)) is new

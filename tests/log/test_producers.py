@@ -1,0 +1,134 @@
+"""Idempotent producers: sequences, duplicates, epochs, expiry, bounds; transactions as far as reading goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.log.log import Log
+from headrace.log.producer_snapshot import SnapshotEntry, SnapshotError, decode, encode
+from headrace.log.producers import Producers
+from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, pack_batch
+from headrace.wire.errors import ErrorCode
+
+NOW_MS = 1_700_000_000_000
+Open = Callable[..., Log]
+Append = Callable[..., Any]
+
+
+def send(append: Append, log: Log, sequence: int, *values: bytes, producer: int = 1, epoch: int = 0) -> Any:
+    values = values or (b"v",)
+    return append(log, *values, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_sequences_follow_and_duplicates_answer_with_their_first_offset(open_at: Open, append: Append) -> None:
+    log = open_at()
+    for index in range(7):
+        assert send(append, log, index * 2, b"a", b"b").base_offset == index * 2
+    again = send(append, log, 6, b"a", b"b")
+    assert (again.error, again.base_offset, again.last_offset, again.duplicate) == (ErrorCode.NONE, 6, 7, True)
+    assert send(append, log, 2, b"a", b"b").error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # older than five batches
+    assert send(append, log, 12, b"a").error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # not the same batch
+    assert send(append, log, 20).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.end_offset == 14
+
+
+def test_duplicates_within_one_write(open_at: Open, make_batch: Any) -> None:
+    log = open_at()
+    one = make_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0)
+    two = make_batch(b"b", producer_id=1, producer_epoch=0, base_sequence=1)
+    results = log.append_many([one, two, one, two], leader_epoch=0, now_ms=NOW_MS)
+    assert [(r.base_offset, r.duplicate) for r in results] == [(0, False), (1, False), (0, True), (1, True)]
+    assert log.end_offset == 2
+
+
+def test_an_unknown_producer_may_start_anywhere(open_at: Open, append: Append) -> None:
+    assert send(append, open_at(), 77).error is ErrorCode.NONE
+
+
+def test_epochs(open_at: Open, append: Append) -> None:
+    log = open_at()
+    send(append, log, 0, epoch=3)
+    assert send(append, log, 1, epoch=2).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert send(append, log, 1, epoch=4).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(append, log, 0, epoch=4).error is ErrorCode.NONE
+
+
+def test_sequences_wrap() -> None:
+    producers = Producers()
+    producers.append(1, 0, 2**31 - 2, 0, 1, 0, False)
+    assert producers.check(1, 0, 0, 5, 2) is None
+    producers.append(1, 0, 2**31 - 1, 2, 4, 0, False)
+    assert producers.get(1).batches[-1].last_sequence == 1  # type: ignore[union-attr]
+
+
+def test_idle_producers_expire_and_a_bound_holds() -> None:
+    producers = Producers(expiration_ms=1000, producers_max=100)
+    for producer_id in range(250):
+        producers.append(producer_id, 0, 0, producer_id, producer_id, producer_id, False)
+        assert len(producers) <= 100
+    assert producers.get(249) is not None and producers.get(0) is None
+    producers.remove_expired(1200)
+    assert min(pid for pid, _ in producers.items()) == 201
+
+
+def test_snapshots_round_trip_and_notice_damage() -> None:
+    entries = [SnapshotEntry(5, 1, 10, 100, 3, NOW_MS, -1, -1), SnapshotEntry(2**62, 0, 0, 7, 0, NOW_MS, 4, 7)]
+    data = encode(entries)
+    assert decode("x", data) == entries
+    assert len(encode([])) == 10
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x55
+        try:
+            decode("x", bytes(damaged))
+        except SnapshotError:
+            continue
+        raise AssertionError(f"byte {at} is not covered")
+
+
+def marker(producer: int, *, commit: bool, epoch: int = 0) -> bytes:
+    """An end-of-transaction marker, as a transaction coordinator writes it."""
+    key, value = b"\0\0" + (b"\0\1" if commit else b"\0\0"), b"\0\0\0\0\0\1"
+    body = bytes([0, 0, 0, len(key) * 2]) + key + bytes([len(value) * 2]) + value + b"\0"
+    return bytes(
+        pack_batch(
+            bytes([len(body) * 2]) + body,
+            record_count=1,
+            last_offset_delta=0,
+            base_timestamp=NOW_MS,
+            max_timestamp=NOW_MS,
+            attributes=CONTROL_BIT | TRANSACTIONAL_BIT,
+            producer_id=producer,
+            producer_epoch=epoch,
+        )
+    )
+
+
+def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Append) -> None:
+    log = open_at({"segment_bytes": 400})
+    for producer, sequence in ((1, 0), (2, 0)):
+        append(log, b"t", producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
+    append(log, b"plain")
+    assert log.last_stable_offset(3) == 0
+    log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert log.last_stable_offset(3) == 0  # its marker is not replicated yet
+    assert log.last_stable_offset(4) == 1
+    log.append(marker(2, commit=True), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert log.last_stable_offset(5) == 5
+    assert log.aborted_transactions(0, 5) == [(1, 0, 3, 1)]
+    assert log.aborted_transactions(4, 5) == []
+    log.flush()
+    for again in (open_at({"segment_bytes": 400}), open_at({"segment_bytes": 400}, recovery_point=5)):
+        assert again.aborted_transactions(0, 5) == [(1, 0, 3, 1)]
+        assert again.last_stable_offset(5) == 5
+
+
+def test_an_open_transaction_survives_a_restart(open_at: Open, append: Append) -> None:
+    log = open_at()
+    append(log, b"plain")
+    append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    log.close()
+    assert open_at(clean=True).last_stable_offset(2) == 1
+    refused = send(append, open_at(), 1)
+    assert refused.error is ErrorCode.INVALID_TXN_STATE

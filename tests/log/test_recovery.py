@@ -1,0 +1,178 @@
+"""Starting after clean shutdowns, crashes and damage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.log.log import Log
+from headrace.log.recovery import LogDamaged
+
+NOW_MS = 1_700_000_000_000
+Open = Callable[..., Log]
+Append = Callable[..., Any]
+SMALL = {"segment_bytes": 1000, "index_interval_bytes": 100}
+
+
+def filled(open_at: Open, append: Append, count: int = 40, **keywords: Any) -> Log:
+    log = open_at(SMALL)
+    for index in range(count):
+        append(log, b"%03d" % index, timestamp=NOW_MS + index, **keywords)
+    return log
+
+
+def indexes(log: Log) -> dict[int, tuple[list[int], list[tuple[int, int]]]]:
+    return {s.base_offset: (s.index.entries().tolist(), s.time_index.entries()) for s in log.segments}
+
+
+def test_a_clean_start_reads_no_batch_but_the_last(open_at: Open, append: Append, monkeypatch: Any) -> None:
+    log = filled(open_at, append, epoch=6)
+    log.close()
+    read: list[int] = []
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: read.append(size) or real(fd, size, at))
+    again = open_at(SMALL, clean=True)
+    assert (again.end_offset, again.recovery_point) == (40, 40)
+    assert again.epochs.entries() == [(6, 0)]
+    assert sum(read) < 20_000
+
+
+def test_a_crash_rebuilds_the_same_indexes(open_at: Open, append: Append, read_values: Any) -> None:
+    log = filled(open_at, append)
+    log.close()
+    before, values = indexes(log), read_values(log)
+    for name in os.listdir(log.directory):
+        if name.endswith(("index", "snapshot")):
+            os.remove(f"{log.directory}/{name}")
+    again = open_at(SMALL)
+    assert read_values(again) == values
+    again.close()
+    assert {base: offsets for base, (offsets, _) in indexes(again).items()} == {
+        base: offsets for base, (offsets, _) in before.items()
+    }
+    assert [times[-1] for _, times in indexes(again).values()] == [times[-1] for _, times in before.values()]
+
+
+def test_a_preallocated_index_is_opened_without_its_zeros(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    log.close()
+    before = indexes(log)
+    for name in os.listdir(log.directory):
+        if name.endswith("index"):
+            with open(f"{log.directory}/{name}", "ab") as file:
+                file.write(bytes(10_485_760 - file.tell()))
+    again = open_at(SMALL, clean=True)
+    assert indexes(again) == before
+    assert append(again, b"more").base_offset == 40
+
+
+@pytest.mark.parametrize("cut", [1, 30, 70])
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(open_at: Open, append: Append, read_values: Any, cut: int) -> None:
+    log = filled(open_at, append)
+    with open(log.active.path, "r+b") as file:
+        file.truncate(log.active.size - cut)
+    again = open_at(SMALL, recovery_point=10)
+    assert again.end_offset == 39
+    assert again.recovery_report.bytes_cut > 0 and again.recovery_report.cut_offset == 39
+    assert append(again, b"new").base_offset == 39
+    assert read_values(again)[-2:] == [(38, b"038"), (39, b"new")]
+
+
+def test_bad_data_above_the_recovery_point_ends_the_log_there(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    base = log.segments[2].base_offset
+    flip(log.segments[2].path, 65)
+    again = open_at(SMALL, recovery_point=base)
+    assert again.end_offset == base
+    assert again.recovery_report.cut_path.endswith(f"{base:020d}.log")
+    assert again.recovery_report.bytes_cut == sum(s.size for s in log.segments[2:])
+    assert len(again.segments) == 3
+
+
+def test_bad_data_below_the_recovery_point_is_named_and_left_alone(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    log.close()
+    active = log.active
+    size = active.size
+    with open(active.path, "r+b") as file:
+        file.seek(8)
+        file.write(b"\0\0\0\0")
+    with pytest.raises(LogDamaged) as caught:
+        open_at(SMALL, recovery_point=40)
+    assert caught.value.corrupt.offset == active.base_offset
+    assert caught.value.corrupt.path == active.path
+    assert os.path.getsize(active.path) == size
+
+
+def test_a_log_shorter_than_its_recovery_point_is_damaged(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    log.close()
+    with open(log.active.path, "r+b") as file:
+        file.truncate(0)
+    with pytest.raises(LogDamaged):
+        open_at(SMALL, recovery_point=40)
+
+
+def test_checksums_below_the_recovery_point_are_not_computed(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    log.close()
+    flip(log.segments[0].path, 90)
+    assert open_at(SMALL, recovery_point=40).end_offset == 40
+
+
+def test_producers_come_back_from_snapshots_and_the_log(open_at: Open, append: Append) -> None:
+    log = open_at(SMALL)
+    for index in range(40):
+        append(log, b"%03d" % index, producer_id=index % 3, producer_epoch=1, base_sequence=index // 3)
+    known = {pid: p.batches[-1] for pid, p in log.producers.items()}
+    for again in (open_at(SMALL), open_at(SMALL, recovery_point=20)):
+        assert {pid: p.batches[-1] for pid, p in again.producers.items()} == known
+    log.close()
+    assert {pid: p.batches[-1] for pid, p in open_at(SMALL, clean=True).producers.items()} == known
+
+
+def test_a_damaged_snapshot_falls_back_on_an_older_one(open_at: Open, append: Append) -> None:
+    log = open_at(SMALL)
+    for index in range(40):
+        append(log, b"%03d" % index, producer_id=5, producer_epoch=0, base_sequence=index)
+    log.close()
+    newest = max(name for name in os.listdir(log.directory) if name.endswith(".snapshot"))
+    flip(f"{log.directory}/{newest}", 12)
+    again = open_at(SMALL, clean=True)
+    assert again.producers.get(5).batches[-1].last_sequence == 39  # type: ignore[union-attr]
+
+
+def test_a_hole_between_segments_ends_the_log(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    lost = log.segments[2].base_offset
+    os.remove(log.segments[2].path)
+    again = open_at(SMALL)
+    assert again.end_offset == lost
+    assert again.recovery_report.bytes_cut > 0
+
+
+def test_an_interrupted_deletion_goes_on(open_at: Open, append: Append) -> None:
+    log = filled(open_at, append)
+    log.segments[0].rename(".deleted")
+    assert not list(Path(open_at(SMALL).directory).glob("*.deleted"))
+
+
+def flip(path: str, at: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 58])
+def test_a_folder_that_a_crash_left_half_made_is_opened(open_at: Open, torn: bytes) -> None:
+    log = open_at(SMALL)
+    log.close()
+    with open(f"{log.directory}/partition.metadata", "wb") as file:
+        file.write(torn)
+    assert open_at(SMALL).end_offset == 0

@@ -1,0 +1,1 @@
+"""Other programs that tests and benchmarks run beside ours."""

@@ -1,0 +1,232 @@
+"""Apache Kafka beside ours: a combined node in a process of its own, and Kafka's Java tools.
+
+Ports are picked free, everything listens on 127.0.0.1, and the data lives in a directory that the caller gives or in a
+temporary one that goes with the node.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from . import jars
+
+HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+START_PATIENCE_S = 60.0
+STOP_PATIENCE_S = 60.0
+TOOL_PATIENCE_S = 120.0
+CLUSTER_ID = "aGVhZHJhY2UtdGVzdHMtMQ"
+
+LOG4J = (
+    '<Configuration><Appenders><Console name="out" target="SYSTEM_ERR"><PatternLayout pattern="%d %p %m (%c)%n"/>'
+    '</Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>'
+)
+
+
+def missing() -> str:
+    """Why Apache Kafka cannot be run here, in one line; empty when it can."""
+    if shutil.which("java") is None:
+        return "Java is not installed (make system-deps)"
+    if not jars.KAFKA.complete() and shutil.which("mvn") is None:
+        return "Apache Kafka's jars are not here and Maven is not installed (make system-deps)"
+    return ""
+
+
+def class_path() -> str:
+    """The class path of every Kafka tool and of the broker; brings the jars at the first call."""
+    return f"{jars.ensure(jars.KAFKA)}/*"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx256M",)) -> list[str]:
+    """The command line that runs a class of Kafka's, its warnings on standard error."""
+    path = class_path()
+    logging = jars.PEERS / "kafka" / "log4j2.xml"
+    if not logging.exists():
+        logging.write_text(LOG4J)
+    return ["java", *heap, f"-Dlog4j2.configurationFile={logging}", "-cp", path, *arguments]
+
+
+def kafka_tool(
+    name: str, *arguments: str, stdin: str | None = None, check: bool = True, patience_s: float = TOOL_PATIENCE_S
+) -> subprocess.CompletedProcess[str]:
+    """Run a Java tool, `org.apache.kafka.tools.TopicCommand` for one. Raises AssertionError with its output when it
+    fails and `check` is set."""
+    done = subprocess.run(
+        java(name, *arguments), check=False, input=stdin, capture_output=True, text=True, timeout=patience_s
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(f"{name} {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+class KafkaPeer:
+    """One combined Kafka node: formatted if its directory is empty, started, ready when the block is entered.
+
+    `settings` come on top of the smallest sensible server.properties. `directory` outlives the node when it is given.
+    """
+
+    def __init__(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self._own = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="kafka-peer-"))
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.settings = dict(settings or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_s = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients are given to connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """The log directory."""
+        return self.directory / "data"
+
+    @property
+    def log(self) -> Path:
+        """Where the node's own log lines go."""
+        return self.directory / "kafka.out"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def properties(self) -> dict[str, str]:
+        """The node's server.properties."""
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+
+    def write_properties(self) -> Path:
+        """server.properties on disk, for the node and for whoever adopts its directory."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+        return path
+
+    def start(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Format if need be, start, and wait for the first answer; `started_s` says how long that took."""
+        path = self.write_properties()
+        if not (self.data / "meta.properties").exists():
+            arguments = ("format", "-t", CLUSTER_ID, "-c", str(path))
+            kafka_tool("kafka.tools.StorageTool", *arguments)
+        command = java("kafka.Kafka", str(path), heap=HEAP)
+        before = time.monotonic()
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=self.directory)
+        while not answers(self.port):
+            if self.process.poll() is not None or time.monotonic() - before > patience_s:
+                raise RuntimeError("Apache Kafka did not start:\n" + self.log.read_text()[-3000:])
+            time.sleep(0.01)
+        self.started_s = time.monotonic() - before
+
+    def stop(self) -> None:
+        """SIGTERM, and wait: a clean shutdown."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        try:
+            self.process.wait(STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._clean()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean()
+
+    def _clean(self) -> None:
+        if self.process is not None:
+            self.kill() if self._own else self.stop()
+        if self._own:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+# One Metadata v1 request for no topics: header (key 3, version 1, correlation 7, client id "p"), an empty array.
+_METADATA = b"\x00\x03\x00\x01\x00\x00\x00\x07\x00\x01p\x00\x00\x00\x00"
+PROBE = len(_METADATA).to_bytes(4, "big") + _METADATA
+
+
+def answers(port: int, timeout_s: float = 1.0) -> bool:
+    """Whether a broker on this port answers a Metadata request and knows a broker."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as link:
+            link.sendall(PROBE)
+            head = _receive(link, 4)
+            body = _receive(link, int.from_bytes(head, "big"))
+    except OSError:
+        return False
+    brokers = int.from_bytes(body[4:8], "big", signed=True)
+    return brokers > 0
+
+
+def _receive(link: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = link.recv(size - len(data))
+        if not part:
+            raise ConnectionError("closed")
+        data += part
+    return data
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used, its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

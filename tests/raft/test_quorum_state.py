@@ -1,0 +1,98 @@
+"""The quorum-state file, and the election of a lone voter."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.raft.control import (
+    ControlType,
+    Voter,
+    VoterEndpoint,
+    control_key,
+    decode_control,
+    encode_control,
+    kraft_version,
+    leader_change,
+    snapshot_footer,
+    snapshot_header,
+    voters_of,
+    voters_record,
+)
+from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
+from headrace.raft.solo import LogState, foreign_voters, lead
+
+# What Apache Kafka 4.3.1 leaves in the file, at kraft.version 1.
+KAFKA_WROTE = (
+    b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+)
+VOTER = Voter(1, b"d" * 16, (VoterEndpoint("CONTROLLER", "127.0.0.1", 9093),))
+
+
+def test_the_file_is_kafkas_to_the_byte() -> None:
+    state = decode_quorum_state(KAFKA_WROTE)
+    assert state == QuorumState(leader_id=1, leader_epoch=1)
+    assert encode_quorum_state(state, 1) == KAFKA_WROTE
+
+
+def test_version_0_names_the_voters() -> None:
+    state = QuorumState(leader_id=1, leader_epoch=4, voters=(1, 2), data_version=0)
+    data = encode_quorum_state(state, 0)
+    assert data == (
+        b'{"clusterId":"","leaderId":1,"leaderEpoch":4,"votedId":-1,"appliedOffset":0,'
+        b'"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0}'
+    )
+    assert decode_quorum_state(data) == state
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"x", b'{"data_version":2}', b'{"data_version":1,"leaderId":"a"}'])
+def test_a_broken_file_is_an_error(data: bytes) -> None:
+    with pytest.raises(QuorumStateError):
+        decode_quorum_state(data)
+
+
+@pytest.mark.parametrize(
+    ("previous", "last_epoch", "epoch"),
+    [(None, 0, 1), (QuorumState(1, 7), 3, 8), (QuorumState(1, 2), 5, 6)],
+    ids=["fresh", "voted since", "an old file"],
+)
+def test_the_new_epoch_is_above_all_that_was_seen(previous: QuorumState | None, last_epoch: int, epoch: int) -> None:
+    leadership = lead(1, previous, LogState(last_epoch, 1, (VOTER,), True))
+    assert leadership.epoch == epoch
+    assert leadership.state == QuorumState(leader_id=1, leader_epoch=epoch, voters=(1,))
+    assert leadership.state_version == 1
+    assert [record.type for record in leadership.records] == [ControlType.LEADER_CHANGE]
+
+
+def test_the_first_leader_writes_the_voters_of_the_format_into_the_log() -> None:
+    leadership = lead(1, None, LogState(0, 1, (VOTER,), False))
+    assert [record.type for record in leadership.records] == [
+        ControlType.LEADER_CHANGE,
+        ControlType.KRAFT_VERSION,
+        ControlType.KRAFT_VOTERS,
+    ]
+    assert voters_of(leadership.records[2].message) == (VOTER,)
+
+
+def test_a_static_quorum_has_no_voters_in_its_log() -> None:
+    leadership = lead(1, None, LogState(0, 0, (), False))
+    assert leadership.state_version == 0
+    assert len(leadership.records) == 1
+
+
+def test_other_voters_are_named() -> None:
+    other = VOTER._replace(id=3)
+    assert foreign_voters(1, (VOTER, other), QuorumState(voters=(1, 2))) == [2, 3]
+    assert foreign_voters(1, (VOTER,), None) == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [leader_change(1, [1]), kraft_version(1), voters_record([VOTER]), snapshot_header(77), snapshot_footer()],
+    ids=lambda record: record.type.name,
+)
+def test_control_records_survive_their_encoding(record: object) -> None:
+    assert decode_control(*encode_control(record)) == record  # type: ignore[arg-type]
+
+
+def test_a_control_record_of_a_later_release_is_left_alone() -> None:
+    assert decode_control(control_key(ControlType.COMMIT)[:3] + b"\x63", b"") is None

@@ -1,0 +1,92 @@
+"""What a sink's task does, without Spark's JVM: one producer a worker, everything acknowledged before it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import headrace
+import headrace.testing
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Client
+from headrace.client.errors import ClientError
+from headrace.spark import sink
+from headrace.spark.options import sink_options
+from headrace.spark.sink import batch_writer, stream_writer, write_rows
+
+TEXT = StructType([StructField("value", StringType())])
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with headrace.testing.broker() as broker, Client(broker.bootstrap) as client:
+        for name in ("kept", "failed", "split"):
+            create_topic(client, name, partitions=2)
+        yield broker.bootstrap
+    for producer in sink._producers.values():
+        producer.client.close()
+    sink._producers.clear()
+
+
+def options(bootstrap: str, **more: str) -> Any:
+    return sink_options({"kafka.bootstrap.servers": bootstrap, **more})
+
+
+def rows(*values: bytes, **columns: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"value": list(values), **columns})
+
+
+def test_a_worker_keeps_its_producer_and_reports_what_it_wrote(bootstrap: str) -> None:
+    chosen = options(bootstrap, topic="kept")
+    first = write_rows(iter([rows(b"a", b"b", key=[b"k", b"k"]), rows(b"c", key=[b"k"])]), chosen)
+    producer = sink._producers[chosen]
+    second = write_rows(iter([rows(b"d", key=[b"k"])]), chosen)
+    assert sink._producers[chosen] is producer and producer.buffered == 0
+    assert (first.records, second.records) == (3, 1)
+    ((topic, partition, base, count), (_, again, later, _)) = first.spans
+    assert (topic, base, count, again, later) == ("kept", 0, 2, partition, 2)
+    assert second.spans == (("kept", partition, 3, 1),)
+    table = headrace.scan("kept", bootstrap=bootstrap)
+    assert table["value"].to_pylist() == [b"a", b"b", b"c", b"d"]
+
+
+def test_rows_go_to_the_topics_and_partitions_that_they_say(bootstrap: str) -> None:
+    place = pa.array([1, 0, 1], pa.int32())
+    write_rows(iter([rows(b"a", b"b", b"c", topic=["split"] * 3, partition=place)]), options(bootstrap))
+    table = headrace.scan("split", bootstrap=bootstrap)
+    assert list(zip(table["partition"].to_pylist(), table["value"].to_pylist())) == [(0, b"b"), (1, b"a"), (1, b"c")]
+
+
+def test_a_failed_task_leaves_its_producer_behind(bootstrap: str) -> None:
+    chosen = options(bootstrap, topic="failed")
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield rows(b"x")
+        raise OSError("the shuffle is gone")
+
+    with pytest.raises(OSError, match="shuffle"):
+        write_rows(broken(), chosen)
+    assert chosen not in sink._producers
+    assert write_rows(iter([rows(b"x")]), chosen).records == 1
+    found = headrace.scan("failed", bootstrap=bootstrap)["value"].to_pylist()
+    assert set(found) == {b"x"} and 1 <= len(found) <= 2, "at least once"
+
+
+def test_errors_are_the_clusters_own(bootstrap: str) -> None:
+    with pytest.raises(ClientError, match="not/a/name"):
+        write_rows(iter([rows(b"x")]), options(bootstrap, topic="not/a/name"))
+
+
+def test_writers_refuse_what_cannot_be_written(bootstrap: str) -> None:
+    good = {"kafka.bootstrap.servers": bootstrap, "topic": "kept"}
+    assert stream_writer(good, TEXT).options.topic == "kept"
+    with pytest.raises(ValueError, match="cannot be overwritten"):
+        batch_writer(good, TEXT, overwrite=True)
+    with pytest.raises(ValueError, match="give the option 'topic'"):
+        stream_writer({"kafka.bootstrap.servers": bootstrap}, TEXT)
+    with pytest.raises(ValueError, match="'value' is int64"):
+        batch_writer(good, StructType([StructField("value", LongType())]), overwrite=False)

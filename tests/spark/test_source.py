@@ -1,0 +1,248 @@
+"""Planning and reading against a real broker, without Spark's JVM: what Spark would ask, asked here."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import headrace
+import headrace.testing
+from headrace.client.admin import add_partitions, create_topic, delete_records, delete_topic
+from headrace.client.cluster import Client
+from headrace.client.producer import Producer
+from headrace.spark.options import source_options
+from headrace.spark.planning import DataLossError, Range, limited, merged
+from headrace.spark.source import IDLE_WAIT_S, POLL_S, BatchReader, RangesPartition, StreamReader
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    with headrace.testing.broker() as broker, Client(broker.bootstrap) as client:
+        client.bootstrap_text = broker.bootstrap  # type: ignore[attr-defined]
+        yield client
+
+
+@pytest.fixture
+def topic(cluster: Client, request: pytest.FixtureRequest) -> str:
+    name = "t-" + str(abs(hash(request.node.nodeid)))
+    create_topic(cluster, name, partitions=2)
+    return name
+
+
+def write(client: Client, topic: str, count: int, start: int = 0) -> None:
+    with Producer(client) as producer:
+        for number in range(start, start + count):
+            producer.send(topic, b"%d" % number, key=b"k%d" % number, partition=number % 2)
+
+
+def options(client: Client, topic: str, *, streaming: bool = True, **more: str) -> Any:
+    given = {"kafka.bootstrap.servers": client.bootstrap_text, "subscribe": topic, **more}  # type: ignore[attr-defined]
+    return source_options(given, streaming=streaming)
+
+
+def values(reader: Any, tasks: Any) -> list[int]:
+    """What the tasks read, in a worker's stead: the reader goes through pickle as it does in Spark."""
+    remote = pickle.loads(pickle.dumps(reader))
+    found: list[int] = []
+    for task in tasks:
+        for batch in remote.read(pickle.loads(pickle.dumps(task))):
+            found += [int(value) for value in batch.column(1).to_pylist()]
+    return sorted(found)
+
+
+def through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    """Offsets travel as JSON."""
+    result: dict[str, Any] = json.loads(json.dumps(offset))
+    return result
+
+
+def test_batch_reads_from_start_to_end(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 100)
+    reader = BatchReader(options(cluster, topic, streaming=False))
+    tasks = reader.partitions()
+    assert len(tasks) == 1, "small partitions share a task"
+    write(cluster, topic, 10, 100)
+    assert values(reader, tasks) == list(range(100)), "the end was fixed when the read was planned"
+    places = {"startingOffsets": json.dumps({topic: {"0": 10, "1": -2}})}
+    places["endingOffsets"] = json.dumps({topic: {"0": 20, "1": 5}})
+    reader = BatchReader(options(cluster, topic, streaming=False, **places))
+    assert values(reader, reader.partitions()) == sorted([*range(20, 40, 2), *range(1, 11, 2)])
+
+
+def test_offsets_must_cover_what_is_read(cluster: Client, topic: str) -> None:
+    for offsets, sentence in (({"0": 1}, "no offset for topic"), ({"0": 0, "1": 0, "7": 0}, "which is not read")):
+        reader = BatchReader(
+            options(cluster, topic, streaming=False, startingOffsets=json.dumps({topic: offsets}))
+        )
+        with pytest.raises(ValueError, match=sentence):
+            reader.partitions()
+
+
+def test_a_stream_reads_everything_once(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 10)
+    reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    start = through_json(reader.initialOffset())
+    seen: list[int] = []
+    for turn in range(3):
+        end = through_json(reader.latestOffset(start, ALL))
+        seen += values(reader, reader.partitions(start, end))
+        start = end
+        write(cluster, topic, 10, 10 + 10 * turn)
+        reader._asked = -1.0
+    assert seen == list(range(30))
+    reader.stop()
+
+
+def test_nothing_new_is_the_same_offset(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 4)
+    reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    first = reader.initialOffset()
+    end = reader.latestOffset(first, ALL)
+    assert end != first and reader.latestOffset(end, ALL) == end, "Spark compares the text"
+    later = {"topics": end["topics"]}
+    assert reader.latestOffset(later, ALL) == later
+    assert reader.partitions(end, end) == [] and reader.partitions(end, later) == []
+
+
+def test_an_idle_query_waits_for_news(cluster: Client, topic: str) -> None:
+    reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    start = {"topics": reader.initialOffset()["topics"]}
+    asked = []
+    reader._next_end = lambda start, _: asked.append(1) or start  # type: ignore[method-assign, func-returns-value]
+    before = time.monotonic()
+    assert reader.latestOffset(start, ALL) is start
+    assert IDLE_WAIT_S <= time.monotonic() - before < IDLE_WAIT_S + 5
+    assert 2 <= len(asked) <= IDLE_WAIT_S / POLL_S + 1
+    del reader._next_end
+    write(cluster, topic, 2)
+    assert reader.latestOffset(start, ALL) != start
+
+
+def test_an_empty_topic_makes_an_empty_first_batch(cluster: Client, topic: str) -> None:
+    reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert end["from"] == start["topics"] == end["topics"] and reader.partitions(start, end) == []
+
+
+def test_a_moving_latest_loses_nothing_when_batch_0_is_replayed(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 6)
+    killed = StreamReader(options(cluster, topic))
+    start = killed.initialOffset()
+    write(cluster, topic, 4, 6)
+    assert killed.initialOffset() == start, "Spark asks twice"
+    killed._asked = -1.0
+    logged = through_json(killed.latestOffset(start, ALL))
+    write(cluster, topic, 2, 10)
+    # the driver dies here, before batch 0 is done; the new one starts later, at a later latest
+    again = StreamReader(options(cluster, topic))
+    moved = through_json(again.initialOffset())
+    assert moved["topics"] != start["topics"]
+    assert values(again, again.partitions(moved, logged)) == [6, 7, 8, 9]
+    after = through_json(again.latestOffset(logged, ALL))
+    assert "from" not in after and values(again, again.partitions(logged, after)) == [10, 11]
+
+
+def test_the_limit_is_shared_out(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 100)
+    reader = StreamReader(options(cluster, topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"))
+    limit = reader.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows) and limit.max_rows == 30
+    start, seen, turns = reader.initialOffset(), [], 0
+    while True:
+        end = reader.latestOffset(start, limit)
+        if end == start:
+            break
+        part = values(reader, reader.partitions(start, end))
+        assert len(part) <= 30
+        seen += part
+        start, turns = {"topics": end["topics"]}, turns + 1
+    assert sorted(seen) == list(range(100)) and turns == 4
+
+
+def test_available_now_ends_where_it_began(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 10)
+    reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    write(cluster, topic, 10, 10)
+    end = reader.latestOffset(start, ALL)
+    assert values(reader, reader.partitions(start, end)) == list(range(10))
+
+
+def test_new_partitions_are_read_from_their_beginning(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 2)
+    reader = StreamReader(options(cluster, topic, startingOffsets="latest"))
+    start = {"topics": reader.initialOffset()["topics"]}
+    add_partitions(cluster, topic, 3)
+    cluster.forget([topic])
+    with Producer(cluster) as producer:
+        producer.send(topic, b"7", partition=2)
+    reader._discovered = reader._asked = -10.0
+    end = reader.latestOffset(start, ALL)
+    assert values(reader, reader.partitions(start, end)) == [7]
+
+
+def test_lost_data_is_an_error_or_a_warning(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 20)
+    begin = {"topics": {topic: {"0": 0, "1": 0}}}
+    end = {"topics": {topic: {"0": 10, "1": 10}}}
+    delete_records(cluster, {(topic, 0): 4})
+    strict = StreamReader(options(cluster, topic))
+    with pytest.raises(DataLossError, match="begins at offset 4 now.*failOnDataLoss"):
+        strict.partitions(begin, end)
+    relaxed = StreamReader(options(cluster, topic, failOnDataLoss="false"))
+    with pytest.warns(RuntimeWarning, match="begins at offset 4 now"):
+        tasks = relaxed.partitions(begin, end)
+    assert values(relaxed, tasks) == sorted([*range(8, 20, 2), *range(1, 20, 2)])
+    with pytest.raises(DataLossError, match="ends at offset 10, before"):
+        strict.partitions({"topics": {topic: {"0": 4, "1": 0}}}, {"topics": {topic: {"0": 4, "1": 11}}})
+
+
+def test_patterns_match_whole_names(cluster: Client, topic: str) -> None:
+    create_topic(cluster, topic + "-more", partitions=1)
+    write(cluster, topic, 3)
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_text, "subscribePattern": topic}  # type: ignore[attr-defined]
+    reader = BatchReader(source_options(given, streaming=False))
+    assert values(reader, reader.partitions()) == [0, 1, 2]
+    delete_topic(cluster, topic + "-more")
+
+
+def test_an_unknown_topic_is_named(cluster: Client) -> None:
+    with pytest.raises(headrace.client.ClientError, match="nowhere"):
+        BatchReader(options(cluster, "nowhere", streaming=False)).partitions()
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50)), min_size=1, max_size=6), st.integers(1, 200))
+def test_limits_move_forward_and_never_too_far(spans: list[tuple[int, int]], limit: int) -> None:
+    start = {("t", index): first for index, (first, _) in enumerate(spans)}
+    end = {("t", index): first + lag for index, (first, lag) in enumerate(spans)}
+    cut = limited(start, dict(end), limit)
+    moved = sum(cut[at] - start[at] for at in end)
+    assert all(start[at] <= cut[at] <= end[at] for at in end)
+    assert moved <= max(limit, 1) or moved == sum(end[at] - start[at] for at in end)
+    assert moved > 0 or all(end[at] == start[at] for at in end)
+
+
+@given(st.lists(st.integers(1, 300), max_size=12))
+def test_tasks_hold_every_range_once(sizes: list[int]) -> None:
+    ranges = [Range("t", index, 5, 5 + size) for index, size in enumerate(sizes)]
+    tasks = merged(ranges, rows=100)
+    assert sorted((part for task in tasks for part in task), key=lambda part: part.partition) == ranges
+    for task in tasks:
+        assert len(task) == 1 or sum(part.end - part.start for part in task) <= 100
+
+
+def test_tasks_are_picklable() -> None:
+    task = RangesPartition([Range("t", 0, 1, 2)])
+    assert pickle.loads(pickle.dumps(task)).ranges == task.ranges

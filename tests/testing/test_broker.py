@@ -1,0 +1,119 @@
+"""The broker for tests: quick, real, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import headrace.testing
+from headrace.client import admin, reading
+from headrace.client.errors import BrokerError
+from headrace.client.producer import Producer
+from headrace.config import ConfigError
+
+pytest_plugins = ["pytester"]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_it_serves_and_leaves_nothing_behind() -> None:
+    with headrace.testing.broker():
+        pass
+    threads, files = threading.active_count(), descriptors()
+    with headrace.testing.broker() as b:
+        with b.client() as client:
+            admin.create_topic(client, "t", partitions=1)
+            with Producer(client) as producer:
+                producer.send("t", b"v")
+            assert reading.latest_offsets(client, "t") == {0: 1}
+        data = b.data
+        assert data.is_dir()
+        port = b.port
+    assert not data.exists()
+    assert (threading.active_count(), descriptors()) == (threads, files)
+    with pytest.raises(OSError):
+        __import__("socket").create_connection(("127.0.0.1", port), timeout=1).close()
+
+
+def test_it_is_ready_at_once() -> None:
+    took = []
+    for _ in range(3):
+        started = time.monotonic()
+        with headrace.testing.broker():
+            took.append(time.monotonic() - started)
+    assert min(took) < 0.15
+
+
+def test_two_at_a_time() -> None:
+    with headrace.testing.broker() as one, headrace.testing.broker() as two:
+        assert one.port != two.port
+        with one.client() as client:
+            admin.create_topic(client, "only-here", partitions=1)
+        with two.client() as client:
+            assert client.topics() == []
+
+
+def test_settings_are_those_of_a_properties_file() -> None:
+    with headrace.testing.broker({"num.partitions": "3", "auto.create.topics.enable": "false"}) as b:
+        with b.client() as client:
+            admin.create_topic(client, "t")
+            assert len(client.topic("t").partitions) == 3
+        assert b.call(lambda inside: inside.config.integer("num.partitions")) == 3
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        with headrace.testing.broker({"num.partitions": "many"}):
+            pass
+
+
+def test_a_directory_of_ones_own_stays(tmp_path: Path) -> None:
+    with headrace.testing.broker(data=tmp_path / "data") as b, b.client() as client:
+        admin.create_topic(client, "t", partitions=1)
+        with Producer(client) as producer:
+            producer.send("t", b"v")
+        with pytest.raises(Exception, match="data"):
+            with headrace.testing.broker(data=tmp_path / "data"):
+                pass
+    with headrace.testing.broker(data=tmp_path / "data") as b, b.client() as client:
+        assert reading.latest_offsets(client, "t") == {0: 1}
+        with pytest.raises(BrokerError):
+            admin.create_topic(client, "t")
+
+
+def test_the_plugin(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from headrace.client import admin
+
+        def test_one(headrace_broker):
+            with headrace_broker.client() as client:
+                assert client.topics() == []
+                admin.create_topic(client, "t", partitions=1)
+
+        def test_another_starts_empty(headrace_broker, headrace_shared_broker):
+            assert headrace_broker.port != headrace_shared_broker.port
+            with headrace_broker.client() as client:
+                assert client.topics() == []
+        """
+    )
+    plugins = ["-p", "headrace.testing.plugin"] if not _plugin_is_installed() else []
+    done = pytester.runpytest_subprocess("-p", "no:randomly", *plugins)
+    done.assert_outcomes(passed=2)
+
+
+def _plugin_is_installed() -> bool:
+    from importlib.metadata import entry_points
+
+    return any(point.value == "headrace.testing.plugin" for point in entry_points(group="pytest11"))
+
+
+def test_loading_the_plugin_loads_no_broker() -> None:
+    code = "import sys, headrace.testing.plugin; print([name for name in sys.modules if name.startswith('headrace.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['headrace.testing', 'headrace.testing.plugin']"

@@ -1,0 +1,68 @@
+"""Writes docs/cli.md from the commands' own --help; with --check, fails where the page is not up to date."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from headrace.cli import main as headrace
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+WIDTH = 100
+
+HEAD = """# The command line
+
+Written by `python tools/docs_cli.py` from the commands' own help: do not edit.
+
+Every command that talks to a cluster works against Apache Kafka as well. `--bootstrap` (or the variable
+`HEADRACE_BOOTSTRAP`) says where it is. Tables are drawn for people when standard output is a terminal, and are plain
+aligned columns elsewhere; `--json` prints JSON for programs.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | refused by the broker, or failed; one line on standard error says what to do |
+| 2 | wrong usage |
+| 3 | no broker answers, or not in time |
+| 4 | no such topic, group, broker or file |
+| 130, 143 | interrupted, terminated |
+| 141 | the reader of standard output went away |
+"""
+
+
+def commands(command: click.Command, path: tuple[str, ...], parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    """(name, help) of a command and those below it."""
+    context = click.Context(command, info_name=path[-1], parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+    yield " ".join(path), command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, (*path, name), context)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for name, text in commands(headrace, ("headrace",), None):
+        lines = "\n".join(line.rstrip() for line in text.splitlines())
+        parts.append(f"## {name}\n\n```text\n{lines}\n```\n")
+    return "\n".join(parts)
+
+
+def main() -> int:
+    text = page()
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(text)
+        return 0
+    if PAGE.exists() and PAGE.read_text() == text:
+        return 0
+    print("docs/cli.md is not what the commands say: run `make docs`", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Writes docs/configuration.md from the table of settings; `--check` fails where the page is not what the table says.
+
+python tools/docs_configuration.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headrace.config import SETTINGS, Setting, format_value
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+
+INTRODUCTION = """# Configuration
+
+Written from the table of settings in `src/headrace/config/` by `make docs`; change it there.
+
+A broker takes an Apache Kafka `server.properties` file (`headrace serve FILE`) and single settings (`--set key=value`).
+Names, types, defaults and meanings are Apache Kafka's unless marked **ours**. A key that is unknown or has no effect is
+named in one warning; a key whose absence would weaken security, durability or the cluster's shape (listeners other than
+PLAINTEXT, `sasl.*`, `ssl.*`, an authorizer, remote storage, other voters) refuses to start.
+
+*Change*: `restart` needs one; `broker` and `cluster` are taken at once through `headrace config` or
+`kafka-configs`, for one broker or for all.
+"""
+SCOPES = {
+    "broker": ("Broker settings", "In the file, and where *change* says so while the broker runs."),
+    "topic": ("Topic settings", "Set when a topic is made or altered; otherwise the broker's value holds."),
+    "group": ("Group settings", "Set on one group; otherwise the broker's value holds."),
+}
+CHANGES = {"read-only": "restart", "per-broker": "broker", "cluster-wide": "cluster"}
+
+
+def row(setting: Setting) -> str:
+    """A setting as a line of the table."""
+    default = format_value(setting, setting.default)
+    shown = "not set" if default is None else f"`{default}`" if default else "empty"
+    about = setting.about
+    if setting.ours:
+        about = "**Ours.** " + about
+    if setting.synonyms:
+        about += " Otherwise: " + ", ".join(f"`{name}`" for name in setting.synonyms) + "."
+    if setting.unserved:
+        about += f" *No effect: {setting.unserved}.*"
+    kind = setting.type.name.lower()
+    allowed = f"{kind}, {setting.bounds}" if setting.bounds else kind
+    change = CHANGES[setting.update] if setting.scope == "broker" else ""
+    cells = [f"<a id='{setting.scope}-{setting.name}'></a>`{setting.name}`", shown, allowed, change, about]
+    if setting.scope != "broker":
+        del cells[3]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for scope, (title, sentence) in SCOPES.items():
+        head = "| setting | default | values | change | what it does |\n|---|---|---|---|---|"
+        if scope != "broker":
+            head = "| setting | default | values | what it does |\n|---|---|---|---|"
+        rows = [row(each) for each in sorted(SETTINGS, key=lambda each: each.name) if each.scope == scope]
+        shown = "\n".join(rows)
+        parts.append(f"## {title}\n\n{sentence}\n\n{head}\n{shown}\n")
+    return "\n".join(parts)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--check"]:
+        if not PAGE.exists() or PAGE.read_text("utf-8") != page():
+            print("docs/configuration.md is not what the table of settings says: run `make docs`")
+            return 1
+        return 0
+    PAGE.write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Installs the Debian packages that tests and the demo need, those that are missing and no others:
+# a Java 17+ runtime, Maven, kcat, a C compiler, and Python's venv where a distribution splits it off.
+set -eu
+
+wanted=""
+java_major() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
+if ! command -v java >/dev/null 2>&1 || [ "$(java_major)" -lt 17 ]; then wanted="$wanted openjdk-17-jdk-headless"; fi
+command -v mvn >/dev/null 2>&1 || wanted="$wanted maven"
+command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
+command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"
+python3 -c 'import ensurepip' >/dev/null 2>&1 || wanted="$wanted python3-venv"
+
+[ -n "$wanted" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "install these by hand (no apt-get here):$wanted" >&2
+    exit 1
+fi
+as_root=""
+[ "$(id -u)" -eq 0 ] || as_root="sudo"
+echo "installing:$wanted"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+# shellcheck disable=SC2086
+$as_root apt-get install -y -qq --no-install-recommends $wanted >/dev/null

@@ -1,0 +1,108 @@
+"""Tests the text of the project: lengths of files and functions, names, docstrings, addresses and paths that leak.
+
+Style that a test checks is style nobody has to argue about. Prints what is wrong, a line each, and exits 1.
+
+    python tools/tidy.py
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+FILE_LINES_MAX: Final = 600
+FUNCTION_LINES_MAX: Final = 70
+BANNED_NAMES: Final = frozenset({"utils", "util", "common", "helpers", "helper", "misc", "base", "core", "stuff"})
+GENERATED: Final = ("src/headrace/wire/messages/", "src/headrace/wire/apis.py", "src/headrace/wire/errors.py")
+TEXT: Final = frozenset(
+    {"", ".cfg", ".html", ".in", ".ini", ".lock", ".md", ".py", ".sh", ".toml", ".tsv", ".txt", ".yaml", ".yml"}
+)
+
+# Assembled from parts, so that this file does not hold what it looks for.
+LEAKS: Final = {
+    "an absolute path of one machine": re.compile(r"(?<![\w.<>])/(?:work|home|root|Users)/[\w.-]+"),
+    "an address of a package registry": re.compile(
+        r"py" r"pi\.org|python" r"hosted\.org|repo1?\.maven\.|maven\.apache\.org/maven2|deb\.debian\.org"
+    ),
+    "a reminder": re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b"),
+}  # fmt: skip
+ALLOWED_LEAKS: Final = ("http://maven.apache.org/POM/4.0.0",)
+
+
+def tracked(root: Path) -> list[Path]:
+    """Every text file that git knows, sorted."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True).stdout
+    names = sorted(name for name in listing.split("\0") if name)
+    return [root / name for name in names if Path(name).suffix in TEXT and (root / name).is_file()]
+
+
+def check_text(name: str, text: str) -> Iterator[str]:
+    """What any text file must not hold."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for allowed in ALLOWED_LEAKS:
+            line = line.replace(allowed, "")
+        for what, pattern in LEAKS.items():
+            if pattern.search(line):
+                yield f"{name}:{number}: {what}"
+
+
+def check_python(name: str, text: str) -> Iterator[str]:
+    """Lengths, names and docstrings of a Python file."""
+    parts = Path(name).with_suffix("").parts
+    for part in parts:
+        if part in BANNED_NAMES:
+            yield f"{name}: {part!r} says nothing about what is in it"
+    lines = text.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{name}: {lines} lines, at most {FILE_LINES_MAX}"
+    tree = ast.parse(text)
+    if tree.body and ast.get_docstring(tree) is None:
+        yield f"{name}: no docstring that says what lives here"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield f"{name}:{node.lineno}: {node.name} has {length} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def check_markdown(name: str, text: str) -> Iterator[str]:
+    """One title a page."""
+    fenced = False
+    titles = 0
+    for line in text.splitlines():
+        fenced ^= line.startswith("```")
+        titles += not fenced and line.startswith("# ")
+    if titles != 1:
+        yield f"{name}: {titles} titles, exactly one is wanted"
+
+
+def problems(root: Path = ROOT) -> list[str]:
+    """Everything that is untidy."""
+    found: list[str] = []
+    for path in tracked(root):
+        name = path.relative_to(root).as_posix()
+        text = path.read_text("utf-8", errors="replace")
+        found += check_text(name, text)
+        if path.suffix == ".py" and not name.startswith(GENERATED):
+            found += check_python(name, text)
+        if path.suffix == ".md":
+            found += check_markdown(name, text)
+    return found
+
+
+def main() -> int:
+    found = problems()
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
