@@ -85,10 +85,13 @@ class Retry:
     def __init__(self, timeout_s: float) -> None:
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
+        self.error: ClientError | None = None
+        """The error that the last pause was for."""
         self._pause_s = PAUSE_FIRST_S
 
     def pause(self, error: ClientError, *, at_most_s: float | None = None) -> None:
         """Sleep before another attempt, or raise `error` when there is no time for one."""
+        self.error = error
         deadline = self.deadline if at_most_s is None else min(self.deadline, self.started + at_most_s)
         pause_s = self._pause_s * random.uniform(0.8, 1.2)
         if time.monotonic() + pause_s >= deadline:

@@ -221,7 +221,8 @@ class Fetcher:
     def __iter__(self) -> Iterator[Fetched]:
         """Pieces until every partition has reached its end.
 
-        Raises `TimedOutError` when a bounded read makes no progress for the client's timeout: the end is not written.
+        When a bounded read makes no progress for the client's timeout, raises the error that stands in its way (no
+        leader, no broker), or `TimedOutError` where there is none: the end is not written.
         """
         patience = time.monotonic() + self.client.timeout_s
         while not self.finished:
@@ -230,7 +231,7 @@ class Fetcher:
                 patience = time.monotonic() + self.client.timeout_s
             elif len(self.ends) == len(self.positions) and time.monotonic() > patience:
                 at = min(self._unfinished())
-                raise TimedOutError(
+                raise self._retry.error or TimedOutError(
                     f"topic {at[0]} partition {at[1]} gives nothing at offset {self.positions[at]}, "
                     f"before the end {self.ends[at]}"
                 )
