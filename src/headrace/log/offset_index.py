@@ -11,6 +11,7 @@ New entries stay in memory until `write_out`: a crash loses only entries for dat
 from __future__ import annotations
 
 import struct
+import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
@@ -30,37 +31,46 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class IndexCache:
-    """Decoded offset indexes, by path, within a bound of bytes."""
+    """Decoded offset indexes within a bound of bytes. The key stands for the content of one file (see `OffsetIndex`).
 
-    __slots__ = ("_arrays", "_bytes", "bytes_max")
+    Not the path: files change places, and a reader that is late may put back what it read before they did.
+    """
+
+    __slots__ = ("_arrays", "_bytes", "_lock", "bytes_max")
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self._arrays: OrderedDict[str, array[int]] = OrderedDict()
+        self._arrays: OrderedDict[object, array[int]] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
-    def get(self, path: str) -> array[int] | None:
+    def get(self, key: object) -> array[int] | None:
         """The entries of an index, where they are held."""
-        found = self._arrays.get(path)
+        found = self._arrays.get(key)
         if found is not None:
             try:
-                self._arrays.move_to_end(path)
+                self._arrays.move_to_end(key)
             except KeyError:
                 pass  # another thread dropped it in between; what was found is still right
         return found
 
-    def put(self, path: str, entries: array[int]) -> None:
+    def put(self, key: object, entries: array[int]) -> None:
         """Holds entries, and lets others go."""
-        self.drop(path)
-        self._arrays[path] = entries
-        self._bytes += 8 * len(entries)
-        while self._bytes > self.bytes_max and self._arrays:
-            _, dropped = self._arrays.popitem(last=False)
-            self._bytes -= 8 * len(dropped)
+        with self._lock:
+            self._drop(key)
+            self._arrays[key] = entries
+            self._bytes += 8 * len(entries)
+            while self._bytes > self.bytes_max and self._arrays:
+                _, dropped = self._arrays.popitem(last=False)
+                self._bytes -= 8 * len(dropped)
 
-    def drop(self, path: str) -> None:
+    def drop(self, key: object) -> None:
         """Forgets an index that changed or went."""
-        dropped = self._arrays.pop(path, None)
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: object) -> None:
+        dropped = self._arrays.pop(key, None)
         if dropped is not None:
             self._bytes -= 8 * len(dropped)
 
@@ -79,11 +89,12 @@ def _cut_file(disk: Disk, path: str, size: int) -> None:
 class OffsetIndex:
     """Where in its log each indexed offset lies. An entry is held as one int: relative offset << 32 | position."""
 
-    __slots__ = ("_cache", "_disk", "_tail", "_written", "last", "path")
+    __slots__ = ("_cache", "_disk", "_key", "_tail", "_written", "last", "path")
 
     def __init__(self, disk: Disk, path: str, cache: IndexCache) -> None:
         self._disk = disk
         self._cache = cache
+        self._key = object()  # of the decoded entries: another one once the file no longer begins with them
         self.path = path
         self._written = 0  # entries in the file
         self._tail: array[int] = array("Q")  # entries after those
@@ -126,7 +137,10 @@ class OffsetIndex:
             return array("Q")
 
     def _read(self) -> array[int]:
-        data = self._disk.read_file(self.path)
+        path = ""
+        while path != self.path:  # renamed meanwhile: the old name may be that of another index now
+            path = self.path
+            data = self._disk.read_file(path)
         entries = array("Q")
         entries.frombytes(data[: len(data) - len(data) % OFFSET_ENTRY_BYTES])
         entries.byteswap()
@@ -148,12 +162,18 @@ class OffsetIndex:
     def _entries_written(self) -> array[int]:
         if not self._written:
             return array("Q")
-        found = self._cache.get(self.path)
+        key = self._key
+        found = self._cache.get(key)
         if found is None or len(found) != self._written:
             found = self._read()
             del found[self._written :]
-            self._cache.put(self.path, found)
+            self._cache.put(key, found)
         return found
+
+    def forget(self) -> None:
+        """Lets go of what is decoded: the file changed or goes."""
+        key, self._key = self._key, object()
+        self._cache.drop(key)
 
     def append(self, relative_offset: int, position: int) -> None:
         """Adds an entry; both must be above those of the last one."""
@@ -187,21 +207,21 @@ class OffsetIndex:
 
     def cut(self, entries: array[int]) -> None:
         """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
-        self._cache.drop(self.path)
         self._written = len(entries)
         self._tail = array("Q")
         self.last = entries[-1] if len(entries) else 0
         _cut_file(self._disk, self.path, self._written * OFFSET_ENTRY_BYTES)
+        self.forget()
 
     def replace(self, entries: array[int]) -> None:
         """Takes `entries` for the whole index, and writes them."""
         data = array("Q", entries)
         data.byteswap()
-        self._cache.drop(self.path)
         self._disk.write_file(self.path, data.tobytes())
         self._written = len(entries)
         self._tail = array("Q")
         self.last = entries[-1] if len(entries) else 0
+        self.forget()
 
     @property
     def waiting(self) -> int:
@@ -219,7 +239,7 @@ class OffsetIndex:
         file = self._disk.open(self.path, create=True)
         file.write_at(self._written * OFFSET_ENTRY_BYTES, data.tobytes())
         file.close()
-        self._cache.drop(self.path)
+        self._cache.drop(self._key)
         # In place, as another thread may append; a lookup between the two lines finds an earlier entry, which serves.
         del tail[:count]
         self._written += count

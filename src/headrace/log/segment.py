@@ -161,7 +161,6 @@ class Segment:
 
     def moved(self, directory: str, suffix: str) -> None:
         """Notes where the files are now; the caller has renamed them or their folder."""
-        self._resources.indexes.drop(f"{self.stem}{INDEX}{self.suffix}")
         self.stem = f"{directory}/{self.base_offset:020d}"
         self.suffix = suffix
         if self._index is not None:
@@ -187,7 +186,8 @@ class Segment:
     def remove_files(self) -> None:
         """Deletes all files. Raises OSError."""
         self.release()
-        self._resources.indexes.drop(f"{self.stem}{INDEX}{self.suffix}")
+        if self._index is not None:
+            self._index.forget()
         for path in self.paths():
             self._resources.disk.remove(path)
 
