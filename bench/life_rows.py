@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from bench.link import Link
+from bench.memory import touch
 from bench.rigs import Rig, run_python, running
 from bench.wire_rows import MB, Row, Scale, topic_for
 
@@ -54,6 +55,7 @@ def restart_with_unflushed(rig: Rig, scale: Scale) -> float:
     with running(rig):
         topic_for(rig, "unflushed", 2)
         count = scale.unflushed_bytes // RECORD_BYTES
+        touch(scale.unflushed_bytes)
         run_python("bench.clients", "produce", rig.bootstrap, "unflushed", str(count), str(RECORD_BYTES), "2")
         with Link(rig.port) as link:
             ends = [link.end_offset("unflushed", each) for each in (0, 1)]

@@ -14,12 +14,17 @@ from typing import Any
 
 from bench import wire_load
 from bench.link import Link
+from bench.memory import touch
 from bench.rigs import DATA, ROOT, Rig, run_java, run_python
 from bench.wire_load import Load
 
 KB, MB, GB = 1 << 10, 1_000_000, 1_000_000_000
 BATCH_1MB = 1_000_000
 LZ4 = 3
+FILE_BYTES_PER_S = 1200 * MB
+"""More than any broker here writes in a second: so much memory is made ready for a measurement."""
+RECORD_BYTES = 1100
+"""A record of 1 KB in its batch, at most."""
 TOOLS = "org.apache.kafka.tools."
 
 
@@ -79,6 +84,8 @@ def produce_rate(size: int, in_flight: int, connections: int, per_second: str) -
 
     def measure(rig: Rig, scale: Scale) -> float:
         name = topic_for(rig, f"produce-{size}-{in_flight}-{connections}-{time.monotonic_ns()}")
+        if size:
+            touch(int(scale.seconds * FILE_BYTES_PER_S))
         load = Load("produce", rig.port, name, size, in_flight, connections, scale.seconds)
         outcome = run_load(load)
         drop(rig, name)
@@ -93,6 +100,7 @@ def produce_compressed(validation: str) -> Callable[[Rig, Scale], float]:
     def measure(rig: Rig, scale: Scale) -> float:
         configs = {"record_validation": validation} if rig.name == "headrace" else {}
         name = topic_for(rig, f"compressed-{validation}-{time.monotonic_ns()}", **configs)
+        touch(int(scale.seconds * FILE_BYTES_PER_S))
         outcome = run_load(Load("produce", rig.port, name, 16 * KB, 50, 1, scale.seconds, codec=LZ4))
         drop(rig, name)
         return float(outcome["bytes"] / outcome["seconds"] / MB)
@@ -128,6 +136,8 @@ def produce_limit(size: int, in_flight: int, connections: int, per_second: str) 
     """The same load against a loop that only receives, writes and answers."""
 
     def measure(scale: Scale) -> float:
+        if size:
+            touch(int(scale.seconds * FILE_BYTES_PER_S))
         frame = wire_load.produce_frame("limit", wire_load.batch_of(size)[0])
         reply = wire_load.produce_reply("limit").hex()
         path = DATA / "limit.bin"
@@ -176,6 +186,7 @@ class bare_loop:  # noqa: N801
 
 def librdkafka_produce(rig: Rig, scale: Scale) -> float:
     name = topic_for(rig, f"librdkafka-{time.monotonic_ns()}")
+    touch(scale.records * RECORD_BYTES)
     outcome = json.loads(run_python("bench.clients", "produce", rig.bootstrap, name, str(scale.records), "1024"))
     drop(rig, name)
     return float(outcome["records"] / outcome["seconds"] / 1000)
@@ -194,6 +205,7 @@ def librdkafka_consume(rig: Rig, scale: Scale) -> float:
 
 def java_produce(rig: Rig, scale: Scale) -> float:
     name = topic_for(rig, f"java-{time.monotonic_ns()}")
+    touch(scale.java_records * RECORD_BYTES)
     rate = _java_produce(rig, name, scale.java_records)
     drop(rig, name)
     return rate
@@ -240,6 +252,7 @@ def cpu_per_gb(rig: Rig, scale: Scale) -> float:
     """CPU seconds of the broker per GB, produced in 16 KB batches and fetched in 64 KB ones."""
     name, end, count = filled(rig, 64 * KB, scale)
     fresh = topic_for(rig, f"cpu-{time.monotonic_ns()}")
+    touch(int(scale.seconds * FILE_BYTES_PER_S))
     before = rig.cpu_s()
     inward = run_load(Load("produce", rig.port, fresh, 16 * KB, 50, 1, scale.seconds))
     outward = run_load(

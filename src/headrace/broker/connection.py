@@ -11,7 +11,6 @@ a handler that cannot answer at once is at work (`Blocked` names the reasons).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
@@ -19,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.large_frame import LargeFrame
 from headrace.broker.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
 from headrace.broker.registry import CloseConnectionError, Pending, RequestContext
+from headrace.broker.reply import Reply
 from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part, new
 
 if TYPE_CHECKING:
+    from headrace.broker.plain_fetch import PlainFetch
     from headrace.broker.produce_run import Shape
     from headrace.broker.server import OpenListener, Served, Server
 
@@ -33,6 +34,7 @@ HEADER_BYTES: Final = 10
 FIRST_BYTES: Final = 4 + HEADER_BYTES
 SCARCE_RECEIVE_BYTES: Final = 4096
 """What is received at once while the budget for requests is spent: enough for a small request."""
+FETCH: Final = 1
 OUTPUT_BYTES: Final = 1024 * 1024
 OUTPUT_PARTS: Final = 256
 """A connection whose unsent replies exceed one of these two is not read from until it takes some."""
@@ -48,21 +50,6 @@ class Blocked:
     UNANSWERED: Final = 2
     OUTPUT: Final = 4
     MEMORY: Final = 8
-
-
-class Reply:
-    """A request that has taken effect and whose answer has not left the connection's queue."""
-
-    __slots__ = ("abandon", "correlation_id", "held", "kept", "key", "parts", "version")
-
-    def __init__(self, key: int, version: int, correlation_id: int, held: int) -> None:
-        self.key = key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.held = held
-        self.kept = 0  # bytes of an answer that waits for those before it
-        self.parts: list[Part] | None = None
-        self.abandon: Callable[[], None] | None = None
 
 
 class Connection:
@@ -88,6 +75,7 @@ class Connection:
         "flush_scheduled",
         "idle_since",
         "listener",
+        "plain_fetch",
         "principal",
         "server",
         "software_name",
@@ -107,6 +95,7 @@ class Connection:
         self.idle_since = 0.0
         self.closed = False
         self.flush_scheduled = False
+        self.plain_fetch: PlainFetch | None = None
         self.unanswered: deque[Reply] = deque()
         self._blocked = 0
         self._reading = False
@@ -159,6 +148,8 @@ class Connection:
                 self._carry = b""
                 server.requests_budget.give(have)
             self._take(have + received)
+            if server.served is not None:
+                server.served()
         except OSError:
             self.close("")
 
@@ -278,6 +269,10 @@ class Connection:
                     continue
                 taken = run.add(view[at + 4 : stop], version, correlation_id, length)
                 self._shape = run.shape if taken else None
+            elif key == FETCH and self.plain_fetch is not None and version == self.plain_fetch.version:
+                if run.entries:
+                    self._finish_run()
+                taken = not self.closed and self.plain_fetch.answer(self, view, at, stop, correlation_id)
             else:
                 taken = False
             if not taken:
@@ -466,6 +461,10 @@ class Connection:
             self._out.append(frame)
         else:
             self._answer_now(Reply(key, version, correlation_id, 0), [frame])
+
+    def answer_records(self, head: bytes, records: FileSlice, tail: bytes) -> None:
+        """Queues the frame of an answer around a range of a file, in its turn."""
+        self._answer_now(Reply(FETCH, 0, 0, 0), [head, records, tail])
 
     # --- sending
 

@@ -107,6 +107,9 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
         self.produce_run = ProduceRun(self)
+        busy_poll_us = config.integer("busy.poll.us")
+        self.served: Callable[[], None] | None = network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
+        """To be called after every readable event."""
         self.waiting_fetches = 0
         self.waiting_fetches_max = config.integer("connections.max.waiting.fetches")
         self.bytes_fetched = broker.metrics.counter("fetch.bytes")

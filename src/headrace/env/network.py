@@ -81,6 +81,11 @@ class Listener(Protocol):
 class Network(Protocol):
     """Where listeners come from."""
 
+    def busy_poll(self, window_s: float) -> Callable[[], None]:
+        """What to call after a readable event was handled: the loop then looks for the next one for up to `window_s`
+        before it sleeps, as far as that turns out to pay."""
+        ...
+
     def listen(
         self,
         host: str,

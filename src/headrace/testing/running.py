@@ -26,8 +26,10 @@ SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
+    "busy.poll.us": "0",
 }
-"""What a test's broker has other than the defaults: a free port, and groups that form at once."""
+"""What a test's broker has other than the defaults: a free port, groups that form at once, and no busy polling, which
+would hold the interpreter that it shares with the test."""
 
 STOP_PATIENCE_S = 30.0
 

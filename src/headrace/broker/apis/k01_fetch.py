@@ -1,9 +1,8 @@
 """Fetch (1), versions 4-18.
 
 Answers with slices of segment files, which go to the socket without being read into Python. A fetch that finds fewer
-than
-min_bytes waits, up to max_wait_ms. Sessions (v7+, KIP-227) let an answer name only what changed. A full answer lists
-every partition asked for, even when max_bytes is spent; the first batch is returned however large.
+than min_bytes waits, up to max_wait_ms. Sessions (v7+, KIP-227) let an answer name only what changed. A full answer
+lists every partition asked for, even when max_bytes is spent; the first batch is returned however large.
 Not done: reads by followers (one broker has none), quotas, preferred read replicas, tiered data.
 v7 sessions. v9 the leader epoch that the client knows. v12 flexible, diverging epochs. v13 topic ids. v15 replica
 state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
@@ -14,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.connection import Connection
 from headrace.broker.fetching import MAX_WAIT_MS, Answer, Fetch
+from headrace.broker.plain_fetch import plain_fetch_of
 from headrace.broker.registry import Pending, RequestContext, handles
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
 from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
@@ -52,6 +53,9 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
     pending: Pending[FetchResponse] = Pending(fetch.cancel)
     max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
     fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
+    connection = context.connection
+    if isinstance(connection, Connection):
+        connection.plain_fetch = plain_fetch_of(broker, request, context, connection.plain_fetch)
     return pending
 
 

@@ -1,0 +1,22 @@
+"""What a connection keeps of a request between its effect and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.wire.primitives import Part
+
+
+class Reply:
+    """A request that has taken effect and whose answer has not left the connection's queue."""
+
+    __slots__ = ("abandon", "correlation_id", "held", "kept", "key", "parts", "version")
+
+    def __init__(self, key: int, version: int, correlation_id: int, held: int) -> None:
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.held = held
+        self.kept = 0  # bytes of an answer that waits for those before it
+        self.parts: list[Part] | None = None
+        self.abandon: Callable[[], None] | None = None

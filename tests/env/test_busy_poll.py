@@ -1,0 +1,99 @@
+"""The event loop stays awake after an event where another one tends to follow, and sleeps where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.env import posix_network
+from headrace.env.posix_network import BUSY_POLL_MISSES_MAX, BusyPoll
+
+WINDOW_S = 0.0001
+
+
+class Loop:
+    """Runs what is scheduled a turn at a time; every turn takes a tenth of the window."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.scheduled: list[Callable[[], None]] = []
+        self.yields = 0
+        monkeypatch.setattr(posix_network.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(posix_network.os, "sched_yield", self.sched_yield)
+
+    def sched_yield(self) -> None:
+        self.yields += 1
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.scheduled.append(callback)
+
+    def turn(self) -> bool:
+        """Whether the loop stays awake after it."""
+        self.now += WINDOW_S / 10
+        scheduled, self.scheduled = self.scheduled, []
+        for callback in scheduled:
+            callback()
+        return bool(self.scheduled)
+
+    def turns_awake(self) -> int:
+        turns = 0
+        while self.scheduled:
+            self.turn()
+            turns += 1
+        return turns
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    return Loop(monkeypatch)
+
+
+def poll_on(loop: Any) -> BusyPoll:
+    return BusyPoll(WINDOW_S, loop)
+
+
+def test_it_is_awake_for_the_window_and_lets_others_run(loop: Loop) -> None:
+    poll = poll_on(loop)
+    poll.served()
+    assert 9 <= loop.turns_awake() <= 11
+    assert loop.yields >= 8
+
+
+def test_an_event_within_the_window_begins_it_anew(loop: Loop) -> None:
+    poll = poll_on(loop)
+    poll.served()
+    for _ in range(50):
+        for _ in range(5):
+            assert loop.turn()
+        poll.served()
+    assert len(loop.scheduled) == 1, "one look a turn"
+    loop.turns_awake()
+    poll.served()
+    assert loop.scheduled, "it paid: the next event is followed by another try"
+
+
+def test_vain_tries_become_rare(loop: Loop) -> None:
+    poll = poll_on(loop)
+    tries = 0
+    for _ in range(10_000):
+        poll.served()
+        tries += bool(loop.turns_awake())
+    assert tries <= BUSY_POLL_MISSES_MAX + 10_000 / (1 << BUSY_POLL_MISSES_MAX) + 1
+
+
+def test_a_try_that_pays_ends_the_pauses(loop: Loop) -> None:
+    poll = poll_on(loop)
+    for _ in range(5000):
+        poll.served()
+        loop.turns_awake()
+    while not loop.scheduled:
+        poll.served()
+    poll.served()  # within the window
+    loop.turns_awake()
+    for _ in range(10):
+        poll.served()
+        assert loop.scheduled
+        poll.served()
+        loop.turns_awake()
