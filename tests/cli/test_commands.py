@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from headrace.cli.consume import _places
+from headrace.client.cluster import Client
+
 CODES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -32,6 +35,75 @@ def test_topics(run: Any, run_json: Any, topic: str) -> None:
     run("topic", "delete", topic, "-y")
     assert "no such topic" in run("topic", "describe", topic, code=4).stderr
     run("topic", "delete", topic, "-y", code=4)
+
+
+def test_changes_say_in_json_what_they_did(run: Any, run_json: Any, topic: str) -> None:
+    assert run_json("topic", "create", topic, "--dry-run") == {"topic": topic, "created": False, "executed": False}
+    created = run_json("topic", "create", topic, "-p", "2")
+    assert (created["created"], created["partitions"], created["replicas"]) == (True, 2, 1)
+    again = run_json("topic", "create", topic, "--if-not-exists")
+    assert again == {**created, "created": False}
+    altered = run_json("topic", "alter", topic, "-p", "3", "--set", "retention.ms=-1", "--unset", "cleanup.policy")
+    assert altered == {
+        "topic": topic,
+        "executed": True,
+        "partitions": 3,
+        "set": {"retention.ms": "-1"},
+        "unset": ["cleanup.policy"],
+    }
+    assert run_json("config", "alter", "topic", topic, "--append", "cleanup.policy=compact", "--dry-run") == {
+        "kind": "topic",
+        "name": topic,
+        "executed": False,
+        "set": {},
+        "unset": [],
+        "append": {"cleanup.policy": "compact"},
+        "subtract": {},
+    }
+    run("produce", topic, "-p", "1", stdin="a\nb\n")
+    trimmed = run_json("topic", "trim", topic, "-p", "1", "--before", "1", "-y")
+    assert trimmed == [{"topic": topic, "partition": 1, "earliest": 1}]
+    assert [json.loads(line)["value"] for line in run("consume", topic, "--json").stdout.splitlines()] == ["b"]
+    run("consume", topic, "-g", topic)
+    part = run_json("group", "delete", topic, "--topic", f"{topic}:1", "-y")
+    assert part == [{"group": topic, "deleted": False, "partitions": [{"topic": topic, "partition": 1}]}]
+    half = run("group", "delete", topic, "no-such-group", "-y", "--json", code=4)
+    assert json.loads(half.stdout) == [{"group": topic, "deleted": True}], "what is done is said, whatever fails later"
+    assert run_json("topic", "delete", topic, "-y") == [{"topic": topic, "deleted": True}]
+
+
+def test_a_topic_that_is_there_could_not_be_created(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    assert "exists already" in run("topic", "create", topic, "--if-not-exists", "--dry-run").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"value": "x", "partition": "0"}', '"partition" is a whole number'),
+        ('{"value": "x", "partition": -1}', '"partition" is a whole number'),
+        ('{"value": "x", "timestamp": "now"}', '"timestamp" is a whole number'),
+        ('{"value": "x", "timestamp": 9223372036854775808}', '"timestamp" is a whole number'),
+        ('{"value": "x", "headers": {"a": "b"}}', '"headers" is a list'),
+        ('{"value": "x", "headers": [{"nome": "b"}]}', '"headers" is a list'),
+        ('{"value_base64": "!"}', '"value_base64" is not base64'),
+        ('{"value_base64": 7}', '"value_base64" is not base64'),
+    ],
+)
+def test_an_object_that_is_no_record_is_named(run: Any, topic: str, line: str, words: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    (said,) = run("produce", topic, "--format", "json", stdin=line + "\n", code=1).stderr.splitlines()
+    assert said.startswith("headrace: standard input line 1: ") and words in said
+    assert run("consume", topic).stdout == ""
+
+
+@pytest.mark.parametrize("separator", ["→", "=\\t=", "\\x00", "\\\\"])
+def test_separators_of_any_kind(run: Any, topic: str, separator: str) -> None:
+    meant = {"=\\t=": "=\t=", "\\x00": "\0", "\\\\": "\\"}.get(separator, separator)
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, "-k", separator, stdin=f"k{meant}v\n")
+    assert run("consume", topic, "-k", separator).stdout == f"k{meant}v\n"
+    assert json.loads(run("consume", topic, "--json").stdout)["key"] == "k"
 
 
 def test_records_that_a_topic_does_not_take(run: Any, topic: str) -> None:
@@ -100,7 +172,7 @@ def test_files_and_fixed_parts(run: Any, topic: str, tmp_path: Path) -> None:
     run("produce", topic, "--whole", code=2)
 
 
-def test_where_to_begin_and_end(run: Any, topic: str) -> None:
+def test_where_to_begin_and_end(run: Any, bootstrap: str, topic: str) -> None:
     run("topic", "create", topic, "-p", "1")
     stamped = "".join(
         json.dumps({"value": str(n), "timestamp": 1_700_000_000_000 + n * 1000}) + "\n" for n in range(10)
@@ -121,6 +193,10 @@ def test_where_to_begin_and_end(run: Any, topic: str) -> None:
     assert "is not a time" in run("consume", topic, "--from", "soon", code=2).stderr
     run("consume", topic, "-f", "--until", "5", code=2)
     assert "no partition 9" in run("consume", topic, "-p", "9", code=4).stderr
+    assert values("--from", "0001-01-02") == "0123456789"
+    assert values("--from", "9" * 30) == ""
+    with Client(bootstrap) as client:
+        assert _places(client, [(topic, 0)], "9" * 30, "read_uncommitted") == {(topic, 0): 10}, "not back to the start"
 
 
 def test_hex_shows_every_byte(run: Any, topic: str) -> None:
@@ -179,6 +255,7 @@ def test_configurations(run: Any, run_json: Any, topic: str) -> None:
     assert "INVALID_CONFIG" in run("config", "alter", "topic", topic, "--set", "retention.ms=x", code=1).stderr
     run("config", "alter", "topic", topic, code=2)
     run("config", "describe", "broker", "one", code=2)
+    assert "no such broker" in run("config", "describe", "broker", "77", code=4).stderr
     node = run_json("cluster", "describe")["brokers"][0]["id"]
     assert "log.dirs" in run("config", "describe", "broker", str(node)).stdout
     run("config", "alter", "broker", "default", "--set", "log.retention.ms=123456789")

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -33,6 +35,24 @@ def test_every_command_has_help() -> None:
         assert about in done.stdout
 
 
+def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from leaves(below, (*path, name))
+
+
+def test_every_command_that_says_something_says_it_in_json_too() -> None:
+    found = dict(leaves(main, ()))
+    assert len(found) > 15
+    without = {path for path, command in found.items() if all("--json" not in each.opts for each in command.params)}
+    assert without == {("serve",)}
+
+
 def test_nobody_there_is_one_line_and_exit_code_3() -> None:
     started = time.monotonic()
     done = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
@@ -50,6 +70,30 @@ def test_an_address_that_is_none_is_wrong_usage(address: str) -> None:
 def test_unknown_commands_and_options_are_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["tpoic"]).exit_code == 2
     assert CliRunner().invoke(main, ["topic", "list", "--colour"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "words"),
+    [
+        (["tpoic"], "headrace", "No such command 'tpoic'"),
+        (["--colour"], "headrace", "No such option '--colour'"),
+        (["topic", "lst"], "headrace topic", "No such command 'lst'"),
+        (["topic", "create"], "headrace topic create", "Missing argument 'NAME'"),
+        (["topic", "create", "t", "-p", "99999999999"], "headrace topic create", "is not in the range"),
+        (["topic", "create", "t", "--set", "x"], "headrace topic create", "'x' is not KEY=VALUE"),
+        (["topic", "trim", "t", "--before", "9" * 20, "-y"], "headrace topic trim", "neither an offset nor latest"),
+        (["group", "delete", "g"], "headrace group delete", "Add --yes"),
+        (["produce", "t", "-k", "\\"], "headrace produce", "a backslash is written"),
+        (["produce", "t", "--timeout", "inf"], "headrace produce", "is not in the range"),
+        (["consume", "t", "--json", "--format", "hex"], "headrace consume", "choose one of --format and --json"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_where_to_read_on(arguments: list[str], command: str, words: str) -> None:
+    done = CliRunner(env={"HEADRACE_BOOTSTRAP": "127.0.0.1:1"}).invoke(main, arguments, prog_name="headrace")
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("headrace: ") and words in line
+    assert line.endswith(f"; `{command} --help` shows what can be given")
 
 
 def test_a_broken_pipe_is_silent(bootstrap: str, topic: str) -> None:

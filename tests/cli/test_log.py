@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from headrace.wire.records import Compression, Record, build_batch
 EVENTS = {"segment.bytes": "1048576", "index.interval.bytes": "64", "retention.ms": "-1"}
 
 
-def log(*arguments: str | Path, code: int = 0) -> Result:
+def log(*arguments: str | Path | int, code: int = 0) -> Result:
     done = CliRunner().invoke(main, ["log", *map(str, arguments)])
     assert done.exit_code == code, (arguments, done.exit_code, done.output, done.exception)
     return done
@@ -152,8 +154,11 @@ def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
     other.write_text("hello")
     assert "not a file" in log("dump", other, code=1).stderr
     assert "no file here" in log("dump", tmp_path, code=4).stderr
-    log("dump", tmp_path / "nothing", code=2)
+    for command in ("dump", "verify"):
+        (line,) = log(command, tmp_path / "nothing", code=4).stderr.splitlines()
+        assert line.endswith("nothing: No such file or directory")
     log("verify", tmp_path, code=4)
+    log("verify", other, code=4)
     for name, content, words in (
         ("00000000000000000000.log", b"x" * 100, "magic"),
         ("00000000000000000000.index", b"x" * 7, "multiple of 8"),
@@ -203,6 +208,45 @@ def test_damage_is_found_and_cut(data: Path) -> None:
         with Producer(client) as producer:
             producer.send("events", b"more")
         assert reading.latest_offsets(client, "events") == {0: 501}
+
+
+def test_the_metadata_log_is_checked_and_never_cut(data: Path) -> None:
+    metadata = data / "__cluster_metadata-0"
+    segment = max(metadata.glob("*.log"))
+    target = [entry for entry in dump(segment) if entry["kind"] == "batch"][-1]
+    assert "ok" in log("verify", metadata).stdout
+    corrupt(segment, target["position"] + 70, lambda byte: bytes([byte[0] ^ 1]))
+    damaged = segment.read_bytes()
+    failed = log("verify", metadata, code=1)
+    assert "wrong checksum" in failed.stdout
+    assert "restore it from a copy" in failed.stderr and "--truncate-at" not in failed.stderr
+    (line,) = log("verify", metadata, "--truncate-at", target["base_offset"], "-y", code=1).stderr.splitlines()
+    assert "the metadata log is never cut" in line
+    assert segment.read_bytes() == damaged
+
+
+def test_nothing_is_cut_under_a_running_broker(tmp_path: Path) -> None:
+    with headrace.testing.broker(data=tmp_path / "data") as broker, broker.client() as client:
+        admin.create_topic(client, "t", partitions=1)
+        with Producer(client) as producer:
+            producer.send("t", b"kept")
+        # the lock holds against other processes
+        command = [sys.executable, "-m", "headrace.cli", "log", "verify", str(tmp_path / "data" / "t-0")]
+        refused = subprocess.run([*command, "--truncate-at", "0", "-y"], capture_output=True, text=True, check=False)
+        assert refused.returncode == 1
+        assert refused.stderr.endswith(f"a broker runs on {tmp_path / 'data'}; stop it first\n")
+        assert reading.latest_offsets(client, "t") == {0: 1}
+    log("verify", tmp_path / "data" / "t-0", "--truncate-at", "0", "-y")
+
+
+def test_a_folder_is_known_by_its_own_name_wherever_one_stands(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(data / "events-0")
+    assert "events-0: ok" in log("verify", ".").stdout
+    log("verify", ".", "--truncate-at", "500", "-y")
+    points = {entry["topic"]: entry["offset"] for entry in dump(data / "recovery-point-offset-checkpoint")}
+    assert points["events"] == 500
+    monkeypatch.chdir(data / "__cluster_metadata-0")
+    assert "never cut" in log("verify", ".", "--truncate-at", "0", "-y", code=1).stderr
 
 
 def served_by(data: Path) -> dict[str, str]:

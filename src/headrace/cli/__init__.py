@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.cli.failures import failure_of
+from headrace.cli.failures import failure_of, usage_failure
 
 BROKEN_PIPE = 141
 INTERRUPTED = 130
@@ -50,6 +50,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise usage_failure(error) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
@@ -61,6 +69,8 @@ class LazyGroup(click.Group):
             ctx.exit(BROKEN_PIPE)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except click.UsageError as error:
+            raise usage_failure(error) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -80,5 +90,5 @@ def main() -> None:
 
     \b
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no broker answers (in time),
-    4 no such topic, group or file, 130 interrupted.
+    4 no such topic, group, broker or file, 130 interrupted.
     """

@@ -89,6 +89,7 @@ def describe(client: Client, kind: str, name: str, everything: bool, docs: bool,
 @click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a list; may be repeated.")
 @click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@json_option
 @cluster_options
 def alter(
     client: Client,
@@ -99,6 +100,7 @@ def alter(
     append: tuple[str, ...],
     subtract: tuple[str, ...],
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Change configurations; the others stay as they are."""
     from headrace.client import admin
@@ -106,14 +108,20 @@ def alter(
     if not (settings or unset or append or subtract):
         raise click.UsageError("nothing to change: give --set, --unset, --append or --subtract")
     resource, resource_name = _resource(kind, name)
+    set_values, appended = parse_pairs(settings, "--set"), parse_pairs(append, "--append")
+    subtracted = parse_pairs(subtract, "--subtract")
     admin.alter_configs(
         client,
         resource,
         resource_name,
-        set_values=parse_pairs(settings, "--set"),
+        set_values=set_values,
         delete=unset,
-        append=parse_pairs(append, "--append"),
-        subtract=parse_pairs(subtract, "--subtract"),
+        append=appended,
+        subtract=subtracted,
         validate_only=dry_run,
     )
-    click.echo(f"configuration of {kind} {name} {'could be' if dry_run else 'is'} altered")
+    if as_json:
+        changes = {"set": set_values, "unset": unset, "append": appended, "subtract": subtracted}
+        print_json({"kind": kind, "name": name, "executed": not dry_run, **changes})
+    else:
+        click.echo(f"configuration of {kind} {name} {'could be' if dry_run else 'is'} altered")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.options import cluster_options, parse_time_ms
+from headrace.cli.options import cluster_options, parse_separator, parse_time_ms
 from headrace.cli.output import Progress, time_text
 
 if TYPE_CHECKING:
@@ -41,14 +41,15 @@ Formatter = Callable[[str, int, "Record", int], bytes]
     default="earliest",
     show_default=True,
     metavar="WHERE",
-    help="earliest, latest, an offset, -N for the last N offsets of each partition, or a time.",
+    help="earliest, latest, an offset (the end if beyond it), -N for the last N offsets of each partition, or a time.",
 )
 @click.option("--until", metavar="WHERE", help="latest (the end as it is now), an offset, or a time; exclusive.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as records come; without it, stop at the end.")
 @click.option("--group", "-g", metavar="GROUP", help="Share the partitions with the group's members; commit offsets.")
 @click.option("--partition", "-p", "only", multiple=True, type=click.IntRange(min=0), help="Only these partitions.")
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
-@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
+@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), show_default="text")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json: a line a record, for programs.")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Text: print KEY TEXT VALUE; \\t means a tab.")
 @click.option("--headers", is_flag=True, help="Text: print NAME=VALUE,NAME=VALUE and a tab first.")
 @click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: what a null key or value prints as.")
@@ -63,7 +64,8 @@ def consume(
     group: str | None,
     only: tuple[int, ...],
     limit: int | None,
-    form: str,
+    form: str | None,
+    as_json: bool,
     key_separator: str | None,
     headers: bool,
     null_marker: str,
@@ -78,6 +80,9 @@ def consume(
         raise click.UsageError("choose one of --follow and --until")
     if group is not None and only:
         raise click.UsageError("--partition cannot go with --group: the group assigns partitions")
+    if as_json and form not in (None, "json"):
+        raise click.UsageError("choose one of --format and --json")
+    form = "json" if as_json else form or "text"
     printer = _Printer(_formatter(form, key_separator, headers, null_marker.encode()), limit)
     session = _Session(
         client=client,
@@ -168,6 +173,9 @@ class _Session:
         """Without a group: from --from to the end."""
         fetcher = self.fetcher(partitions, _places(self.client, partitions, self.start, self.isolation))
         committed = self.isolation == "read_committed"
+        if self.printer.progress is not None and fetcher.ends:
+            left = sum(max(0, end - fetcher.positions[at]) for at, end in fetcher.ends.items())
+            self.printer.progress.total = left if self.printer.left is None else min(left, self.printer.left)
         try:
             while not fetcher.finished:
                 for fetched in fetcher.poll(POLL_S):
@@ -180,7 +188,7 @@ class _Session:
 
         ends = None
         if self.until is not None:
-            ends = _places(self.client, partitions, self.until, self.isolation)
+            ends = _places(self.client, partitions, self.until, self.isolation, "--until")
             latest = _places(self.client, partitions, "latest", self.isolation)
             ends = {at: min(end, latest[at]) for at, end in ends.items()}
         reset: Reset = "latest" if self.start == "latest" else "earliest"
@@ -272,7 +280,7 @@ class _Commits:
 
 
 def _places(
-    client: Client, partitions: list[TopicPartition], where: str, isolation: Isolation
+    client: Client, partitions: list[TopicPartition], where: str, isolation: Isolation, option: str = "--from"
 ) -> dict[TopicPartition, int]:
     """`earliest`, `latest`, an offset, `-N` or a time as offsets; a time after the last record is the end."""
     from headrace.client import reading
@@ -287,12 +295,14 @@ def _places(
         return look(reading.EARLIEST)
     if where == "latest":
         return look(reading.LATEST)
-    if where.isdigit():
-        return dict.fromkeys(partitions, int(where))
-    if where.startswith("-") and where[1:].isdigit():
+    if where.isdecimal():
+        # beyond the end there is nothing to wait at; unfinished transactions are no reason to begin before it
+        written = reading.list_offsets(client, dict.fromkeys(partitions, reading.LATEST))
+        return {at: min(int(where), end.offset) for at, end in written.items()}
+    if where.startswith("-") and where[1:].isdecimal():
         earliest, latest = look(reading.EARLIEST), look(reading.LATEST)
         return {at: max(earliest[at], latest[at] - int(where[1:])) for at in partitions}
-    timed, latest = look(parse_time_ms(where, "--from/--until")), look(reading.LATEST)
+    timed, latest = look(parse_time_ms(where, option)), look(reading.LATEST)
     return {at: timed[at] if timed[at] >= 0 else latest[at] for at in partitions}
 
 
@@ -304,7 +314,7 @@ def _formatter(form: str, key_separator: str | None, headers: bool, null: bytes)
         return _json_line
     if form == "hex":
         return _hex_line
-    separator = None if key_separator is None else key_separator.encode().decode("unicode_escape").encode()
+    separator = None if key_separator is None else parse_separator(key_separator, "--key-separator")
 
     def text_line(_topic: str, _partition: int, record: Record, _kind: int) -> bytes:
         parts = []

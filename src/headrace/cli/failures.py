@@ -8,6 +8,7 @@ from typing import IO, Any
 import click
 
 FAILED = 1
+USAGE = 2
 UNREACHABLE = 3
 NOT_FOUND = 4
 
@@ -29,13 +30,29 @@ HINTS = {
     "NON_EMPTY_GROUP": "stop its consumers first",
     "GROUP_ID_NOT_FOUND": "`headrace group list` shows what there is",
     "UNKNOWN_MEMBER_ID": "the group has consumers; stop them first",
+    "BROKER_NOT_AVAILABLE": "`headrace cluster describe` shows what there is",
     "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows how many brokers there are",
     "NOT_ENOUGH_REPLICAS": "see min.insync.replicas of the topic and `headrace topic describe`",
     "MESSAGE_TOO_LARGE": "see max.message.bytes of the topic",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop its consumers first",
 }
 
-NOT_FOUND_CODES = {"UNKNOWN_TOPIC_OR_PARTITION", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_ID", "RESOURCE_NOT_FOUND"}
+NOT_FOUND_CODES = {
+    "BROKER_NOT_AVAILABLE",
+    "GROUP_ID_NOT_FOUND",
+    "RESOURCE_NOT_FOUND",
+    "UNKNOWN_TOPIC_ID",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+}
+
+
+def usage_failure(error: click.UsageError) -> click.ClickException:
+    """Wrong usage in one line too, and where to read what is right; a command without any argument shows its help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error
+    command = "headrace" if error.ctx is None else error.ctx.command_path
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return Failure(f"{message}; `{command} --help` shows what can be given", USAGE)
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.options import cluster_options, confirm, json_option, parse_time_ms
-from headrace.cli.output import print_json, print_table
+from headrace.cli.options import cluster_options, confirm, json_option, parse_time_ms, yes_option
+from headrace.cli.output import Done, print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicPartition
@@ -252,18 +252,22 @@ def _new_offsets(
 @group.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only the offsets in these.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
+@json_option
 @cluster_options
-def delete(client: Client, names: tuple[str, ...], topics: tuple[str, ...], yes: bool) -> None:
+def delete(client: Client, names: tuple[str, ...], topics: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete groups that have no members, or only their offsets in some topics."""
     from headrace.client import groups
 
     what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups"
     confirm(f"Delete {'offsets of ' if topics else ''}{what}?", yes)
-    for name in names:
-        if topics:
-            groups.delete_offsets(client, name, _chosen_partitions(client, topics))
-            click.echo(f"deleted offsets of group {name}")
-        else:
-            groups.delete_group(client, name)
-            click.echo(f"deleted group {name}")
+    with Done(as_json) as done:
+        for name in dict.fromkeys(names):
+            if topics:
+                chosen = _chosen_partitions(client, topics)
+                groups.delete_offsets(client, name, chosen)
+                gone = [{"topic": topic, "partition": index} for topic, index in chosen]
+                done.add({"group": name, "deleted": False, "partitions": gone}, f"deleted offsets of group {name}")
+            else:
+                groups.delete_group(client, name)
+                done.add({"group": name, "deleted": True}, f"deleted group {name}")

@@ -14,6 +14,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
+INT16_MAX = (1 << 15) - 1
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+TIMEOUT_MAX_S = 86_400.0
+
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
@@ -33,7 +40,7 @@ def cluster_options(command: F) -> F:
     )
     @click.option(
         "--timeout",
-        type=click.FloatRange(min=0.1),
+        type=click.FloatRange(0.1, TIMEOUT_MAX_S),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
@@ -67,15 +74,33 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     return pairs
 
 
+ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
+
+
+def parse_separator(text: str, option: str) -> bytes:
+    r"""The bytes that a separator means: \t, \n, \r, \0, \xNN and \\ stand for what they do in most languages."""
+    import re
+
+    def meant(found: re.Match[bytes]) -> bytes:
+        escape = found[1]
+        if len(escape) == 3:
+            return bytes.fromhex(escape[1:].decode())
+        if escape not in ESCAPES:
+            raise click.BadParameter(rf"'{text}': a backslash is written \\, a tab \t", param_hint=option)
+        return ESCAPES[escape]
+
+    return re.sub(rb"\\(x[0-9a-fA-F]{2}|.|$)", meant, text.encode(errors="surrogateescape"), flags=re.DOTALL)
+
+
 def parse_time_ms(text: str, option: str) -> int:
-    """An ISO 8601 date or time (local where it names no zone) as ms since 1970."""
+    """An ISO 8601 date or time (local where it names no zone) as ms since 1970; what is earlier is 1970."""
     from datetime import datetime
 
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment_s = datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r} is not a time such as 2026-11-21T08:00", param_hint=option) from None
-    return int(moment.timestamp() * 1000)
+    return max(0, int(moment_s * 1000))
 
 
 def confirm(question: str, yes: bool) -> None:

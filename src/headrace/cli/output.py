@@ -24,6 +24,30 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
 
 
+class Done:
+    """What a command has changed, one thing after the other: a line each for people, one JSON list at the end.
+
+    The list comes also when something later fails: what is done is done.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self._done: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.as_json:
+            print_json(self._done)
+
+    def add(self, value: dict[str, Any], line: str) -> None:
+        """One thing is done: as JSON, and as a person reads it."""
+        self._done.append(value)
+        if not self.as_json:
+            click.echo(line)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
     """Rows under headings; numbers to the right. An empty table prints its headings alone."""
     texts = [[_text(cell) for cell in row] for row in rows]

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import Failure
-from headrace.cli.options import cluster_options, json_option, parse_pairs
+from headrace.cli.options import INT32_MAX, INT64_MAX, cluster_options, json_option, parse_pairs, parse_separator
 from headrace.cli.output import Progress, print_json
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class _TextParser:
     """`[HEADERS TAB] [KEY SEPARATOR] VALUE`."""
 
     def __init__(self, key_separator: str | None, parse_headers: bool, null_marker: str | None) -> None:
-        self.separator = None if key_separator is None else key_separator.encode().decode("unicode_escape").encode()
+        self.separator = None if key_separator is None else parse_separator(key_separator, "--key-separator")
         if self.separator == b"":
             raise click.BadParameter("must not be empty", param_hint="--key-separator")
         self.parse_headers = parse_headers
@@ -201,14 +201,17 @@ class _TextParser:
         if self.separator is not None:
             key, found, line = line.partition(self.separator)
             if not found:
-                raise ValueError(f"no key separator {self.separator.decode()!r}")
+                raise ValueError(f"no key separator {self.separator.decode(errors='backslashreplace')!r}")
             key = None if key == self.null else key
         return Parsed(None if line == self.null else line, key, headers)
 
 
 def _header(part: bytes) -> tuple[str, bytes | None]:
     name, equals, value = part.partition(b"=")
-    return name.decode(), value if equals else None
+    try:
+        return name.decode(), value if equals else None
+    except UnicodeDecodeError:
+        raise ValueError(f"the header's name {name!r} is not UTF-8") from None
 
 
 def _parse_json(line: bytes) -> Parsed:
@@ -219,17 +222,33 @@ def _parse_json(line: bytes) -> Parsed:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
-    headers = [(str(header["name"]), _bytes_of(header, "value")) for header in found.get("headers") or []]
+    given = found.get("headers") or []
+    if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("name"), str) for h in given):
+        raise ValueError('"headers" is a list such as [{"name": "source", "value": "web"}]')
     return Parsed(
-        _bytes_of(found, "value"), _bytes_of(found, "key"), headers, found.get("partition"), found.get("timestamp")
+        _bytes_of(found, "value"),
+        _bytes_of(found, "key"),
+        [(header["name"], _bytes_of(header, "value")) for header in given],
+        _whole_number(found, "partition", 0, INT32_MAX),
+        _whole_number(found, "timestamp", -1, INT64_MAX),
     )
+
+
+def _whole_number(found: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    value = found.get(name)
+    if value is None or (type(value) is int and least <= value <= most):
+        return value
+    raise ValueError(f'"{name}" is a whole number from {least} to {most}')
 
 
 def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:
     """Text as UTF-8; `NAME_base64` for other bytes; anything else as its JSON text."""
     encoded = found.get(f"{name}_base64")
     if encoded is not None:
-        return base64.b64decode(encoded)
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (TypeError, ValueError):
+            raise ValueError(f'"{name}_base64" is not base64') from None
     value = found.get(name)
     if value is None:
         return None

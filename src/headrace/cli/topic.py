@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import Failure
-from headrace.cli.options import cluster_options, confirm, json_option, parse_pairs
-from headrace.cli.output import print_json, print_table, size_text
+from headrace.cli.options import (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    cluster_options,
+    confirm,
+    json_option,
+    parse_pairs,
+    yes_option,
+)
+from headrace.cli.output import Done, print_json, print_table, size_text
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicInfo
+
+partition_count = click.IntRange(1, INT32_MAX)
 
 
 @click.group()
@@ -21,11 +32,12 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the brokers' num.partitions.")
-@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="Default: the brokers' own.")
+@click.option("--partitions", "-p", type=partition_count, help="Default: the brokers' num.partitions.")
+@click.option("--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="Default: the brokers' own.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A configuration; may be repeated.")
 @click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check, and create nothing.")
+@json_option
 @cluster_options
 def create(
     client: Client,
@@ -35,6 +47,7 @@ def create(
     settings: tuple[str, ...],
     if_not_exists: bool,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Create the topic NAME."""
     from headrace.client import admin
@@ -48,13 +61,16 @@ def create(
         validate_only=dry_run,
         exist_ok=if_not_exists,
     )
-    if dry_run:
+    if as_json:
+        found = {} if created and dry_run else _summary(client.topic(name))
+        print_json({"topic": name, "created": created and not dry_run, "executed": not dry_run, **found})
+    elif not created:
+        click.echo(f"topic {name} exists already")
+    elif dry_run:
         click.echo(f"topic {name} could be created")
-    elif created:
+    else:
         count = len(client.topic(name).partitions)
         click.echo(f"created topic {name} with {count} partition{'s' if count != 1 else ''}")
-    else:
-        click.echo(f"topic {name} exists already")
 
 
 @topic.command("list")
@@ -155,10 +171,11 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Grow to so many partitions.")
+@click.option("--partitions", "-p", type=partition_count, help="Grow to so many partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
+@json_option
 @cluster_options
 def alter(
     client: Client,
@@ -167,18 +184,20 @@ def alter(
     settings: tuple[str, ...],
     unset: tuple[str, ...],
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Change the topic NAME: more partitions, other configurations."""
     from headrace.client import admin
 
     if partitions is None and not settings and not unset:
         raise click.UsageError("nothing to change: give --partitions, --set or --unset")
-    if settings or unset:
+    changed = parse_pairs(settings, "--set")
+    if changed or unset:
         admin.alter_configs(
             client,
             admin.Resource.TOPIC,
             name,
-            set_values=parse_pairs(settings, "--set"),
+            set_values=changed,
             delete=unset,
             validate_only=dry_run,
         )
@@ -187,39 +206,48 @@ def alter(
         if partitions < now:
             raise Failure(f"topic {name} has {now} partitions; partitions can only be added")
         admin.add_partitions(client, name, partitions, validate_only=dry_run)
-    click.echo(f"topic {name} {'could be' if dry_run else 'is'} altered")
+    if as_json:
+        shown = {"topic": name, "executed": not dry_run, "partitions": partitions, "set": changed, "unset": unset}
+        print_json(shown)
+    else:
+        click.echo(f"topic {name} {'could be' if dry_run else 'is'} altered")
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
+@json_option
 @cluster_options
-def delete(client: Client, names: tuple[str, ...], yes: bool) -> None:
+def delete(client: Client, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete topics with all their records."""
     from headrace.client import admin
 
     client.topics(names)
     what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
     confirm(f"Delete {what} with all records?", yes)
-    for name in names:
-        admin.delete_topic(client, name)
-        click.echo(f"deleted topic {name}")
+    with Done(as_json) as done:
+        for name in dict.fromkeys(names):
+            admin.delete_topic(client, name)
+            done.add({"topic": name, "deleted": True}, f"deleted topic {name}")
 
 
 @topic.command()
 @click.argument("name")
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--before", required=True, metavar="OFFSET|latest", help="Delete the records below this offset.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
+@json_option
 @cluster_options
-def trim(client: Client, name: str, partition: int | None, before: str, yes: bool) -> None:
+def trim(client: Client, name: str, partition: int | None, before: str, yes: bool, as_json: bool) -> None:
     """Delete the oldest records of the topic NAME."""
     from headrace.client import admin
 
-    if before != "latest" and not before.isdigit():
+    if before != "latest" and not (before.isdecimal() and int(before) <= INT64_MAX):
         raise click.BadParameter(f"{before!r} is neither an offset nor latest", param_hint="--before")
     offset = -1 if before == "latest" else int(before)
     parts = client.partitions(name) if partition is None else [(name, partition)]
     confirm(f"Delete the records of topic {name} below offset {before}?", yes)
-    for (_, index), start in sorted(admin.delete_records(client, dict.fromkeys(parts, offset)).items()):
-        click.echo(f"topic {name} partition {index} begins at offset {start}")
+    with Done(as_json) as done:
+        for (_, index), start in sorted(admin.delete_records(client, dict.fromkeys(parts, offset)).items()):
+            shown = {"topic": name, "partition": index, "earliest": start}
+            done.add(shown, f"topic {name} partition {index} begins at offset {start}")

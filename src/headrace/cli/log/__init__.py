@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.options import json_option
+from headrace.cli.options import json_option, yes_option
 from headrace.cli.output import Progress, print_json, size_text
 
 
@@ -23,7 +24,7 @@ def log() -> None:
 
 
 @log.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
 @click.option("--records", "-r", is_flag=True, help="Open the batches of data logs too.")
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Skip batches below.")
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N entries of a file.")
@@ -40,21 +41,21 @@ def dump(
     """
     from headrace.cli.log.dumping import DumpError, entries_of, files_of
 
-    for path in paths:
-        files = files_of(path)
-        if not files:
-            raise Failure(f"{path}: no file here that this command can read", NOT_FOUND)
-        for file in files:
-            if not as_json and (len(files) > 1 or len(paths) > 1):
-                click.echo(f"== {file}")
-            try:
-                for number, entry in enumerate(entries_of(file, records=records, start=start, kind=kind)):
-                    if limit is not None and number == limit:
-                        break
-                    _print_entry(file, entry, as_json)
-            except DumpError as error:
-                sys.stdout.flush()
-                raise Failure(f"{file}: {error}") from error
+    with Progress("reading", unit="entries", output_on_stdout=True) as progress:
+        for path in paths:
+            files = files_of(path)
+            if not files:
+                raise Failure(f"{path}: no file here that this command can read", NOT_FOUND)
+            for file in files:
+                if not as_json and (len(files) > 1 or len(paths) > 1):
+                    click.echo(f"== {file}")
+                try:
+                    for entry in islice(entries_of(file, records=records, start=start, kind=kind), limit):
+                        _print_entry(file, entry, as_json)
+                        progress.advance()
+                except DumpError as error:
+                    sys.stdout.flush()
+                    raise Failure(f"{file}: {error}") from error
 
 
 def _print_entry(file: Path, entry: dict[str, Any], as_json: bool) -> None:
@@ -76,19 +77,20 @@ def _text(value: Any) -> str:
 
 
 @log.command()
-@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option("--truncate-at", type=click.IntRange(min=0), metavar="OFFSET", help="Cut a partition here: see below.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> None:
     """Check a partition's folder, or every partition of a log directory: checksums, offsets, indexes.
 
     Exits with 1 when something is damaged, and names the file and the offset. --truncate-at OFFSET removes
     everything from the batch that holds OFFSET on, in one partition whose broker is stopped: what is cut is lost,
-    unless another replica has it.
+    unless another replica has it. The metadata log is checked, and never cut.
     """
     from headrace.cli.log import verifying
 
+    path = path.resolve()
     partitions = verifying.partition_directories(path)
     if not partitions:
         raise Failure(f"{path}: neither a partition's folder nor a log directory", NOT_FOUND)
@@ -114,6 +116,8 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
     if damaged:
         cut = damaged[0].cut_at
         hint = "" if cut is None else f"; --truncate-at {cut} on {damaged[0].directory} would cut it there"
+        if verifying.is_metadata(damaged[0].directory):
+            hint = f"; {verifying.METADATA_REMEDY}"
         raise Failure(f"{len(damaged)} of {len(found)} partitions are damaged{hint}")
 
 

@@ -29,6 +29,10 @@ PROBLEMS_MAX = 20
 """Problems listed a partition."""
 
 
+METADATA = "__cluster_metadata-0"
+METADATA_REMEDY = "restore it from a copy, or let the node join again, empty, where other controllers live"
+
+
 class TruncateError(Exception):
     """A cut that cannot be made; the message says why."""
 
@@ -80,6 +84,11 @@ def partition_directories(path: Path) -> list[Path]:
 def _is_partition(directory: Path) -> bool:
     topic, dash, index = directory.name.rpartition("-")
     return bool(topic and dash and index.isdigit()) and bool(_segments(directory))
+
+
+def is_metadata(directory: Path) -> bool:
+    """Whether this is the folder of the cluster's metadata log."""
+    return directory.resolve().name == METADATA
 
 
 def _segments(directory: Path) -> list[Path]:
@@ -191,9 +200,13 @@ def truncate(directory: Path, offset: int) -> int:
     """Remove everything from the batch that holds `offset` on. Returns the new end offset.
 
     Indexes of what is cut go with it (the broker builds them again), producer snapshots and leader epochs above the
-    cut too, and the recovery point comes down to it. Raises `TruncateError`.
+    cut too, and the recovery point comes down to it. Raises `TruncateError`, for the metadata log always: the quorum
+    counts on every voter to keep what it has acknowledged, so a shorter one would take back decisions made long ago.
     """
-    log_directory = directory.resolve().parent
+    directory = directory.resolve()
+    log_directory = directory.parent
+    if is_metadata(directory):
+        raise TruncateError(f"the metadata log is never cut: the quorum counts on what is in it; {METADATA_REMEDY}")
     with _locked(log_directory):
         segments = _segments(directory)
         if not segments or offset < int(segments[0].stem):
