@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,9 +18,10 @@ from headrace.broker.coordinator_partition import LoadState
 from headrace.broker.metrics import Registry
 from headrace.broker.registry import Pending, RequestContext
 from headrace.config import BrokerConfig
+from headrace.env.posix_network import PosixWorkers
 from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
 from headrace.security.authorizer import OpenAuthorizer
-from headrace.wire.batch import read_header
+from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages.k08_offset_commit import (
@@ -43,15 +45,26 @@ class MemoryLog:
         self.data = b""
         self.log_start_offset = 0
         self.end_offset = 0
+        self.config = SimpleNamespace(max_message_bytes=1_048_588)
+        self.room = 1 << 30
+        self.before_read: Callable[[], None] = lambda: None
 
-    def append(self, batch: bytes) -> int:
+    def append(self, batches: bytes) -> int | ErrorCode:
+        """All of it or nothing, like a log's."""
+        if len(batches) > self.room:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if any(header.size > self.config.max_message_bytes for _, header in iter_headers(batches)):
+            return ErrorCode.MESSAGE_TOO_LARGE
+        self.room -= len(batches)
         base = self.end_offset
-        self.data += base.to_bytes(8, "big") + batch[8:]
-        self.end_offset += read_header(batch).last_offset_delta + 1
+        for at, header in iter_headers(batches):
+            self.data += self.end_offset.to_bytes(8, "big") + batches[at + 8 : at + header.size]
+            self.end_offset += header.last_offset_delta + 1
         return base
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool) -> Any:
         """From the batch that holds `offset`, cut wherever `max_bytes` falls."""
+        self.before_read()
         at = 0
         while read_header(self.data, at).next_offset <= offset:
             at += read_header(self.data, at).size
@@ -81,6 +94,7 @@ class Replicas:
     def __init__(self) -> None:
         self.logs = {index: MemoryFile() for index in range(2)}
         self.refusal: ErrorCode | None = None
+        self.appends: list[bytes] = []
         self.holding = False
         self.held: list[Callable[[ErrorCode], None]] = []
 
@@ -89,13 +103,17 @@ class Replicas:
         return SimpleNamespace(log=self.logs[index])
 
     def append_internal(
-        self, topic: str, partition: int, batch: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
     ) -> None:
         assert topic == OFFSETS_TOPIC
         if self.refusal is not None:
             on_committed(self.refusal, -1)
             return
-        base = self.logs[partition].append(batch)
+        base = self.logs[partition].append(batches)
+        if isinstance(base, ErrorCode):
+            on_committed(base, -1)
+            return
+        self.appends.append(batches)
         if self.holding:
             self.held.append(lambda error: on_committed(error, base))
         else:
@@ -144,6 +162,7 @@ class FakeBroker:
         self.quorum = SimpleNamespace(on_image=lambda _listener: None)
         self.authorizer = OpenAuthorizer()
         self.metrics = Registry()
+        self.workers = PosixWorkers("test", 1)
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
 
     def ask(self, handler: Any, request: Any, version: int) -> Any:
@@ -172,6 +191,7 @@ async def broker() -> Any:
     broker.groups.start()
     yield broker
     await broker.groups.stop()
+    broker.workers.close()
 
 
 def error_of(response: OffsetCommitResponse) -> int:
@@ -227,6 +247,51 @@ async def test_another_coordinator_finds_everything_in_the_log(broker: FakeBroke
     assert beat.error_code == ErrorCode.NONE
     await broker.groups.loaded()
     assert broker.fetched("group-7") == [2907]
+
+
+async def test_a_slow_disk_holds_up_nothing_but_its_own_groups(broker: FakeBroker) -> None:
+    """Kafka answers COORDINATOR_LOAD_IN_PROGRESS meanwhile; everybody else is served."""
+    broker.commit(5)
+    log = broker.replicas.logs[broker.groups.partition_for("g")]
+    is_asked, is_read = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        is_asked.set()
+        assert is_read.wait(30)
+
+    log.before_read = wait
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    assert await asyncio.to_thread(is_asked.wait, 30)
+    assert error_of(broker.commit(6)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elsewhere = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
+    assert error_of(broker.commit(1, elsewhere)) == ErrorCode.NONE
+    is_read.set()
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+
+
+async def test_a_partition_that_goes_while_it_is_read_is_not_taken_for_loaded(broker: FakeBroker) -> None:
+    broker.commit(5)
+    log = broker.replicas.logs[log_index(broker)]
+    is_asked, is_read = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        is_asked.set()
+        assert is_read.wait(30)
+
+    log.before_read = wait
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    assert await asyncio.to_thread(is_asked.wait, 30)
+    broker.groups._take_up(image(leader=2))
+    is_read.set()
+    await broker.groups.loaded()
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
 
 
 async def test_offsets_of_topics_that_were_deleted_meanwhile_go(broker: FakeBroker) -> None:
@@ -291,18 +356,68 @@ async def test_a_clock_that_is_set_ends_no_session(broker: FakeBroker) -> None:
     assert broker.ask(k12_heartbeat, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_a_mass_of_tombstones_goes_out_in_several_batches(broker: FakeBroker) -> None:
+def log_index(broker: FakeBroker, group: str = "g") -> int:
+    return broker.groups.partition_for(group)
+
+
+def commit_many(broker: FakeBroker, count: int) -> Any:
+    """The answer to a commit of as many partitions, of 200 bytes each."""
+    part = broker.groups.partitions[log_index(broker)]
     partitions = [OffsetCommitRequestPartition(0, 1)]
-    topics = [OffsetCommitRequestTopic("t" * 200 + str(i), partitions=partitions) for i in range(3_000)]
-    index = broker.groups.partition_for("g")
-    part = broker.groups.partitions[index]
-    out = part.shard.commit(OffsetCommitRequest(group_id="g", topics=topics), 9, 0)
-    broker.groups.run(part, out, lambda error: error)
-    appended = len(broker.replicas.logs[index].data)
-    assert appended > 512 * 1024
+    topics = [OffsetCommitRequestTopic("t" * 200 + str(i), partitions=partitions) for i in range(count)]
+    request = OffsetCommitRequest(group_id="g", topics=topics)
+    return broker.groups.run(part, part.shard.commit(request, 9, 0), lambda error: error)
+
+
+async def test_a_huge_decision_goes_out_in_several_batches_of_one_append(broker: FakeBroker) -> None:
+    assert error_of(commit_many(broker, 3_000)) == ErrorCode.NONE
     broker.replicas.holding = True
+    broker.replicas.appends.clear()
     answer = broker.ask(k42_delete_groups, DeleteGroupsRequest(["g", "nobody"]), 2)
-    assert len(broker.replicas.held) >= 2 and not answer.resolved
+    (appended,) = broker.replicas.appends
+    sizes = [header.size for _, header in iter_headers(appended)]
+    assert len(sizes) >= 2 and max(sizes) <= 512 * 1024 and not answer.resolved
     broker.replicas.release()
     assert [result.error_code for result in answer.value.results] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     assert broker.fetched() == []
+
+
+async def test_a_decision_that_finds_no_room_has_no_effect(broker: FakeBroker) -> None:
+    log = broker.replicas.logs[log_index(broker)]
+    log.room = 600 * 1024  # for the first batch
+    assert commit_many(broker, 3_000) == ErrorCode.NOT_COORDINATOR
+    assert log.data == b"" and broker.fetched() == []
+    log.room = 1 << 20
+    assert error_of(commit_many(broker, 3_000)) == ErrorCode.NONE
+    assert len(broker.fetched()) == 3_000
+
+
+async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(broker: FakeBroker) -> None:
+    commit_many(broker, 3_000)
+    index = log_index(broker)
+    log, part = broker.replicas.logs[index], broker.groups.partitions[index]
+    log.room = 600 * 1024
+    nothing_exists: dict[str, bytes] = {}
+    deleted = {topic: TOPIC_ID for topic, _ in part.shard.state.offsets["g"].latest}
+    broker.groups._run_alone(part, part.shard.forget_topics(deleted, nothing_exists))
+    left = len(broker.fetched())
+    assert 0 < left < 3_000
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert len(broker.fetched()) == left
+    log.room = 1 << 20
+    part = broker.groups.partitions[index]
+    broker.groups._run_alone(part, part.shard.forget_topics(deleted, nothing_exists))
+    assert broker.fetched() == []
+
+
+async def test_batches_are_as_small_as_the_topic_wants_them(broker: FakeBroker) -> None:
+    log = broker.replicas.logs[log_index(broker)]
+    log.config.max_message_bytes = 2_000
+    assert error_of(commit_many(broker, 100)) == ErrorCode.NONE
+    assert len(broker.fetched()) == 100
+    before = log.data
+    log.config.max_message_bytes = 200
+    assert commit_many(broker, 3) == ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka 4
+    assert log.data == before and len(broker.fetched()) == 100

@@ -15,6 +15,7 @@ import pytest
 from peers.kafka import KafkaPeer, java, kafka_tool
 
 from headrace.broker.coordinator_log import replay_log
+from headrace.env.posix_network import PosixWorkers
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.partitions import partition_of
 from headrace.groups.records import ModernRecord, decode, encode
@@ -154,8 +155,15 @@ def test_every_record_is_written_as_kafka_writes_it(data: Path) -> None:
 
 def test_its_groups_stand_up_again(data: Path) -> None:
     shard = GroupShard(GroupSettings(), lambda: "id")
-    for directory in sorted(data.glob("__consumer_offsets-*")):
-        asyncio.run(replay_log(Segment(directory / "00000000000000000000.log"), shard))  # type: ignore[arg-type]
+    segments = [Segment(each / "00000000000000000000.log") for each in sorted(data.glob("__consumer_offsets-*"))]
+
+    async def replay() -> None:
+        workers = PosixWorkers("load", 1)
+        for segment in segments:
+            await replay_log(segment, shard, workers)  # type: ignore[arg-type]
+        workers.close()
+
+    asyncio.run(replay())
     shard.loaded(0)
     assert not shard.state.open_transactions
     states = {group.group_id: (group.group_state, group.group_type) for group in shard.list_groups((), ())}

@@ -1,8 +1,9 @@
 """The group coordinator's runtime: one `GroupShard` a partition of `__consumer_offsets` that this broker leads.
 
 It hands requests to the shard, appends the records that the shard decides, applies them, releases answers once they are
-committed, and wakes the shards when their timers are due. Partitions are loaded from their logs in slices, so that the
-loop never stalls; until then their groups are answered COORDINATOR_LOAD_IN_PROGRESS.
+committed, and wakes the shards when their timers are due. Partitions are loaded from their logs piece by piece, and
+workers read and decode, so that the loop never stalls; until then their groups are answered
+COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ _ANSWERED_AS: Final = {
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a group member hears when its record could not be appended for the reason on the left."""
+"""What a client hears when its records could not be appended for the reason on the left, as in Kafka since 4.0: of too
+large a commit too, which older ones called INVALID_COMMIT_OFFSET_SIZE."""
 
 ErrorReply = Callable[[ErrorCode], Any]
 
 
 class _Append:
-    """One batch on its way: how it ended, if that was known before the call returned."""
+    """Records on their way: how it ended, if that was known before the call returned."""
 
     __slots__ = ("coordinator", "error", "on_done", "part", "returned", "sequence")
 
@@ -177,7 +179,7 @@ class GroupCoordinator:
             pending.resolve(out.reply if error is ErrorCode.NONE else on_error(error))
             self._settle(part, out, error)
 
-        error = self._append(part, out.records, late) if out.records else ErrorCode.NONE
+        error = self._append(part, out, late) if out.records else ErrorCode.NONE
         if error is None:
             pending = Pending()
             return pending
@@ -195,7 +197,7 @@ class GroupCoordinator:
                 waiter.resolve(out.reply if error is ErrorCode.NONE else on_error(error))
             self._settle(part, out, error)
 
-        error = self._append(part, out.records, finish) if out.records else ErrorCode.NONE
+        error = self._append(part, out, finish) if out.records else ErrorCode.NONE
         if error is not None:
             finish(error)
         return waiter
@@ -206,7 +208,7 @@ class GroupCoordinator:
         def finish(error: ErrorCode) -> None:
             self._settle(part, out, error)
 
-        error = self._append(part, out.records, finish) if out.records else ErrorCode.NONE
+        error = self._append(part, out, finish) if out.records else ErrorCode.NONE
         if error is not None:
             finish(error)
 
@@ -221,26 +223,35 @@ class GroupCoordinator:
         self._arm(part.shard.deadline_ms())
 
     def _append(
-        self, part: CoordinatorPartition, records: Sequence[Record], on_done: Callable[[ErrorCode], None]
+        self, part: CoordinatorPartition, out: Outcome, on_done: Callable[[ErrorCode], None]
     ) -> ErrorCode | None:
-        """Appends and applies. Returns how it ended if that is known at once; else `on_done` hears of it later."""
+        """Appends and applies. Returns how it ended if that is known at once; else `on_done` hears of it later.
+
+        A decision goes out as one append, which has effect as a whole or not at all. One that may take effect in parts
+        ends where a part is refused.
+        """
+        replica = self.broker.replicas.find(OFFSETS_TOPIC, part.index)
+        if isinstance(replica, ErrorCode):
+            self._refused.value += 1
+            return _ANSWERED_AS.get(replica, replica)
+        appends = part.appends(out, self.now_ms(), replica.log.config.max_message_bytes)
         error: ErrorCode | None = ErrorCode.NONE
-        for chunk, batch, is_last in part.batches(records, self.now_ms()):
-            error = self._append_batch(part, chunk, batch, on_done if is_last else _ignore)
+        for number, (records, batches) in enumerate(appends, 1):
+            error = self._append_records(part, records, batches, on_done if number == len(appends) else _ignore)
             if error not in (None, ErrorCode.NONE):
                 break
         return error
 
-    def _append_batch(
+    def _append_records(
         self,
         part: CoordinatorPartition,
         records: Sequence[Record],
-        batch: bytes,
+        batches: bytes,
         on_done: Callable[[ErrorCode], None],
     ) -> ErrorCode | None:
         part.sequence += 1
         append = _Append(self, part, part.sequence, on_done)
-        self.broker.replicas.append_internal(OFFSETS_TOPIC, part.index, batch, append)
+        self.broker.replicas.append_internal(OFFSETS_TOPIC, part.index, batches, append)
         append.returned = True
         error = append.error
         if error is not None and error is not ErrorCode.NONE:
@@ -352,7 +363,7 @@ class GroupCoordinator:
         from headrace.broker.coordinator_partition import LoadState
 
         try:
-            records = await part.load(log)
+            records = await part.load(log, self.broker.workers)
         except Exception as error:
             # Whatever it was, the partition must not be "loading" for ever; what nobody expected shows its trace.
             expected = isinstance(error, (OSError, CorruptBatch, DecodeError))

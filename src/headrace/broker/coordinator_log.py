@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from headrace.groups.records import decode
+from headrace.groups.records import Record, decode
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, pack_batch, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
+    from headrace.env.workers import Workers
     from headrace.groups.shard import GroupShard
     from headrace.log.log import Log
 
@@ -20,10 +21,38 @@ Pair = tuple[bytes, bytes | None]
 """A record's key and value; None makes it a tombstone."""
 
 _LOAD_BYTES: Final = 64 * 1024
-"""How much of a log is read and replayed before others get their turn: a few milliseconds' work."""
+"""How much of a log is read at a time: what it says is replayed in about a millisecond, then others get their turn."""
 
 _MARKER_KEY = struct.Struct(">hh")
 _COMMIT_MARKER: Final = 1
+
+
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""How large a batch of several records gets; what a decision has beyond it goes into further batches."""
+
+_RECORD_OVERHEAD_MAX: Final = 23
+"""What surrounds key and value in a record, at most: its length, attributes, two deltas, two lengths, header count."""
+
+
+def build_coordinator_batches(
+    pairs: Sequence[Pair], timestamp_ms: int, max_bytes: int = BATCH_BYTES_MAX
+) -> list[tuple[int, bytes]]:
+    """(record count, batch) of each batch that these records need: one, unless they are huge.
+
+    A batch has no more than `max_bytes`, unless a single record is larger: then it has a batch of its own.
+    """
+    batches = []
+    first = 0
+    size = BATCH_OVERHEAD
+    for at, (key, value) in enumerate(pairs):
+        record_size = len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX
+        if size + record_size > max_bytes and at > first:
+            batches.append((at - first, build_coordinator_batch(pairs[first:at], timestamp_ms)))
+            first = at
+            size = BATCH_OVERHEAD
+        size += record_size
+    batches.append((len(pairs) - first, build_coordinator_batch(pairs[first:], timestamp_ms)))
+    return batches
 
 
 def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int) -> bytes:
@@ -66,47 +95,80 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-async def replay_log(log: Log, shard: GroupShard) -> int:
-    """Feeds a log to a fresh shard, a slice at a time; returns how many records there were.
+class Marker(NamedTuple):
+    """The end of a transaction, as the log tells it."""
 
-    Raises OSError, CorruptBatch or DecodeError where the log cannot be read to its end.
+    committed: bool
+
+
+class LogPiece(NamedTuple):
+    """What a stretch of a log says, decoded: each record with the id of its transaction's producer, -1 outside one."""
+
+    said: list[tuple[Record | Marker, int]]
+    record_count: int
+    next_offset: int
+
+
+def read_piece(log: Log, offset: int) -> LogPiece:
+    """What the log says from `offset` on, as far as one read goes; for a worker, because the disk may be cold.
+
+    Raises OSError, CorruptBatch or DecodeError where that cannot be read.
     """
+    said: list[tuple[Record | Marker, int]] = []
+    read = log.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)
+    if read.error is not ErrorCode.NONE:
+        raise OSError(f"offset {offset} cannot be read: {read.error.name}")
+    if read.slice is None:
+        # Compaction left nothing up to the end.
+        return LogPiece(said, 0, log.end_offset)
+    data = read.slice.file.read(read.slice.position, read.slice.size)
     count = 0
-    offset = log.log_start_offset
-    while offset < log.end_offset:
-        read = log.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)
-        if read.error is not ErrorCode.NONE:
-            raise OSError(f"offset {offset} cannot be read: {read.error.name}")
-        if read.slice is None:
+    next_offset = offset
+    at = 0
+    while at + BATCH_OVERHEAD <= len(data):
+        header = read_header(data, at)
+        if at + header.size > len(data):
             break
-        data = read.slice.file.read(read.slice.position, read.slice.size)
-        before = offset
-        at = 0
-        while at + BATCH_OVERHEAD <= len(data):
-            header = read_header(data, at)
-            if at + header.size > len(data):
-                break
-            if header.next_offset > offset:
-                count += _replay_batch(shard, data, at, header)
-                offset = header.next_offset
-            at += header.size
-        if offset == before:
-            raise CorruptBatch(f"no batch at offset {offset} of the log")
-        await asyncio.sleep(0)
-    return count
+        if header.next_offset > next_offset:
+            count += _decode_batch(data, at, header, said)
+            next_offset = header.next_offset
+        at += header.size
+    if next_offset == offset:
+        raise CorruptBatch(f"no batch at offset {offset} of the log")
+    return LogPiece(said, count, next_offset)
 
 
-def _replay_batch(shard: GroupShard, data: bytes, at: int, header: BatchHeader) -> int:
+def _decode_batch(data: bytes, at: int, header: BatchHeader, said: list[tuple[Record | Marker, int]]) -> int:
     records = decode_batch(data, at)
     if header.is_control:
         for record in records:
             kind = _MARKER_KEY.unpack_from(record.key or b"\x00\x00\xff\xff")[1]
             if kind in (0, _COMMIT_MARKER):
-                shard.replay_marker(header.producer_id, kind == _COMMIT_MARKER)
+                said.append((Marker(kind == _COMMIT_MARKER), header.producer_id))
         return len(records)
     producer_id = header.producer_id if header.is_transactional else -1
     for record in records:
-        said = decode(record.key or b"", record.value, record.offset)
-        if said is not None:
-            shard.replay(said, producer_id)
+        decoded = decode(record.key or b"", record.value, record.offset)
+        if decoded is not None:
+            said.append((decoded, producer_id))
     return len(records)
+
+
+async def replay_log(log: Log, shard: GroupShard, workers: Workers) -> int:
+    """Feeds a log to a fresh shard, a piece at a time: a worker reads and decodes, the event loop replays.
+
+    Returns how many records there were. Raises OSError, CorruptBatch or DecodeError where the log cannot be read to its
+    end.
+    """
+    count = 0
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        piece = await workers.run(partial(read_piece, log, offset))
+        for said, producer_id in piece.said:
+            if isinstance(said, Marker):
+                shard.replay_marker(producer_id, said.committed)
+            else:
+                shard.replay(said, producer_id)
+        count += piece.record_count
+        offset = piece.next_offset
+    return count

@@ -6,12 +6,12 @@ Imported when there is such a partition: a broker that serves no groups does wit
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.coordinator_log import build_coordinator_batch, replay_log
-from headrace.groups.outcome import GroupSettings
+from headrace.broker.coordinator_log import BATCH_BYTES_MAX, build_coordinator_batches, replay_log
+from headrace.groups.outcome import GroupSettings, Outcome
 from headrace.groups.records import Record, encode
 from headrace.groups.shard import GroupShard
 from headrace.wire.errors import ErrorCode
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from headrace.config import BrokerConfig
     from headrace.env.entropy import Entropy
+    from headrace.env.workers import Workers
     from headrace.log.log import Log
-
-_BATCH_BYTES_MAX: Final = 512 * 1024
-"""Records of one decision that take more than this go out as several batches (mass tombstones)."""
 
 
 class LoadState(Enum):
@@ -69,20 +67,24 @@ class CoordinatorPartition:
         """Whether its groups are served."""
         return self.state is LoadState.ACTIVE
 
-    async def load(self, log: Log) -> int:
+    async def load(self, log: Log, workers: Workers) -> int:
         """Feeds the log to the shard; returns how many records it held. Raises OSError, CorruptBatch or DecodeError."""
-        return await replay_log(log, self.shard)
+        return await replay_log(log, self.shard, workers)
 
-    def batches(self, records: Sequence[Record], now_ms: int) -> Iterator[tuple[Sequence[Record], bytes, bool]]:
-        """(records, their batch, whether it is the last) of what one decision appends: one, unless it is huge."""
-        pairs = [encode(record) for record in records]
-        size = sum(len(key) + len(value or b"") for key, value in pairs)
-        step = len(records)
-        if size > _BATCH_BYTES_MAX:
-            step = max(1, step * _BATCH_BYTES_MAX // size)
-        for at in range(0, len(records), step):
-            batch = build_coordinator_batch(pairs[at : at + step], now_ms)
-            yield records[at : at + step], batch, at + step >= len(records)
+    def appends(self, out: Outcome, now_ms: int, max_batch_bytes: int) -> list[tuple[Sequence[Record], bytes]]:
+        """(records, their batches) of each append that a decision needs: one, unless it may take effect in parts."""
+        pairs = [encode(record) for record in out.records]
+        batches = build_coordinator_batches(pairs, now_ms, min(BATCH_BYTES_MAX, max_batch_bytes))
+        if len(batches) == 1:
+            return [(out.records, batches[0][1])]
+        if out.is_atomic:
+            return [(out.records, b"".join(batch for _, batch in batches))]
+        appends: list[tuple[Sequence[Record], bytes]] = []
+        at = 0
+        for count, batch in batches:
+            appends.append((out.records[at : at + count], batch))
+            at += count
+        return appends
 
 
 def settings_of(config: BrokerConfig) -> GroupSettings:

@@ -340,12 +340,12 @@ class ReplicaManager:
         return results
 
     def append_internal(
-        self, topic: str, partition: int, batch: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
     ) -> None:
-        """Appends a batch of a coordinator to an internal topic.
+        """Appends the batches of a coordinator's decision to an internal topic, all of them or none.
 
-        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the batch, or
-        with the error (and -1) when it was refused. It may be called before this returns.
+        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last one, or
+        with the error (and -1) when they were refused. It may be called before this returns.
         """
         replica = self.find(topic, partition)
         if not isinstance(replica, Replica):
@@ -354,7 +354,7 @@ class ReplicaManager:
         if replica.under_min_isr:
             on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
             return
-        result = self.append_many(replica, (batch,), self.broker.env.clock.now_ms(), "coordinator")[0]
+        result = self.append_many(replica, (batches,), self.broker.env.clock.now_ms(), "coordinator")[0]
         if result.error:
             on_committed(result.error, -1)
             return

@@ -222,7 +222,7 @@ def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Reco
 
 def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
     """Tombstones for the offsets of deleted topics (name -> id); a topic made anew under the name keeps its own."""
-    out = Outcome()
+    out = Outcome(is_atomic=False)
     for group_id in sorted(shard.offsets):
         table = shard.offsets[group_id]
         found = set()
@@ -241,7 +241,7 @@ def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Colle
 
 def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
     """Tombstones for offsets of topics that are no more: they may have been deleted while nobody coordinated them."""
-    out = Outcome()
+    out = Outcome(is_atomic=False)
     for group_id in sorted(shard.offsets):
         for (topic, partition), offset in sorted(shard.offsets[group_id].latest.items(), key=lambda item: item[0]):
             if offset.topic_id != ZERO and offset.topic_id not in topic_ids:
@@ -256,7 +256,7 @@ def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
 
 def expire(shard: ShardState, now_ms: int) -> Outcome:
     """Tombstones for offsets that outlived their retention, and for empty groups that hold nothing any more."""
-    out = Outcome()
+    out = Outcome(is_atomic=False)
     for group_id in sorted(shard.groups):
         group = shard.groups[group_id]
         table = shard.offsets.get(group_id) or _EMPTY_TABLE

@@ -20,9 +20,10 @@ Then: TypeAlias = "Callable[[ErrorCode, int], Outcome]"
 class Outcome:
     """What the shell owes the machine after one step, in this order.
 
-    1. append `records` and apply them; 2. once they are committed, send `reply` to whoever asked; 3. send `released` to
-    those who waited; 4. call `then`, and do what it says. Without records all of it happens at once. If the records
-    cannot be appended, an error takes the place of `reply` (`released` goes out all the same), and `then` hears of it.
+    1. append `records`, all or none, and apply them; 2. once they are committed, send `reply` to whoever asked; 3. send
+    `released` to those who waited; 4. call `then`, and do what it says. Without records all of it happens at once. If
+    the records cannot be appended, an error takes the place of `reply` (`released` goes out all the same), and `then`
+    hears of it.
     """
 
     reply: Any = None
@@ -33,6 +34,8 @@ class Outcome:
     then: Then | None = None
     notes: list[str] = field(default_factory=list)
     """Sentences for the log: the machine writes none itself."""
+    is_atomic: bool = True
+    """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
 
 
 @dataclass(frozen=True, slots=True)

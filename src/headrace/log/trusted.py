@@ -30,7 +30,10 @@ COMMIT = 1
 
 
 def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin) -> AppendResult:
-    """Stages every batch in `data`, or none of them. Raises OSError where a segment must be rolled and cannot."""
+    """Stages every batch in `data`, or none of them. Raises OSError where a segment must be rolled and cannot.
+
+    Only a replica's batches may be spread over segments: a leader's go into one, so that one write has all of them.
+    """
     view = memoryview(data)
     try:
         batches = list(iter_headers(view))
@@ -41,13 +44,17 @@ def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin
         return refused
     first_offset = batches[0][1].base_offset if origin == "replica" else log.staged_offset
     result = AppendResult(ErrorCode.NONE, first_offset, -1, -1, log.log_start_offset)
+    if origin != "replica":
+        last_offset = first_offset - 1 + sum(header.last_offset_delta + 1 for _, header in batches)
+        log.roll_before(last_offset, len(view), max(header.max_timestamp for _, header in batches), now_ms)
     for at, header in batches:
         size = header.size
         base_offset, epoch = log.staged_offset, leader_epoch
         if origin == "replica":
             base_offset, epoch = header.base_offset, header.partition_leader_epoch
         last_offset = base_offset + header.last_offset_delta
-        log.roll_before(last_offset, size, header.max_timestamp, now_ms)
+        if origin == "replica":
+            log.roll_before(last_offset, size, header.max_timestamp, now_ms)
         aborted = None
         if header.producer_id >= 0:
             placed = header._replace(base_offset=base_offset)
@@ -62,6 +69,9 @@ def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin
 def _check(log: Log, view: memoryview, batches: list[tuple[int, BatchHeader]], origin: Origin) -> AppendResult | None:
     if not batches:
         return AppendResult(ErrorCode.INVALID_RECORD, error_message=f"There is no batch to append to {log.name}")
+    if origin == "coordinator" and len(view) > log.config.segment_bytes:
+        message = f"An append of {len(view)} bytes exceeds a segment of {log.config.segment_bytes} in {log.name}."
+        return AppendResult(ErrorCode.RECORD_LIST_TOO_LARGE, error_message=message)
     next_offset = log.staged_offset
     for at, header in batches:
         if not check_crc(view, at, header):
