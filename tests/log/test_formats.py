@@ -105,7 +105,7 @@ def test_the_offset_index_finds_the_last_entry_at_or_below(
     for wanted in data.draw(st.lists(st.integers(0, offset + 10), max_size=10)):
         expected = max((p for o, p in entries if o <= wanted), default=0)
         assert index.lookup(wanted) == expected
-    index.sync()
+    index.file_to_sync().close()
     assert Path(path).read_bytes() == b"".join(struct.pack(">ii", *entry) for entry in entries)
     again = OffsetIndex(PosixDisk(), path, IndexCache())
     again.load(position + 1)
@@ -128,7 +128,7 @@ def test_the_time_index(tmp_path: Path) -> None:
         index.maybe_append(timestamp, offset)
     assert index.entries() == [(100, 3), (120, 8)]
     assert [index.lookup(t) for t in (99, 100, 119, 120, 500)] == [(-1, 0), (100, 3), (100, 3), (120, 8), (120, 8)]
-    index.sync()
+    index.file_to_sync().close()
     assert (tmp_path / "0.timeindex").read_bytes() == struct.pack(">qiqi", 100, 3, 120, 8)
     with (tmp_path / "0.timeindex").open("ab") as file:
         file.write(bytes(1200))

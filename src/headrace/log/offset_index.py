@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 
-from headrace.env import Disk
+from headrace.env import Disk, File
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -159,12 +159,14 @@ class OffsetIndex:
         written = self._entries_written()
         return written + self._tail if self._tail else written
 
-    def _entries_written(self) -> array[int]:
+    def _entries_written(self, wait: bool = True) -> array[int]:
         if not self._written:
             return array("Q")
         key = self._key
         found = self._cache.get(key)
         if found is None or len(found) != self._written:
+            if not wait:
+                raise BlockingIOError(f"{self.path} is not in memory")
             found = self._read()
             del found[self._written :]
             self._cache.put(key, found)
@@ -182,14 +184,17 @@ class OffsetIndex:
         self._tail.append(entry)
         self.last = entry
 
-    def lookup(self, relative_offset: int) -> int:
-        """Position of the batch of the last entry at or below an offset; 0 where there is none."""
+    def lookup(self, relative_offset: int, wait: bool = True) -> int:
+        """Position of the batch of the last entry at or below an offset; 0 where there is none.
+
+        Without `wait` it raises BlockingIOError rather than read the file.
+        """
         key = relative_offset << 32 | 0xFFFFFFFF
         if key >= self.last:
             return self.last & 0xFFFFFFFF
-        tail = self._tail
+        tail = self._tail[:]  # another thread may write it out, and cut it, while this one looks
         if not tail or key < tail[0]:
-            tail = self._entries_written()
+            tail = self._entries_written(wait)
         at = bisect_right(tail, key)
         return tail[at - 1] & 0xFFFFFFFF if at else 0
 
@@ -244,14 +249,16 @@ class OffsetIndex:
         del tail[:count]
         self._written += count
 
-    def sync(self) -> None:
-        """Makes the written entries safe, and cuts what a fully sized file has beyond them."""
+    def file_to_sync(self) -> File:
+        """The file with all entries written, and cut where a fully sized one has more: they are safe once it is synced.
+
+        As `write_out`, for one thread at a time; the sync, which takes its time, is the caller's.
+        """
         self.write_out()
         file = self._disk.open(self.path, create=True)
         if file.size() != self._written * OFFSET_ENTRY_BYTES:
             file.truncate(self._written * OFFSET_ENTRY_BYTES)
-        file.sync()
-        file.close()
+        return file
 
 
 class TimeIndex:
@@ -368,11 +375,10 @@ class TimeIndex:
         del self._tail[: len(data)]
         self._count += count
 
-    def sync(self) -> None:
-        """Makes the written entries safe, and cuts what a fully sized file has beyond them."""
+    def file_to_sync(self) -> File:
+        """See OffsetIndex.file_to_sync."""
         self.write_out()
         file = self._disk.open(self.path, create=True)
         if file.size() != self._count * TIME_ENTRY_BYTES:
             file.truncate(self._count * TIME_ENTRY_BYTES)
-        file.sync()
-        file.close()
+        return file

@@ -33,7 +33,14 @@ SCAN_BYTES = 8192
 _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
 
 _index_writes = threading.RLock()
-"""Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly."""
+"""Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly (nothing
+is synced under it)."""
+
+_index_making = threading.Lock()
+"""Decides between threads that make a segment's indexes at once. Nobody waits for the disk while holding it."""
+
+_index_repairs = threading.RLock()
+"""Damaged indexes are built anew by one thread at a time, which may take long."""
 
 _BATCH_PLACE = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PLACE_BYTES = _BATCH_PLACE.size
@@ -118,7 +125,10 @@ class Segment:
         """The open `.log` file. Raises OSError."""
         file = self.open_file
         if file is None:
-            file = self._resources.disk.open(self.path)
+            path = self.path
+            file = self._resources.disk.open(path)
+            if path != self.path:  # renamed meanwhile: the old name may be that of another segment now
+                return self.file()
             self.open_file = file
             self._resources.files.opened(self)
         else:
@@ -161,12 +171,13 @@ class Segment:
 
     def moved(self, directory: str, suffix: str) -> None:
         """Notes where the files are now; the caller has renamed them or their folder."""
-        self.stem = f"{directory}/{self.base_offset:020d}"
-        self.suffix = suffix
-        if self._index is not None:
-            self._index.path = f"{self.stem}{INDEX}{suffix}"
-        if self._time_index is not None:
-            self._time_index.path = f"{self.stem}{TIME_INDEX}{suffix}"
+        with _index_making:
+            self.stem = f"{directory}/{self.base_offset:020d}"
+            self.suffix = suffix
+            if self._index is not None:
+                self._index.path = f"{self.stem}{INDEX}{suffix}"
+            if self._time_index is not None:
+                self._time_index.path = f"{self.stem}{TIME_INDEX}{suffix}"
         if self.open_file is not None:
             self.open_file.path = self.path
 
@@ -198,14 +209,17 @@ class Segment:
         """The offset index, read when first asked for; built anew where it is damaged. Raises OSError."""
         index = self._index
         if index is None:
-            index = OffsetIndex(self._resources.disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
+            made = OffsetIndex(self._resources.disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
             try:
                 if self.size:
-                    index.load(self.size)
-                self._index = index
+                    made.load(self.size)
             except ValueError:
-                self.rebuild_indexes()
-                return self.index
+                return self._repaired()[0]
+            with _index_making:
+                index = self._index
+                if index is None:
+                    made.path = f"{self.stem}{INDEX}{self.suffix}"
+                    self._index = index = made
         return index
 
     @property
@@ -213,27 +227,46 @@ class Segment:
         """The time index, read when first asked for; built anew where it is damaged. Raises OSError."""
         index = self._time_index
         if index is None:
-            index = TimeIndex(self._resources.disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
+            made = TimeIndex(self._resources.disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
             try:
                 if self.size:
-                    index.load()
-                self._time_index = index
+                    made.load()
             except ValueError:
-                self.rebuild_indexes()
-                return self.time_index
+                return self._repaired()[1]
+            with _index_making:
+                index = self._time_index
+                if index is None:
+                    made.path = f"{self.stem}{TIME_INDEX}{self.suffix}"
+                    self._time_index = index = made
         return index
+
+    def _repaired(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes, built anew unless another thread has just done it."""
+        with _index_repairs:
+            if self._index is None or self._time_index is None:
+                self.rebuild_indexes()
+            assert self._index is not None and self._time_index is not None
+            return self._index, self._time_index
 
     def rebuild_indexes(self, interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
         """Writes both indexes anew from the headers of the batches. Raises OSError."""
-        index, time_index = self.open_indexes_unchecked()
+        # By a stand-in: others go on with what is here until all of it is there.
+        built = Segment(
+            self._resources, self.stem.rpartition("/")[0], self.base_offset, size=self.size, suffix=self.suffix
+        )
+        index, time_index = built.open_indexes_unchecked()
         index.replace(array("Q"))
         time_index.replace([])
-        self.set_max_timestamp(-1, -1)
-        self.bytes_since_index = 0
+        built.set_max_timestamp(-1, -1)
         for position, header, _ in Scan(self.file(), 0, self.size, crc_from=self.size):
-            self.note_batch(position, header.last_offset, header.size, header.max_timestamp, interval_bytes)
-        self.index_dirty = True
-        self.finish_indexes()
+            built.note_batch(position, header.last_offset, header.size, header.max_timestamp, interval_bytes)
+        built.finish_indexes()
+        with _index_making:
+            self._index, self._time_index = index, time_index
+            self._max_timestamp_offset = built._max_timestamp_offset
+            self.newest_timestamp = built.newest_timestamp
+            self.bytes_since_index = built.bytes_since_index
+            self.index_dirty = True
 
     def open_indexes_unchecked(self) -> tuple[OffsetIndex, TimeIndex]:
         """Indexes that nothing has been read into, for recovery, which replaces what is in them."""
@@ -263,8 +296,10 @@ class Segment:
         """The largest timestamp of a batch in here, as far as the time index tells; -1 where there is none."""
         if self.newest_timestamp == _UNKNOWN:
             index = self.time_index
-            self._max_timestamp_offset = self.base_offset + index.last_relative_offset
-            self.newest_timestamp = index.last_timestamp
+            with _index_making:
+                if self.newest_timestamp == _UNKNOWN:
+                    self._max_timestamp_offset = self.base_offset + index.last_relative_offset
+                    self.newest_timestamp = index.last_timestamp
         return self.newest_timestamp
 
     @property
@@ -331,9 +366,13 @@ class Segment:
         """Returns when the index entries are safe too. Raises OSError."""
         self.index_dirty = False
         try:
+            index, time_index = self.index, self.time_index
             with _index_writes:
-                self.index.sync()
-                self.time_index.sync()
+                files = index.file_to_sync(), time_index.file_to_sync()
+            # Without the lock: who appends must not wait for the disk.
+            for file in files:
+                file.sync()
+                file.close()
         except OSError:
             self.index_dirty = True
             raise
@@ -343,7 +382,10 @@ class Segment:
     def aborted(self) -> list[AbortedTransaction]:
         """The aborted transactions whose marker is in here. Raises TransactionIndexError."""
         if self._aborted is None:
-            self._aborted = transaction_index.read(self._resources.disk, f"{self.stem}{TRANSACTION_INDEX}{self.suffix}")
+            found = transaction_index.read(self._resources.disk, f"{self.stem}{TRANSACTION_INDEX}{self.suffix}")
+            with _index_making:
+                if self._aborted is None:
+                    self._aborted = found
         return self._aborted
 
     def set_aborted(self, entries: list[AbortedTransaction]) -> None:
@@ -364,12 +406,19 @@ class Segment:
     def find(self, offset: int, *, limit: int | None = None, wait: bool = True) -> tuple[int, int] | None:
         """(position, size) of the first batch that ends at or above `offset`; None where the segment ends before it.
 
-        Without `wait` it raises BlockingIOError rather than go to the disk for a batch.
+        Without `wait` it raises BlockingIOError rather than go to the disk: for a file that is not open, an index that
+        is not decoded, or a batch.
         """
         end = self.size if limit is None else limit
         next_offset, position = self._found_last
         if offset != next_offset:
-            position = self.index.lookup(offset - self.base_offset) if offset > self.base_offset else 0
+            position = 0
+            if offset > self.base_offset:
+                if not wait and self._index is None:
+                    raise BlockingIOError(f"the index of {self.stem} is not in memory")
+                position = self.index.lookup(offset - self.base_offset, wait)
+        if not wait and self.open_file is None:
+            raise BlockingIOError(f"{self.stem} is not open")
         file = self.file()
         while position < end:
             data = file.read(position, SCAN_BYTES) if wait else file.read_cached(position, SCAN_BYTES)
