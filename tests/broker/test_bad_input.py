@@ -11,7 +11,7 @@ from broker.raw import Raw, batch, fetch, produce
 
 from headrace.testing.running import TestBroker
 from headrace.wire.apis import APIS
-from headrace.wire.batch import BATCH_OVERHEAD, pack_batch, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, encode_request
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
@@ -125,8 +125,8 @@ def lying(count: int) -> bytes:
     """A batch of one record whose header, checksum included, says that there are more."""
     one = batch(b"x")
     return bytes(
-        pack_batch(
-            one[BATCH_OVERHEAD:],
+        seal_batch(
+            unsealed(one[BATCH_OVERHEAD:]),
             record_count=count,
             last_offset_delta=count - 1,
             base_timestamp=read_header(one).base_timestamp,

@@ -14,6 +14,7 @@ from headrace.client.membership import Member
 from headrace.client.producer import Producer
 from headrace.client.reading import Fetcher, visible_batches
 from headrace.wire import uuids
+from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Compression, Record, build_batch, decode_batch
 
@@ -80,14 +81,14 @@ def test_configurations_change_one_by_one(client: Client, topic: str) -> None:
     )
     found = {entry.name: entry for entry in admin.describe_configs(client, admin.Resource.TOPIC, topic, synonyms=True)}
     assert set((found["cleanup.policy"].value or "").split(",")) == {"compact", "delete"}
-    assert found["cleanup.policy"].source == admin.Source.TOPIC
-    assert found["retention.ms"].source == admin.Source.DEFAULT
+    assert found["cleanup.policy"].source == ConfigSource.TOPIC
+    assert found["retention.ms"].source == ConfigSource.DEFAULT
     assert not found["retention.ms"].is_set
     admin.alter_configs(
         client, admin.Resource.TOPIC, topic, set_values={"segment.bytes": "1048576"}, validate_only=True
     )
     (entry,) = admin.describe_configs(client, admin.Resource.TOPIC, topic, keys=["segment.bytes"])
-    assert entry.source == admin.Source.DEFAULT
+    assert entry.source == ConfigSource.DEFAULT
 
 
 def test_brokers_describe_themselves(client: Client) -> None:

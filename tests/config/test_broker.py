@@ -12,7 +12,8 @@ from headrace.config import (
     check_topic_overrides,
     topic_config,
 )
-from headrace.config.describe import Source, describe_broker, describe_broker_defaults, describe_topic
+from headrace.config.describe import describe_broker, describe_broker_defaults, describe_topic
+from headrace.wire.config_source import ConfigSource
 
 
 def test_time_units_follow_kafkas_order() -> None:
@@ -125,11 +126,11 @@ def test_describe_says_where_a_value_comes_from() -> None:
     broker = {line.name: line for line in describe_broker(config)}
     assert broker["message.max.bytes"].value == "20"
     assert [synonym.source for synonym in broker["message.max.bytes"].synonyms] == [
-        Source.DYNAMIC_DEFAULT_BROKER,
-        Source.STATIC_BROKER,
-        Source.DEFAULT,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER,
+        ConfigSource.STATIC_BROKER,
+        ConfigSource.DEFAULT,
     ]
     topic = {line.name: line for line in describe_topic(config, {"max.message.bytes": "5"})}
-    assert (topic["max.message.bytes"].value, topic["max.message.bytes"].source) == ("5", Source.TOPIC)
-    assert topic["retention.ms"].source is Source.DEFAULT
+    assert (topic["max.message.bytes"].value, topic["max.message.bytes"].source) == ("5", ConfigSource.TOPIC)
+    assert topic["retention.ms"].source is ConfigSource.DEFAULT
     assert [line.name for line in describe_broker_defaults(config)] == ["message.max.bytes"]

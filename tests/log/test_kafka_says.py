@@ -12,7 +12,7 @@ from peers.kafka import kafka_tool
 
 from headrace.log import cleaner
 from headrace.log.log import Log
-from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, pack_batch
+from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, seal_batch, unsealed
 
 pytestmark = pytest.mark.jvm
 
@@ -51,8 +51,8 @@ def test_aborted_transactions(open_at: Callable[..., Log], append: Any) -> None:
     append(log, b"t", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     key, value = b"\0\0\0\0", b"\0\0\0\0\0\3"
     record = bytes([0, 0, 0, len(key) * 2]) + key + bytes([len(value) * 2]) + value + b"\0"
-    marker = pack_batch(
-        bytes([len(record) * 2]) + record,
+    marker = seal_batch(
+        unsealed(bytes([len(record) * 2]) + record),
         record_count=1,
         last_offset_delta=0,
         base_timestamp=NOW_MS,

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import SnapshotEntry, SnapshotError, decode, encode
 from headrace.log.producers import Producers
-from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, pack_batch
+from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
 
 NOW_MS = 1_700_000_000_000
@@ -92,8 +92,8 @@ def marker(producer: int, *, commit: bool, epoch: int = 0) -> bytes:
     key, value = b"\0\0" + (b"\0\1" if commit else b"\0\0"), b"\0\0\0\0\0\1"
     body = bytes([0, 0, 0, len(key) * 2]) + key + bytes([len(value) * 2]) + value + b"\0"
     return bytes(
-        pack_batch(
-            bytes([len(body) * 2]) + body,
+        seal_batch(
+            unsealed(bytes([len(body) * 2]) + body),
             record_count=1,
             last_offset_delta=0,
             base_timestamp=NOW_MS,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.arrow._rows import Column, Rows, key_partitions, order_by_partition
 from headrace.arrow.decode import HEADER_TYPE
-from headrace.wire.batch import BATCH_OVERHEAD, seal_batch
+from headrace.wire.batch import BATCH_OVERHEAD, seal_batch, unsealed
 from headrace.wire.records import Compression, compress
 
 BATCH_BYTES: Final = 512 * 1024
@@ -129,8 +129,8 @@ def _encode_topic(
 def _sealed(batch: bytearray, records: Rows, compression: Compression) -> bytearray:
     if compression != Compression.NONE:
         body = compress(compression, memoryview(batch)[BATCH_OVERHEAD:])
-        batch = bytearray(BATCH_OVERHEAD) + body
-    seal_batch(
+        batch = unsealed(body)
+    return seal_batch(
         batch,
         record_count=records.done,
         last_offset_delta=records.done - 1,
@@ -138,7 +138,6 @@ def _sealed(batch: bytearray, records: Rows, compression: Compression) -> bytear
         max_timestamp=records.max_timestamp,
         attributes=compression,
     )
-    return batch
 
 
 def _column(array: Any, total: int) -> Column:

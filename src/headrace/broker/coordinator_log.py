@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.groups.records import Record, decode
-from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, pack_batch, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch
 
@@ -72,8 +72,8 @@ def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int) -> bytes:
         )
         parts.append(_varint(len(body)))
         parts.append(body)
-    batch = pack_batch(
-        b"".join(parts),
+    batch = seal_batch(
+        unsealed(b"".join(parts)),
         record_count=len(pairs),
         last_offset_delta=len(pairs) - 1,
         base_timestamp=timestamp_ms,

@@ -48,11 +48,12 @@ def _resource(kind: str, name: str) -> tuple[Resource, str]:
 def describe(client: Client, kind: str, name: str, everything: bool, docs: bool, as_json: bool) -> None:
     """Show the configurations of a topic, broker or group and where each value comes from."""
     from headrace.client import admin
+    from headrace.wire.config_source import ConfigSource
 
     resource, resource_name = _resource(kind, name)
     entries = admin.describe_configs(client, resource, resource_name, documentation=docs)
     if not everything:
-        shown = {admin.Source.STATIC_BROKER} if kind == "broker" else set()
+        shown = {ConfigSource.STATIC_BROKER} if kind == "broker" else set()
         entries = [entry for entry in entries if entry.is_set or entry.source in shown]
     if as_json:
         print_json(

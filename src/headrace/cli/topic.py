@@ -134,6 +134,7 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
     from headrace.client import admin, describe, reading
     from headrace.client.errors import ClientError
     from headrace.wire import uuids
+    from headrace.wire.config_source import ConfigSource
 
     led = [(info.name, p.index) for p in info.partitions if p.leader in client.nodes]
     earliest = reading.list_offsets(client, dict.fromkeys(led, reading.EARLIEST))
@@ -151,7 +152,7 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
         "topic": info.name,
         "id": uuids.to_text(info.id),
         "internal": info.internal,
-        "configs": {entry.name: entry.value for entry in configs if entry.source == admin.Source.TOPIC},
+        "configs": {entry.name: entry.value for entry in configs if entry.source == ConfigSource.TOPIC},
         "partitions": [
             {
                 "partition": p.index,

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from headrace.client.cluster import Client, Retry, TopicPartition
 from headrace.client.errors import BrokerError, TimedOutError, UnknownTopicError
+from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode
 
 VISIBLE_PATIENCE_S = 10.0
@@ -26,20 +27,6 @@ class Resource(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-
-
-class Source(IntEnum):
-    """Where a configuration's value comes from, strongest first as brokers rank them."""
-
-    UNKNOWN = 0
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +44,12 @@ class ConfigEntry:
     @property
     def is_set(self) -> bool:
         """Whether somebody set it: neither the default nor the broker's file."""
-        return self.source not in (Source.DEFAULT, Source.STATIC_BROKER, Source.UNKNOWN)
+        return self.source not in (ConfigSource.DEFAULT, ConfigSource.STATIC_BROKER, ConfigSource.UNKNOWN)
 
 
 def source_name(source: int) -> str:
     try:
-        return Source(source).name.lower().replace("_", "-")
+        return ConfigSource(source).name.lower().replace("_", "-")
     except ValueError:
         return str(source)
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+
+from headrace.wire.config_source import ConfigSource
 
 from .broker import BrokerConfig
 from .setting import Setting, Type, format_value, parse_value
 from .table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from .topic import inherited
-
-
-class Source(IntEnum):
-    """Where a value was set, numbered as in DescribeConfigs responses."""
-
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +19,7 @@ class Synonym:
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +28,7 @@ class Described:
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     sensitive: bool
     type: Type
@@ -67,7 +57,7 @@ def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
         if setting is None:
             continue
         shown = None if setting.sensitive else text
-        synonyms = (Synonym(name, shown, Source.DYNAMIC_DEFAULT_BROKER),)
+        synonyms = (Synonym(name, shown, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
         described.append(_line(setting, text, synonyms, setting.update == "read-only"))
     return described
 
@@ -80,7 +70,7 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[D
         value = format_value(setting, inherited(setting, config))
         if name in overrides:
             value = format_value(setting, parse_value(setting, overrides[name]))
-            synonyms = (Synonym(name, value, Source.TOPIC), *synonyms)
+            synonyms = (Synonym(name, value, ConfigSource.TOPIC), *synonyms)
         described.append(_line(setting, value, synonyms, False))
     return described
 
@@ -93,13 +83,13 @@ def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[D
         value = format_value(setting, inherited(setting, config))
         if name in overrides:
             value = format_value(setting, parse_value(setting, overrides[name]))
-            synonyms = (Synonym(name, value, Source.GROUP), *synonyms)
+            synonyms = (Synonym(name, value, ConfigSource.GROUP), *synonyms)
         described.append(_line(setting, value, synonyms, False))
     return described
 
 
 def _line(setting: Setting, value: str | None, synonyms: tuple[Synonym, ...], read_only: bool) -> Described:
-    source = synonyms[0].source if synonyms else Source.DEFAULT
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     shown = None if setting.sensitive else value
     return Described(setting.name, shown, source, read_only, setting.sensitive, setting.type, synonyms, setting.about)
 
@@ -126,9 +116,9 @@ def _layered(config: BrokerConfig, name: str) -> str | None:
 def _broker_synonyms(config: BrokerConfig, name: str, chain: tuple[str, ...]) -> tuple[Synonym, ...]:
     """The layers in which `chain` is set, from the first that sets `name` itself on: Kafka's rule."""
     layers = (
-        (config.per_broker, Source.DYNAMIC_BROKER),
-        (config.cluster_default, Source.DYNAMIC_DEFAULT_BROKER),
-        (config.static, Source.STATIC_BROKER),
+        (config.per_broker, ConfigSource.DYNAMIC_BROKER),
+        (config.cluster_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (config.static, ConfigSource.STATIC_BROKER),
     )
     found: list[Synonym] = []
     for layer, source in layers:
@@ -136,7 +126,7 @@ def _broker_synonyms(config: BrokerConfig, name: str, chain: tuple[str, ...]) ->
     for each in chain:
         default = format_value(BROKER_SETTINGS[each], BROKER_SETTINGS[each].default)
         if default is not None:
-            found.append(Synonym(each, _shown(each, default), Source.DEFAULT))
+            found.append(Synonym(each, _shown(each, default), ConfigSource.DEFAULT))
     first = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
     return tuple(found[first:])
 

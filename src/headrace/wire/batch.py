@@ -187,6 +187,11 @@ def null_key_indexes(buf: Buffer, at: int, header: BatchHeader) -> list[int] | N
     return _walk.null_keys(buf, at + 61, at + header.batch_length + 12, header.record_count)
 
 
+def unsealed(records: Buffer) -> bytearray:
+    """Encoded (perhaps compressed) records with room for the header before them, for `seal_batch`."""
+    return bytearray(BATCH_OVERHEAD) + records
+
+
 def seal_batch(
     batch: bytearray,
     *,
@@ -200,44 +205,12 @@ def seal_batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
-) -> None:
-    """Write the header into the first `BATCH_OVERHEAD` bytes of a batch whose records stand behind them already."""
+) -> bytearray:
+    """Write the header into the first `BATCH_OVERHEAD` bytes of a batch whose records stand behind them; returns it."""
     size = len(batch)
     _HEADER.pack_into(
         batch, 0, base_offset, size - LENGTH_OVERHEAD, leader_epoch, MAGIC, 0, attributes, last_offset_delta,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count,
     )  # fmt: skip
     _UINT32.pack_into(batch, _CRC_AT, checksum(batch, 0, size))
-
-
-def pack_batch(
-    records: Buffer,
-    *,
-    record_count: int,
-    last_offset_delta: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    attributes: int = 0,
-    base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-) -> bytearray:
-    """A whole batch around its encoded (and, where `attributes` say so, compressed) records."""
-    batch = bytearray(BATCH_OVERHEAD + len(records))
-    batch[BATCH_OVERHEAD:] = records
-    seal_batch(
-        batch,
-        record_count=record_count,
-        last_offset_delta=last_offset_delta,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        attributes=attributes,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-    )
     return batch

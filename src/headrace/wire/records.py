@@ -30,8 +30,9 @@ from headrace.wire.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     CorruptBatch,
-    pack_batch,
     read_header,
+    seal_batch,
+    unsealed,
 )
 from headrace.wire.primitives import Buffer
 
@@ -292,8 +293,8 @@ def build_batch(
     if log_append_time is not None:
         attributes |= TIMESTAMP_TYPE_BIT
         max_timestamp = log_append_time
-    batch = pack_batch(
-        compress(compression, body, level),
+    batch = seal_batch(
+        unsealed(compress(compression, body, level)),
         record_count=len(records),
         last_offset_delta=records[-1].offset - base_offset if keep_offsets else len(records) - 1,
         base_timestamp=base_timestamp,
@@ -332,8 +333,8 @@ def rebuild_batch(
         body = compress(codec, _walk.encode_records(records, header.base_offset, base), level)
         if not flags & TIMESTAMP_TYPE_BIT:
             max_timestamp = max(record.timestamp for record in records)
-    batch = pack_batch(
-        body,
+    batch = seal_batch(
+        unsealed(body),
         record_count=len(records),
         last_offset_delta=header.last_offset_delta,
         base_timestamp=base,

@@ -11,7 +11,6 @@ from headrace.broker.registry import RequestContext, handles
 from headrace.config import Type
 from headrace.config.describe import (
     Described,
-    Source,
     describe_broker,
     describe_broker_defaults,
     describe_group,
@@ -22,6 +21,7 @@ from headrace.controller.names import illegal_name
 from headrace.metadata.image import ResourceType as Config
 from headrace.security.authorizer import Operation
 from headrace.wire.apis import ApiKey
+from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -35,7 +35,10 @@ from headrace.wire.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-_PLAIN_SOURCES = {int(Config.BROKER_LOGGER): 6, int(Config.CLIENT_METRICS): 7}
+_PLAIN_SOURCES = {
+    int(Config.BROKER_LOGGER): ConfigSource.DYNAMIC_BROKER_LOGGER,
+    int(Config.CLIENT_METRICS): ConfigSource.CLIENT_METRICS,
+}
 """ConfigSource of the resources whose settings are just names and values."""
 
 
@@ -106,7 +109,7 @@ def _not_this_broker(broker: Broker, name: str, or_else: str) -> ApiError | None
 
 
 def _plain(name: str, value: str) -> Described:
-    return Described(name, value, Source.DEFAULT, False, False, Type.STRING, (), "")
+    return Described(name, value, ConfigSource.DEFAULT, False, False, Type.STRING, (), "")
 
 
 def _entry(line: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
