@@ -16,6 +16,7 @@ from broker.raw import Raw, batch, create_topic, fetch, produce
 
 from headrace.broker.coordinator_partition import CoordinatorPartition
 from headrace.env.posix import PosixFile
+from headrace.env.workers import Workers
 from headrace.log.log import Log
 from headrace.log.manager import LogDirLocked
 from headrace.testing.running import broker as running_broker
@@ -242,9 +243,9 @@ def test_groups_are_loaded_once_after_a_crash(tmp_path: Path, monkeypatch: pytes
     loads: list[int] = []
     load = CoordinatorPartition.load
 
-    async def counted(part: CoordinatorPartition, log: Log) -> int:
+    async def counted(part: CoordinatorPartition, log: Log, workers: Workers) -> int:
         loads.append(part.index)
-        return await load(part, log)
+        return await load(part, log, workers)
 
     monkeypatch.setattr(CoordinatorPartition, "load", counted)
     offsets_asked = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 1)])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from broker.raw import Raw, batch, create_topic, fetch, produce
 from headrace.log.log import Log
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
-from headrace.wire.batch import read_header
+from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
@@ -153,6 +154,41 @@ def test_before_reply_waits_for_the_disk_and_keeps_order() -> None:
         syncs = served.call(lambda broker: broker.metrics.counter("log.flushes").value)
         assert syncs < 250
         assert raw.ask(fetch("synced"), 11).responses[0].partitions[0].high_watermark == 500
+
+
+def test_who_waits_for_the_disk_too_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Kafka the batch stays in the log, and the answer says where. Each waits for as long as it wants to."""
+    is_synced = threading.Event()
+    real = Log.flush
+
+    def flush(log: Log, up_to: int | None = None) -> int:
+        if log.topic_partition[0] == "slow":
+            assert is_synced.wait(60)
+        return real(log, up_to)
+
+    def timed(timeout_ms: int, *batches: bytes) -> ProduceRequest:
+        request = produce("slow", *batches)
+        request.timeout_ms = timeout_ms
+        return request
+
+    with running_broker({"acks.flush": "before-reply"}) as served, Raw(served.port) as raw, Raw(served.port) as patient:
+        create_topic(served.port, "slow", 2)
+        monkeypatch.setattr(Log, "flush", flush)
+        patient.send(timed(60_000, batch(b"0")), 9)
+        while served.call(lambda broker: broker.replicas.by_name["slow", 0].log.end_offset) < 1:
+            time.sleep(0.001)
+        for offset in (1, 2):  # decoded, then compared with the one before
+            answer = only(raw.ask(timed(20, batch(b"x")), 9))
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, offset)
+        both = raw.ask(timed(20, batch(b"x"), batch(b"x")), 9).responses[0].partition_responses
+        assert [(p.error_code, p.base_offset) for p in both] == [(ErrorCode.REQUEST_TIMED_OUT, o) for o in (3, 0)]
+        is_synced.set()
+        answer = only(patient.receive(0, 9)[1])
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        answer = only(raw.ask(timed(60_000, batch(b"x")), 9))
+        assert (answer.error_code, answer.base_offset) == (0, 4)
+        records = bytes(raw.ask(fetch("slow"), 11).responses[0].partitions[0].records)
+        assert [header.base_offset for _, header in iter_headers(records)] == [0, 1, 2, 3, 4]
 
 
 def test_one_registry_counts(raw: Raw, topic: Callable[..., str], served: object) -> None:

@@ -45,8 +45,9 @@ NO_TAGS: Final[Buffer] = b"\0\0\0"
 RECORDS_LEAST: Final = 64
 """Room that the shortest batch and what is around it take; a shorter request goes the long way."""
 
-Shape = tuple[int, bytes, int, "Replica", bool]
-"""Version, the bytes between correlation id and records, where those end in a frame, the replica, whether acks=all."""
+Shape = tuple[int, bytes, int, "Replica", bool, int]
+"""Version, the bytes between correlation id and records, where those end in a frame, the replica, whether acks=all, the
+timeout in milliseconds."""
 
 _MARK: Final = 0x1122334455667788
 _decode: Final = ProduceRequest.decode
@@ -76,14 +77,16 @@ class ResponseTemplate:
         self.pack = Struct(f">ii{len(self.prefix)}s{numbers}q{len(self.suffix)}s").pack
 
 
-def shape_of(frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int) -> Shape | None:
+def shape_of(
+    frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int, timeout_ms: int
+) -> Shape | None:
     """What a flexible request with one partition has before its records; None where something follows them."""
     count = len(records) + 1
     length_bytes = 1 if count < 1 << 7 else 2 if count < 1 << 14 else 3 if count < 1 << 21 else 4
     cut = len(frame) - len(NO_TAGS) - len(records) - length_bytes
     if length_bytes > 3 or frame[len(frame) - len(NO_TAGS) :] != NO_TAGS:
         return None
-    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks == -1
+    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks == -1, timeout_ms
 
 
 class ProduceRun:
@@ -92,7 +95,7 @@ class ProduceRun:
     __slots__ = ("_chunks", "_count", "_server", "entries", "shape")
 
     def __init__(self, server: Server) -> None:
-        self.entries: list[tuple[int, int, Replica, int, int]] = []
+        self.entries: list[tuple[int, int, Replica, int, int, int]] = []
         self.shape: Shape | None = None
         """Of the last request that `add` took."""
         self._chunks: dict[Replica, list[Buffer]] = {}
@@ -137,18 +140,21 @@ class ProduceRun:
             or type(broker.authorizer) is not OpenAuthorizer
         ):
             return False
-        self._take(replica, correlation_id, version, records, len(frame))  # type: ignore[arg-type]
+        timeout_ms = request.timeout_ms
+        self._take(replica, correlation_id, version, records, len(frame), timeout_ms)  # type: ignore[arg-type]
         if version >= FLEXIBLE_FROM:
-            self.shape = shape_of(frame, version, replica, records, acks)  # type: ignore[arg-type]
+            self.shape = shape_of(frame, version, replica, records, acks, timeout_ms)  # type: ignore[arg-type]
         return True
 
-    def _take(self, replica: Replica, correlation_id: int, version: int, records: Buffer, size: int) -> None:
+    def _take(
+        self, replica: Replica, correlation_id: int, version: int, records: Buffer, size: int, timeout_ms: int
+    ) -> None:
         chunks = self._chunks.get(replica)
         if chunks is None:
             self._chunks[replica] = [records]
-            self.entries.append((correlation_id, version, replica, 0, size))
+            self.entries.append((correlation_id, version, replica, 0, size, timeout_ms))
         else:
-            self.entries.append((correlation_id, version, replica, len(chunks), size))
+            self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms))
             chunks.append(records)
 
     def add_alike(self, shape: Shape, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
@@ -157,7 +163,7 @@ class ProduceRun:
         A producer sends the same bytes before its records again and again: comparing them costs less than decoding
         them.
         """
-        known_version, prefix, cut, replica, needs_all = shape
+        known_version, prefix, cut, replica, needs_all, timeout_ms = shape
         cut += at
         if version != known_version or cut + RECORDS_LEAST > stop or view[at + CLIENT_ID_AT : cut] != prefix:
             return False
@@ -182,7 +188,7 @@ class ProduceRun:
             or type(self._server.broker.authorizer) is not OpenAuthorizer
         ):
             return False
-        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4)
+        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms)
         return True
 
     def finish(self, connection: Connection) -> None:
@@ -197,10 +203,10 @@ class ProduceRun:
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
-        for correlation_id, version, replica, position, size in entries:
+        for correlation_id, version, replica, position, size, timeout_ms in entries:
             result = results[replica][position]
             if result.error or replica.flush_gated:
-                self._answer_slowly(connection, correlation_id, version, replica, result, size)
+                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms)
                 continue
             template = replica.templates.get(version)
             if template is None:
@@ -234,11 +240,12 @@ class ProduceRun:
         replica: Replica,
         result: AppendResult,
         size: int,
+        timeout_ms: int,
     ) -> None:
         """An error, or an answer that waits until the disk has the batch."""
         from headrace.broker.apis.k00_produce import Waiting
 
-        waiting = Waiting(self._server.broker, version)
+        waiting = Waiting(self._server.broker, version, timeout_ms)
         topic = waiting.topic(replica.topic, replica.topic_id)
         waiting.appended(topic, replica, result)
         connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())

@@ -10,6 +10,8 @@ from headrace.replicas.progress import LeaderProgress, OffsetWaiters
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
     from headrace.broker.produce_run import ResponseTemplate
     from headrace.log.log import Log
     from headrace.metadata.image import Partition
@@ -40,6 +42,7 @@ class Replica:
         "offset_waiters",
         "progress",
         "templates",
+        "timer",
         "topic",
         "topic_id",
     )
@@ -59,6 +62,8 @@ class Replica:
         self.templates: dict[int, ResponseTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.offset_waiters: OffsetWaiters[CommitCallback] = OffsetWaiters()
+        self.timer: TimerHandle | None = None
+        """Runs to the deadline of whoever waits for the shortest time; one for all of them."""
 
     @property
     def high_watermark(self) -> int:
@@ -90,6 +95,9 @@ class Replica:
     def give_up(self, error: ErrorCode) -> None:
         """Takes the replica offline: whoever waits is answered `error`, and so is every later request."""
         self.error = error
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
         for callback in self.offset_waiters.take_all():
             callback(error)
         self.touch()

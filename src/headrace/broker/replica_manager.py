@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.flusher import Flusher
@@ -364,14 +365,34 @@ class ReplicaManager:
 
         self.when_committed(replica, result.last_offset + 1, committed)
 
-    def when_committed(self, replica: Replica, offset: int, callback: Callable[[ErrorCode], None]) -> None:
-        """Calls back with NONE once everything below `offset` is committed (at once if it is), or with an error."""
+    def when_committed(
+        self, replica: Replica, offset: int, callback: Callable[[ErrorCode], None], timeout_ms: float = inf
+    ) -> None:
+        """Calls back with NONE once everything below `offset` is committed (at once if it is), or with an error:
+        REQUEST_TIMED_OUT where that takes longer than `timeout_ms`."""
         if replica.error:
             callback(replica.error)
         elif replica.progress.high_watermark >= offset:
             callback(ErrorCode.NONE)
-        else:
-            replica.offset_waiters.add(offset, callback)
+        elif replica.offset_waiters.add(offset, callback, self.broker.env.clock.monotonic() + timeout_ms / 1000):
+            self._wake_in_time(replica)
+
+    def _wake_in_time(self, replica: Replica) -> None:
+        """Sets the timer of those who wait for a commit. It runs on when they are answered, for those who come after
+        them: a busy partition has one timer in the span of a timeout, an idle one has none."""
+        if replica.timer is not None:
+            replica.timer.cancel()
+            replica.timer = None
+        wake_at = replica.offset_waiters.wake_at
+        if wake_at < inf:
+            delay = wake_at - self.broker.env.clock.monotonic()
+            replica.timer = self.broker.server.loop.call_later(delay, self._waited_too_long, replica)
+
+    def _waited_too_long(self, replica: Replica) -> None:
+        expired = replica.offset_waiters.expire(self.broker.env.clock.monotonic())
+        self._wake_in_time(replica)
+        for callback in expired:
+            callback(ErrorCode.REQUEST_TIMED_OUT)
 
     # --- failing
 

@@ -6,7 +6,8 @@ written, or, where acknowledgements wait for the disk (`acks.flush=before-reply`
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -38,21 +39,31 @@ class LeaderProgress:
 
 
 class OffsetWaiters(Generic[T]):
-    """Who waits for a watermark to reach an offset, released in order of offset, then of arrival."""
+    """Who waits for a watermark to reach an offset, released in order of offset, then of arrival.
 
-    __slots__ = ("_arrivals", "_heap")
+    A waiter may have a deadline, on any clock that only goes forward. Almost all are released long before theirs, so
+    that deadlines have no order of their own: `expire` looks at everyone, and is to be called at `wake_at` only.
+    """
+
+    __slots__ = ("_arrivals", "_heap", "wake_at")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, T]] = []
+        self._heap: list[tuple[int, int, T, float]] = []
         self._arrivals = 0
+        self.wake_at = inf
+        """Nobody's deadline is before this; infinity while nobody has one."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, offset: int, waiter: T) -> None:
-        """Registers a waiter for `offset`."""
+    def add(self, offset: int, waiter: T, deadline: float = inf) -> bool:
+        """Registers a waiter for `offset`; says whether `wake_at` is earlier by it."""
         self._arrivals += 1
-        heappush(self._heap, (offset, self._arrivals, waiter))
+        heappush(self._heap, (offset, self._arrivals, waiter, deadline))
+        if deadline >= self.wake_at:
+            return False
+        self.wake_at = deadline
+        return True
 
     def reached(self, offset: int) -> list[T]:
         """Removes and returns those whose offset is at most `offset`."""
@@ -64,6 +75,20 @@ class OffsetWaiters(Generic[T]):
 
     def take_all(self) -> list[T]:
         """Removes and returns everyone: the replica can reach nothing any more."""
-        released = [waiter for _, _, waiter in sorted(self._heap, key=lambda entry: entry[:2])]
+        released = [entry[2] for entry in sorted(self._heap, key=_in_order)]
         self._heap = []
+        self.wake_at = inf
         return released
+
+    def expire(self, now: float) -> list[T]:
+        """Removes and returns those whose deadline has come; sets `wake_at` to the next one."""
+        due = sorted((entry for entry in self._heap if entry[3] <= now), key=_in_order)
+        if due:
+            self._heap = [entry for entry in self._heap if entry[3] > now]
+            heapify(self._heap)
+        self.wake_at = min((entry[3] for entry in self._heap), default=inf)
+        return [entry[2] for entry in due]
+
+
+def _in_order(entry: tuple[int, int, object, float]) -> tuple[int, int]:
+    return entry[:2]

@@ -1,7 +1,8 @@
 """Produce (0), versions 3-13; 0-2 are advertised and answered UNSUPPORTED_VERSION (see `produce_before_v3`).
 
 Checks each batch's header, checksum and record count, never its records, unless the topic asks for more. acks=0 is
-answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the disk.
+answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the disk, and
+becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in Kafka.
 Not done: transactional batches (refused until transactions are served), quotas.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v13 topic ids.
 
@@ -51,9 +52,11 @@ _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 class Waiting:
     """A response in the making: it is finished when every partition's batch is where its acks want it."""
 
-    def __init__(self, broker: Broker, version: int) -> None:
+    def __init__(self, broker: Broker, version: int, timeout_ms: int) -> None:
+        """`timeout_ms`: how long the client has the disk waited for."""
         self._broker = broker
         self._version = version
+        self._timeout_ms = timeout_ms
         self._response = ProduceResponse()
         self._pending: Pending[ProduceResponse] | None = None
         self._left = 0
@@ -96,13 +99,17 @@ class Waiting:
         if replica.flush_gated:
             self._left += 1
             self._broker.replicas.when_committed(
-                replica, result.last_offset + 1, lambda error: self._committed(partition, error)
+                replica,
+                result.last_offset + 1,
+                lambda error: self._committed(partition, error),
+                self._timeout_ms,
             )
 
     def _committed(self, partition: PartitionProduceResponse, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             partition.error_code = error
-            partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
+            if error is not ErrorCode.REQUEST_TIMED_OUT:  # which leaves the batch where it is
+                partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
         self._left -= 1
         if not self._left and self._pending is not None:
             self._pending.resolve(self._response)
@@ -119,7 +126,7 @@ class Waiting:
 def handle(
     broker: Broker, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
-    waiting = Waiting(broker, context.api_version)
+    waiting = Waiting(broker, context.api_version, request.timeout_ms)
     for data in request.topic_data:
         _produce_topic(broker, request, data, context, waiting)
     if request.acks == NONE:
