@@ -244,3 +244,27 @@ def _settle(*members: Member) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_a_gap_in_the_sequence_is_answered_with_a_new_epoch(client: Client, topic: str) -> None:
+    """What a broker says that has lost the batches before (KIP-360): here they were never sent."""
+    admin.create_topic(client, topic, partitions=2)
+    with Producer(client) as producer:
+        for partition in (0, 1):
+            producer.send(topic, b"first", partition=partition)
+        producer.flush()
+        producer._partitions[topic, 0].next_sequence += 5
+        for number in range(20):
+            producer.send_batch(topic, number % 2, build_batch([Record(0, 1, None, b"%d" % number)]))
+        producer.flush()
+    batches = [
+        (fetched.partition, header.producer_epoch, header.base_sequence, bytes(record.value or b""))
+        for fetched in Fetcher(client, {(topic, 0): 0, (topic, 1): 0}, ends={(topic, 0): 11, (topic, 1): 11})
+        for header, body in visible_batches(fetched, committed=False)
+        for record in decode_batch(body)
+    ]
+    assert sorted(batches) == sorted(
+        [(partition, 0, 0, b"first") for partition in (0, 1)]
+        + [(0, 1, number // 2, b"%d" % number) for number in range(0, 20, 2)]
+        + [(1, 0, 1 + number // 2, b"%d" % number) for number in range(1, 20, 2)]
+    )

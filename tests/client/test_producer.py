@@ -34,6 +34,7 @@ class Partition:
         self.trouble = trouble
         self.values: list[bytes | None] = []
         self.next_sequence = 0
+        self.epoch = 0
         self.arrivals = 0
 
     def answer(self, request: ProduceRequest, _version: int) -> Any:
@@ -56,7 +57,11 @@ class Partition:
     def append(self, batch: Any) -> tuple[int, int]:
         header = read_header(batch)
         assert check_crc(batch, 0, header)
-        assert (header.producer_id, header.producer_epoch) == (7, 0)
+        assert header.producer_id == 7
+        if header.producer_epoch < self.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+        if header.producer_epoch > self.epoch and header.base_sequence == 0:
+            self.epoch, self.next_sequence = header.producer_epoch, 0
         if header.base_sequence < self.next_sequence:
             return ErrorCode.NONE, header.base_sequence
         if header.base_sequence > self.next_sequence:
@@ -121,6 +126,61 @@ def test_a_sequence_that_is_really_out_of_order_stops_the_producer() -> None:
     partition = Partition(lambda number: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if number == 0 else None)
     with pytest.raises(BrokerError, match="OUT_OF_ORDER"):
         write(partition, 5)
+
+
+def forgetful(partition: Partition, at: int, code: ErrorCode) -> None:
+    """At the n-th batch the broker knows this epoch of the producer no more."""
+    strict = partition.append
+
+    def append(batch: Any) -> tuple[int, int]:
+        if partition.arrivals > at and partition.epoch == read_header(batch).producer_epoch == 0:
+            return code, -1
+        return strict(batch)
+
+    partition.append = append  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID])
+@pytest.mark.parametrize("at", [1, 2, 7, 19])
+def test_a_broker_that_forgot_the_sequence_gets_a_new_epoch_from_0_on(code: ErrorCode, at: int) -> None:
+    partition = Partition()
+    forgetful(partition, at, code)
+    assert write(partition, 200) == partition.values, "each once, in order"
+    assert partition.epoch == 1
+
+
+def test_another_partition_keeps_its_epoch() -> None:
+    partitions = [Partition(), Partition()]
+    forgetful(partitions[0], 2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    def answer(request: ProduceRequest, version: int) -> ProduceResponse:
+        topic = request.topic_data[0]
+        answers = []
+        for data in topic.partition_data:
+            part = partitions[data.index]
+            part.arrivals += 1
+            code, offset = part.append(data.records)
+            answers.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+        return ProduceResponse(
+            responses=[TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)]
+        )
+
+    with FakeBroker(partitions=2, answers={ApiKey.PRODUCE: answer}) as broker, Client(broker.bootstrap) as client:
+        with Producer(client, batch_size=300) as producer:
+            for number in range(100):
+                producer.send("events", b"%d" % number * 50, partition=number % 2)
+    assert [partition.values for partition in partitions] == [
+        [b"%d" % number * 50 for number in range(first, 100, 2)] for first in (0, 1)
+    ]
+    assert [partition.epoch for partition in partitions] == [1, 0]
+
+
+def test_what_may_have_been_written_is_not_written_again_under_a_new_epoch() -> None:
+    partition = Partition(lambda number: HANG_UP if number == 3 else None)
+    forgetful(partition, 4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    with pytest.raises(BrokerError, match="may have been written or not"):
+        write(partition, 200)
+    assert len(set(partition.values)) == len(partition.values), "nothing is doubled"
 
 
 def test_delivery_has_an_end() -> None:

@@ -4,6 +4,10 @@ Records are gathered into a batch a partition; a full batch is queued and leaves
 in flight a connection). Every batch gets its producer id, epoch and sequence when it is queued and keeps them through
 every retry, so that the broker appends it once (KIP-98). Bytes move inside `send`, `poll` and `flush` alone.
 
+A broker that has lost what it knew of us (an unclean election, a log cut back) finds our sequences out of order. Once
+nothing of the partition is in flight, its epoch is raised and what was refused goes again from sequence 0 (KIP-360).
+Not so where the answer to an earlier attempt is missing: that batch may have been written, and would be doubled.
+
 The producer stops at the first batch that it cannot deliver: what follows in that partition must not overtake it.
 """
 
@@ -54,6 +58,10 @@ BUFFER_SIZE = 64 << 20
 """Bytes queued and in flight before `send` waits."""
 
 SEQUENCE_LIMIT = 1 << 31
+EPOCH_LIMIT = 1 << 15
+
+SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+"""What a broker answers that does not know the batches before this one."""
 
 CRC_AT = 17
 ATTRIBUTES_AT = 21
@@ -79,10 +87,13 @@ class Delivery:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
+    """`unsure` once an attempt has ended without saying whether the batch is in the log."""
+
     data: bytearray | memoryview
     delivery: Delivery
     order: int
     deadline: float
+    unsure: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -100,10 +111,15 @@ class _Partition:
 
     Until the first batch is acknowledged only one flies: a broker takes any sequence from a producer that it does not
     know, so a second one could overtake a first one that was refused (by a leader that is not ready yet).
+
+    The epoch is the partition's own: brokers keep producers by partition, so one that starts anew concerns no other.
+    `lost` is the answer that makes it do so, kept until nothing flies any more.
     """
 
     at: TopicPartition
+    epoch: int
     known: bool = False
+    lost: BrokerError | None = None
     next_sequence: int = 0
     queue: deque[_Batch] = field(default_factory=deque)
     flying: deque[_Batch] = field(default_factory=deque)
@@ -112,12 +128,15 @@ class _Partition:
 
     @property
     def may_fly(self) -> bool:
-        return bool(self.queue) and len(self.flying) < (IN_FLIGHT_MAX if self.known else 1)
+        return bool(self.queue) and self.lost is None and len(self.flying) < (IN_FLIGHT_MAX if self.known else 1)
 
 
 @dataclass(slots=True, eq=False)
 class _Flight:
+    """A request under way. `names` are its topics by id: answers have ids that the client may have forgotten since."""
+
     call: Call[ProduceResponse]
+    names: dict[bytes, str]
     node_id: int
     batches: list[tuple[_Partition, _Batch]]
     deadline: float
@@ -256,20 +275,34 @@ class Producer:
             self._raise_failure()
             self._pump(1.0)
         self._raise_failure()
+        if self.idempotent and self._producer_id < 0:
+            self._begin()
         state = self._partitions.get(at)
         if state is None:
-            state = self._partitions[at] = _Partition(at)
+            state = self._partitions[at] = _Partition(at, self._producer_epoch)
         if self.idempotent:
-            if self._producer_id < 0:
-                self._begin()
-            sequence = state.next_sequence
-            state.next_sequence = (sequence + record_count) % SEQUENCE_LIMIT
-            stamp_producer(data, self._producer_id, self._producer_epoch, sequence)
+            self._stamp(state, data, record_count)
         delivery = Delivery(at[0], at[1], record_count, len(data))
         self._order += 1
         state.queue.append(_Batch(data, delivery, self._order, time.monotonic() + self.delivery_timeout_s))
         self._buffered += len(data)
         return delivery
+
+    def _stamp(self, state: _Partition, data: bytearray | memoryview, record_count: int) -> None:
+        """The next sequence of the partition."""
+        stamp_producer(data, self._producer_id, state.epoch, state.next_sequence)
+        state.next_sequence = (state.next_sequence + record_count) % SEQUENCE_LIMIT
+
+    def _start_anew(self, state: _Partition, refused: BrokerError) -> None:
+        """A higher epoch, and sequences from 0 for all that is not acknowledged (KIP-360)."""
+        if any(batch.unsure for batch in state.queue):
+            detail = "the broker has lost the sequence, and a batch sent before may have been written or not"
+            self._fail(BrokerError(refused.code, refused.about, detail))
+            return
+        state.epoch += 1
+        state.next_sequence, state.known, state.lost = 0, False, None
+        for batch in state.queue:
+            self._stamp(state, batch.data, batch.delivery.record_count)
 
     def _begin(self) -> None:
         """Ask for a producer id."""
@@ -336,6 +369,10 @@ class Producer:
         now = time.monotonic()
         ready: dict[int, list[_Partition]] = {}
         for state in self._partitions.values():
+            if state.lost is not None and not state.flying:
+                self._start_anew(state, state.lost)
+                if self._failure is not None:
+                    return
             if state.not_before > now or not state.may_fly:
                 continue
             if state.queue[0].deadline < now:
@@ -373,7 +410,7 @@ class Producer:
             if not picked:
                 return
             try:
-                call = self._request(node_id, picked)
+                call, names = self._request(node_id, picked)
             except (UnreachableError, ConnectionLostError):
                 for state in states:
                     self._hold(state)
@@ -383,10 +420,12 @@ class Producer:
                 state.flying.append(state.queue.popleft())
                 assert state.flying[-1] is batch
             deadline = time.monotonic() + self.request_timeout_s + 5
-            self._flights.append(_Flight(call, node_id, picked, deadline))
+            self._flights.append(_Flight(call, names, node_id, picked, deadline))
             room -= 1
 
-    def _request(self, node_id: int, picked: list[tuple[_Partition, _Batch]]) -> Call[ProduceResponse]:
+    def _request(
+        self, node_id: int, picked: list[tuple[_Partition, _Batch]]
+    ) -> tuple[Call[ProduceResponse], dict[bytes, str]]:
         topics: dict[str, TopicProduceData] = {}
         for state, batch in picked:
             name, index = state.at
@@ -398,7 +437,8 @@ class Producer:
             acks=self.acks, timeout_ms=int(self.request_timeout_s * 1000), topic_data=list(topics.values())
         )
         connection = self.client.node_connection(node_id)
-        return connection.send(request, ProduceResponse, expect_reply=self.acks != 0)
+        call = connection.send(request, ProduceResponse, expect_reply=self.acks != 0)
+        return call, {topic.topic_id: name for name, topic in topics.items()}
 
     # -- answers
 
@@ -425,6 +465,7 @@ class Producer:
             response = flight.call.result()
         except ConnectionLostError:
             for state, batch in flight.batches:
+                batch.unsure = True
                 self._again(state, batch)
             return
         except ClientError as error:
@@ -432,14 +473,13 @@ class Producer:
             return
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
         for topic in response.responses:
-            name = topic.name
-            if topic.topic_id != uuids.ZERO:
-                name = self.client.topic_name(topic.topic_id) or name
+            name = topic.name if topic.topic_id == uuids.ZERO else flight.names.get(topic.topic_id, topic.name)
             for answer in topic.partition_responses:
                 answers[name, answer.index] = answer
         for state, batch in flight.batches:
             given = answers.get(state.at)
             if given is None:
+                batch.unsure = True
                 self._again(state, batch)
             else:
                 self._take_answer(state, batch, given)
@@ -455,8 +495,16 @@ class Producer:
             # The message of the whole lists every record again.
             detail = answer.record_errors[0].batch_index_error_message
         error = BrokerError(code, about, detail)
-        unresolved = any(other.order < batch.order for other in (*state.queue, *state.flying))
-        if error.retriable or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and unresolved):
+        if error.retriable:
+            batch.unsure = True
+            self._again(state, batch)
+        elif code not in SEQUENCE_LOST or not self.idempotent:
+            self._fail(error)
+        elif any(other.order < batch.order for other in (*state.queue, *state.flying)):
+            # the gap is a batch before this one, still to be acknowledged
+            self._again(state, batch)
+        elif state.known and state.epoch + 1 < EPOCH_LIMIT:
+            state.lost = error
             self._again(state, batch)
         else:
             self._fail(error)
