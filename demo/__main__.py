@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from demo.broker import FLIGHTS, SURGE, BrokerProcess, DemoError, create_topics, start_broker
+from demo.broker import FLIGHTS, HEADRACE, SURGE, BrokerProcess, DemoError, create_topics, start_broker
 
 DEFAULT_DAYS_PER_S: Final = 10.0
 DIFFERENCES_SHOWN: Final = 10
@@ -70,8 +70,8 @@ def main(speed: float, keep: bool, out: Path, bootstrap: str | None) -> None:
             bootstrap = broker.bootstrap
         right = run(bootstrap, speed, out, directory, parts)
         kept = keep and broker is not None
-        _say_next(console, out, broker if kept else None, parts)
-    except DemoError as error:
+        _say_next(console, out, bootstrap if broker is None or kept else None, broker, parts)
+    except (DemoError, TimeoutError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         raise SystemExit(130) from None
@@ -177,16 +177,17 @@ def _is_over(replay: Any, running: Any, drained: threading.Thread) -> bool:
     return not drained.is_alive()
 
 
-def _say_next(console: Console, out: Path, broker: BrokerProcess | None, parts: Parts) -> None:
+def _say_next(console: Console, out: Path, up: str | None, broker: BrokerProcess | None, parts: Parts) -> None:
+    """`up` is where a broker still answers when the demo is over; `broker` is the demo's own."""
     console.print()
     parts.show()
     console.print(f"\nthe chart: [bold]{out / 'surge.png'}[/], and to look into: [bold]{out / 'surge.html'}[/]")
-    headrace = f"{Path(sys.executable).parent / 'headrace'}"
-    if broker is None:
+    if up is None:
         console.print("next: [bold]make demo KEEP=1[/] leaves the broker up to look around; "
                       "[bold].venv/bin/headrace serve[/] starts one of your own")  # fmt: skip
         return
-    console.print(f"the broker is up on {broker.bootstrap}, its data and log in {broker.directory}. Look around:")
+    where = "" if broker is None else f", its data and log in {broker.directory}"
+    console.print(f"the broker is up on {up}{where}. Look around:")
     for command in (
         "topic list",
         "topic describe flights surge",
@@ -194,8 +195,11 @@ def _say_next(console: Console, out: Path, broker: BrokerProcess | None, parts: 
         f"consume {SURGE} --follow --key-separator ' '",
         "cluster describe",
     ):
-        console.print(f"  {headrace} {command} -b {broker.bootstrap}")
-    console.print(f"  kill {broker.process.pid}    # a clean shutdown")
+        console.print(f"  {HEADRACE} {command} -b {up}")
+    if broker is None:
+        console.print(f"  {HEADRACE} topic delete {FLIGHTS} {SURGE} -b {up}    # makes room for another run")
+    else:
+        console.print(f"  kill {broker.process.pid}    # a clean shutdown")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 START_PATIENCE_S: Final = 30.0
 STOP_PATIENCE_S: Final = 30.0
+ANSWER_PATIENCE_S: Final = 10.0
+HEADRACE: Final = Path(sys.executable).parent / "headrace"
 FLIGHTS: Final = "flights"
 SURGE: Final = "surge"
 
@@ -62,10 +65,23 @@ def start_broker(directory: Path) -> BrokerProcess:
 
 
 def create_topics(bootstrap: str) -> None:
-    """`flights`, which keeps records of 2013, and `surge`, which keeps the last value of a key."""
+    """`flights`, which keeps records of 2013, and `surge`, which keeps the last value of a key.
+
+    Raises DemoError where no broker answers, and where one has such a topic: what is in it would be counted too.
+    """
     flights = NewTopic(FLIGHTS, num_partitions=4, replication_factor=1, config={"retention.ms": "-1"})
     surge = NewTopic(SURGE, num_partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
-    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "demo"})
+    # log_level 0: what goes wrong is said here, in one line
+    admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "demo", "log_level": 0})
+    try:
+        there = admin.list_topics(timeout=ANSWER_PATIENCE_S).topics
+    except KafkaException as error:
+        raise DemoError(f"no broker answers on {bootstrap}: {error.args[0].str()}") from error
+    if held := [name for name in (FLIGHTS, SURGE) if name in there]:
+        raise DemoError(
+            f"{bootstrap} has a topic {' and a topic '.join(held)} already, and the demo begins with none; "
+            f"{HEADRACE} topic delete {' '.join(held)} -b {bootstrap} makes room for another run"
+        )
     for name, created in admin.create_topics([flights, surge], request_timeout=START_PATIENCE_S).items():
         try:
             created.result(START_PATIENCE_S)

@@ -33,7 +33,7 @@ def with_local_time(hours: pd.DataFrame) -> pd.DataFrame:
     """The hours with `day` (of the year, from 0) and `clock` (0 to 23), both as the airport's clocks have them."""
     table = hours.reset_index()
     when = pd.to_datetime(table["hour"], utc=True).dt.tz_convert(LOCAL_ZONE)
-    return table.assign(day=when.dt.dayofyear - 1, clock=when.dt.hour)
+    return table.assign(day=when.dt.day_of_year - 1, clock=when.dt.hour)
 
 
 def worst_days(local: pd.DataFrame) -> pd.Series[float]:
@@ -90,7 +90,7 @@ def _grid(airport: pd.DataFrame) -> pd.DataFrame:
 def _dress(plane: Axes, title: str, pad: int) -> None:
     months = pd.date_range("2013-01-01", periods=12, freq="MS")
     plane.set_title(title, loc="left", fontsize=10, weight="bold", pad=pad)
-    plane.set_xticks([month.dayofyear - 1 for month in months], labels=[f"{month:%b}" for month in months], ha="left")
+    plane.set_xticks([month.day_of_year - 1 for month in months], labels=[f"{month:%b}" for month in months], ha="left")
     clocks = range(6, LAST_HOUR + 1, 6)
     plane.set_yticks([clock - FIRST_HOUR + 0.5 for clock in clocks], labels=[f"{clock}:00" for clock in clocks])
     plane.invert_yaxis()
