@@ -171,6 +171,38 @@ def test_a_failed_directory_takes_only_its_own_partitions(tmp_path: Path, monkey
             assert append(raw, "t", b"x", partition=partition).error_code == 0
 
 
+@pytest.mark.parametrize("flush", ["none", "before-reply"])
+def test_a_directory_fails_in_the_middle_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: str) -> None:
+    """What came together is answered in its order: the batches of the directory that works are in, no other is."""
+    first, second = tmp_path / "one", tmp_path / "two"
+    settings = {"log.dirs": f"{first},{second}", "acks.flush": flush}
+    with running_broker(settings, data=tmp_path) as served, Raw(served.port) as raw, Raw(served.port) as other:
+        create_topic(served.port, "t", 6)
+        homes = served.call(
+            lambda broker: {i: broker.replicas.by_name["t", i].log.directory.rpartition("/")[0] for i in range(6)}
+        )
+        alive = [i for i, home in homes.items() if home == str(first)]
+        dead = [i for i, home in homes.items() if home == str(second)]
+        logs = served.call(lambda broker: {i: broker.replicas.by_name["t", i].log for i in range(6)})
+        # One write fails; those that follow in the same directory would not.
+        FailingWrites(monkeypatch, str(second / f"t-{dead[0]}"), errno.EIO).on = True
+        order = [alive[0], dead[0], alive[1], dead[1], alive[0], dead[0], alive[1]]
+        raw.socket.sendall(b"".join(raw.frame(produce("t", batch(b"x"), partition=i), 9) for i in order))
+        answers = []
+        for number in range(len(order)):
+            correlation_id, response = raw.receive(0, 9)
+            assert correlation_id == number + 1
+            answers.append(response.responses[0].partition_responses[0])
+        assert [answer.index for answer in answers] == order
+        lost = (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        expected = [(0, 0), lost, (0, 0), lost, (0, 1), lost, (0, 1)]
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == expected
+        assert [logs[i].end_offset for i in dead] == [0] * len(dead)
+        for connection, offset in ((other, 2), (raw, 3)):
+            assert append(connection, "t", b"x", partition=alive[0]).base_offset == offset
+            assert append(connection, "t", b"x", partition=dead[1]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_waiting_fetches_hear_of_a_deleted_topic(tmp_path: Path) -> None:
     from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
+from headrace.env.posix import PosixFile
 from headrace.log.log import Log
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -202,21 +205,29 @@ def test_one_registry_counts(raw: Raw, topic: Callable[..., str], served: object
     assert after.gauges["connections.open"] >= 1
 
 
-def test_a_defect_in_one_append_leaves_nothing_to_the_next_connection(
+def test_a_defect_in_one_append_is_the_answer_to_it_and_nothing_else(
     raw: Raw, served: TestBroker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = topic()
+    name, other_name = topic(), topic()
+    real = PosixFile.append
 
-    def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("a defect")
+    def fails(file: PosixFile, parts: Any) -> int:
+        if f"/{name}-0/" in file.path:
+            raise RuntimeError("a defect")
+        return real(file, parts)
 
+    asked = [other_name, name, other_name, name]
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "append_many", fails)
-        raw.send(produce(name, batch(b"lost")), 9)
-        assert raw.is_closed()
+        patched.setattr(PosixFile, "append", fails)
+        raw.socket.sendall(b"".join(raw.frame(produce(each, batch(b"x")), 9) for each in asked))
+        answers = [only(raw.receive(0, 9)[1]) for _ in asked]
+    unknown = (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+    assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0), unknown, (0, 1), unknown]
     with Raw(served.port) as other:
         assert only(other.ask(produce(name, batch(b"first")), 9)).base_offset == 0
-        assert only(other.ask(produce(name, batch(b"second")), 9)).base_offset == 1
+    assert only(raw.ask(produce(name, batch(b"second")), 9)).base_offset == 1
+    path = served.call(lambda broker: broker.replicas.by_name[name, 0].log.active.path)
+    assert [header.base_offset for _, header in iter_headers(Path(path).read_bytes())] == [0, 1]
 
 
 @pytest.mark.parametrize("version", [9, 12])

@@ -315,6 +315,9 @@ class ReplicaManager:
         self, replica: Replica, chunks: Sequence[Buffer], now_ms: int, origin: Origin = "client"
     ) -> list[AppendResult]:
         """Appends what several requests bring to one partition, in order; a result for each chunk."""
+        if replica.error:
+            # Its directory failed under an append that came together with this one.
+            return [AppendResult(replica.error)] * len(chunks)
         target = replica.log
         before = target.end_offset
         try:
@@ -325,6 +328,10 @@ class ReplicaManager:
             self.storage_failed(replica, error)
             refused = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
             return [refused] * len(chunks)
+        except Exception:
+            # A defect is an answer, as in Kafka: what came together with these is served.
+            log.exception("%s-%d: an append failed", replica.topic, replica.index)
+            return [AppendResult(ErrorCode.UNKNOWN_SERVER_ERROR)] * len(chunks)
         end = target.end_offset
         if end != before:
             size = 0
