@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace.env.posix import PosixClock
+from headrace.env.posix import PosixClock, PosixDisk
 from headrace.log import cleaner
 from headrace.log.log import Log
 from headrace.wire.batch import iter_headers
@@ -184,6 +186,118 @@ def test_it_gives_up_when_the_log_changes_under_it(open_at: Open, append: Append
         cleaner.clean(found, NOW_MS, cleaner.Pace(Meddler(), 1e12, lambda: False), 1 << 20)
     assert not [name for name in os.listdir(log.directory) if "cleaned" in name or "swap" in name]
     assert [offset for offset, _, _ in records(log)] == list(range(30))
+
+
+def ready_to_swap(
+    open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Log], None]
+) -> Log:
+    """A log to compact; `meanwhile` is called when the folder is synced between the two steps of the swap."""
+    log = open_at(COMPACT)
+    for index in range(60):
+        append(log, b"%d" % index, key=b"k%d" % (index % 40))
+    seal(log)
+    sync = PosixDisk.sync_directory
+    called: list[str] = []
+
+    def synced(disk: PosixDisk, path: str) -> None:
+        sync(disk, path)
+        if path not in called and any(name.endswith(".log.swap") for name in os.listdir(path)):
+            called.append(path)
+            meanwhile(log)
+
+    monkeypatch.setattr(PosixDisk, "sync_directory", synced)
+    return log
+
+
+def leftovers(log: Log) -> list[str]:
+    return [name for name in os.listdir(log.directory) if name.endswith((".cleaned", ".swap"))]
+
+
+def test_nobody_who_appends_waits_for_the_sync_of_a_swap(
+    open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[bool] = []
+
+    def roll(log: Log) -> None:
+        append(log, b"meanwhile", key=b"m")
+        thread = threading.Thread(target=lambda: log.roll(now_ms=NOW_MS), daemon=True)
+        thread.start()
+        thread.join(5)
+        waited.append(thread.is_alive())
+
+    log = ready_to_swap(open_at, append, monkeypatch, roll)
+    run(log)
+    assert waited and not any(waited)
+    assert [key for _, key, _ in records(log)] == [b"k%d" % (n % 40) for n in range(20, 60)] + [b"m"] * len(waited)
+    assert not leftovers(log)
+
+
+@pytest.mark.parametrize("how", ["retention", "truncation", "a start elsewhere"])
+def test_what_goes_during_a_swap_does_not_come_back(
+    open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    seen: list[list[str]] = []
+
+    def remove(log: Log) -> None:
+        if how == "retention":
+            log.delete_records_before(log.bases[1])
+            log.maybe_delete_old_segments(NOW_MS)
+        elif how == "truncation":
+            log.truncate_to(3)
+        else:
+            log.truncate_fully_and_start_at(100)
+        seen.append(leftovers(log))
+
+    log = ready_to_swap(open_at, append, monkeypatch, remove)
+    start = log.bases[1]
+    with pytest.raises(cleaner.Stopped):
+        run(log)
+    assert seen == [[]] and not leftovers(log)
+    left = {"retention": list(range(start, 60)), "truncation": [0, 1, 2], "a start elsewhere": []}[how]
+    assert [offset for offset, _, _ in records(log)] == left
+    again = open_at(COMPACT, log_start_offset=log.log_start_offset)
+    assert [offset for offset, _, _ in records(again)] == left
+
+
+def test_a_swap_whose_sync_fails_leaves_the_log_as_it_was(
+    open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(log: Log) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    log = ready_to_swap(open_at, append, monkeypatch, fail)
+    with pytest.raises(OSError, match="no space"):
+        run(log)
+    assert not leftovers(log) and log.swapping is None
+    assert [offset for offset, _, _ in records(log)] == list(range(60))
+
+
+def test_a_reader_that_meets_a_swap_waits_for_the_names(open_at: Open, append: Append) -> None:
+    log = open_at(COMPACT)
+    for index in range(60):
+        append(log, b"%d" % index, key=b"k%d" % (index % 40))
+    seal(log)
+    segment = log.segments[1]
+    expected = log.read(segment.base_offset + 3, max_bytes=1, max_offset=60).size
+    segment.index.forget()
+    segment.release()
+    held, renamed = threading.Event(), threading.Event()
+
+    def rename() -> None:  # as a swap does, with the lock held between the new names and the note of them
+        with log.lock:
+            for path in segment.paths():
+                if os.path.exists(path):
+                    os.rename(path, path + ".deleted")
+            held.set()
+            renamed.wait(5)
+            segment.moved(log.directory, ".deleted")
+
+    thread = threading.Thread(target=rename)
+    thread.start()
+    held.wait()
+    threading.Timer(0.05, renamed.set).start()
+    assert log.read(segment.base_offset + 3, max_bytes=1, max_offset=60).size == expected
+    thread.join()
 
 
 def test_an_unreadable_batch_makes_a_log_uncleanable(open_at: Open, append: Append) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headrace.env import Clock
-from headrace.log import compaction
+from headrace.log import compaction, retention
 from headrace.log.compaction import OffsetMap, Rules, Transactions
-from headrace.log.filenames import CLEANED, DELETED, SWAP
+from headrace.log.filenames import CLEANED
 from headrace.log.log import Log
 from headrace.log.scan import Scan
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -127,7 +127,8 @@ def clean(found: Candidate, now_ms: int, pace: Pace, map_bytes: int) -> Cleaned:
     for group in _groups(log, segments):
         rules = Rules(offsets, now_ms, log.config.delete_retention_ms, found.end_offset, producers)
         new = _clean_group(log, group, rules, transactions, pace)
-        _swap(log, group, new)
+        if not retention.swap(log, group, new):
+            raise Stopped
         after += new.size
         replaced += group
     return Cleaned(offsets.end_offset, before, after, replaced)
@@ -264,23 +265,6 @@ class _Writer:
             self._segment.file().append([self._pending])
             self._segment.size += len(self._pending)
             self._pending = bytearray()
-
-
-def _swap(log: Log, old: list[Segment], new: Segment) -> None:
-    """Puts a cleaned segment in the place of the old ones. Raises Stopped where they are not all there any more."""
-    disk = log.resources.disk
-    with log.lock:
-        first = next((at for at, segment in enumerate(log.segments) if segment is old[0]), -1)
-        if first < 0 or log.segments[first : first + len(old)] != old:
-            new.remove_files()
-            raise Stopped
-        new.rename(SWAP)
-        disk.sync_directory(log.directory)
-        log.set_segments([*log.segments[:first], new, *log.segments[first + len(old) :]])
-        for segment in old:
-            segment.rename(DELETED)
-        new.rename("")
-    disk.sync_directory(log.directory)
 
 
 __all__ = ["Candidate", "Cleaned", "Pace", "Stopped", "Uncleanable", "candidate", "clean", "worth_it"]

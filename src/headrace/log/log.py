@@ -89,6 +89,7 @@ class Log:
         "roll_timestamp",
         "segments",
         "snapshot_offset",
+        "swapping",
         "topic_id",
         "topic_partition",
     )
@@ -126,6 +127,7 @@ class Log:
         self.recovery_report = RecoveryReport()
         self.on_flush_due: Callable[[Log], None] | None = None
         self.lock = threading.RLock()
+        self.swapping: Segment | None = None  # a compacted segment that is about to take its place; with `lock`
         self._flush_lock = threading.Lock()
         self._names_dirty = True  # who made the files may have died before syncing their names
         self._parts: list[Buffer] = []
@@ -203,13 +205,13 @@ class Log:
                     results.append(stage(chunk, leader_epoch, now_ms))
                 else:
                     results.append(trusted.stage(self, chunk, leader_epoch, now_ms, origin))
-            except Exception as error:
+            except OSError as error:
                 self._give_up(error, now_ms, stage is not None)
                 results.append(AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)))
         if self._staged:
             try:
                 self._commit()
-            except Exception as error:
+            except OSError as error:
                 self._give_up(error, now_ms, stage is not None)
                 for result in results:
                     if result.duplicate and result.last_offset >= self.end_offset:  # of what was not written
@@ -388,18 +390,18 @@ class Log:
         if self.end_offset - self.flushed_offset >= self._flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
 
-    def _give_up(self, error: Exception, now_ms: int, is_client: bool) -> None:
-        """Takes back what was staged, after a defect too. Raises the error unless the disk is merely full."""
+    def _give_up(self, error: OSError, now_ms: int, is_client: bool) -> None:
+        """Takes back what was staged. Raises the error unless the disk is merely full."""
         for staged in self._staged:
             staged[5].__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
-        self._parts, self._staged = [], []
-        self._staged_bytes, self._staged_offset = 0, self.end_offset
-        if isinstance(error, OSError) and not is_full(error):
+        self._parts = []
+        self._staged = []
+        self._staged_bytes = 0
+        self._staged_offset = self.end_offset
+        if not is_full(error):
             raise error
         if not is_client or not self.producers.take_back(self.end_offset):
             lookup.reload_producers(self, now_ms)
-        if not isinstance(error, OSError):
-            raise error
 
     def roll(self, *, now_ms: int | None = None) -> None:
         """Starts a new segment at the end of the log; an empty active one stays. Raises OSError."""
@@ -470,12 +472,14 @@ class Log:
         segments = self.segments
         for index in range(self.segment_of(offset), len(segments)):
             segment = segments[index]
+            path = segment.path
             try:
                 place = segment.find(offset, wait=wait)
             except FileNotFoundError:
-                if segment in self.segments:
-                    raise
-                # Compaction or retention took it away in between: look again.
+                with self.lock:  # whoever renames files of the log has it
+                    if segment in self.segments and segment.path == path:
+                        raise
+                # Compaction or retention took it away in between, or gave it its name: look again.
                 return self.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one=min_one, wait=wait)
             if place is None:
                 continue  # compaction left nothing of this segment from the offset on
@@ -581,16 +585,7 @@ class Log:
 
     def close(self) -> None:
         """Flushes, and writes what a clean start reads: producers, leader epochs, indexes. Raises OSError."""
-        if not (self.fresh and self.end_offset == self.bases[0]):
-            # A log that never held anything is made anew where a power cut takes its folder: syncing thousands of
-            # them would hold up a stop for a minute.
-            self.flush()
-        self.take_snapshot()
-        self.active.finish_indexes()
-        self.active.complete_files()
-        self.sync_indexes()
-        for segment in self.segments:
-            segment.release()
+        retention.close(self)
 
     def moved(self, directory: str) -> None:
         """Notes that the folder has another name now."""

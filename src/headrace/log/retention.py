@@ -1,4 +1,4 @@
-"""What happens to segments over time: rolled, flushed, deleted, truncated.
+"""What happens to segments over time: rolled, flushed, deleted, truncated, replaced, closed.
 
 Functions of a `Log`, apart from it for their size alone.
 """
@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from headrace.log import lookup
-from headrace.log.filenames import DELETED, PARTITION_METADATA, SNAPSHOT, offset_name
+from headrace.log.filenames import DELETED, PARTITION_METADATA, SNAPSHOT, SWAP, offset_name
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> list[Segm
         if count == len(segments):
             roll(log, now_ms)
             segments = log.segments
+        give_up_swap(log)
         gone = segments[:count]
         log.set_segments(segments[count:])
         log.delete_records_before(min(log.bases[0], log.end_offset))
@@ -210,6 +211,7 @@ def truncate_to(log: Log, offset: int, now_ms: int) -> None:
         if offset < log.bases[0]:
             truncate_fully_and_start_at(log, offset, now_ms)
             return
+        give_up_swap(log)
         keep = log.segment_of(offset)
         kept, gone = log.segments[: keep + 1], log.segments[keep + 1 :]
         log.forget_recent()
@@ -236,6 +238,7 @@ def truncate_to(log: Log, offset: int, now_ms: int) -> None:
 def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
     """See Log.truncate_fully_and_start_at. Raises OSError."""
     with log.lock:
+        give_up_swap(log)
         for segment in reversed(log.segments):
             segment.remove_files()
         disk = log.resources.disk
@@ -251,3 +254,64 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
         log.epochs.write(durable=True)
         log.end_offset = log.flushed_offset = log.log_start_offset = offset
         log.set_segments([segment])
+
+
+def swap(log: Log, old: list[Segment], new: Segment) -> bool:
+    """Puts a compacted segment in the place of those it was made from; False where they are not all there any more.
+
+    For a worker thread. Where it is not done, nothing is left of the new one. Raises OSError.
+    """
+    with log.lock:
+        if _place_of(log, old) < 0:
+            new.remove_files()
+            return False
+        new.rename(SWAP)
+        log.swapping = new
+    try:
+        # From here on a start finishes the swap. Without the lock: who appends must not wait for the disk.
+        log.resources.disk.sync_directory(log.directory)
+    except BaseException:
+        with log.lock:
+            give_up_swap(log)
+        raise
+    with log.lock:
+        if log.swapping is not new:
+            return False
+        log.swapping = None
+        first = _place_of(log, old)
+        log.set_segments([*log.segments[:first], new, *log.segments[first + len(old) :]])
+        for segment in old:
+            segment.rename(DELETED)
+        new.rename("")
+    log.resources.disk.sync_directory(log.directory)
+    return True
+
+
+def _place_of(log: Log, segments: list[Segment]) -> int:
+    """Index of the first of neighbouring segments, -1 where they are not all there."""
+    first = next((at for at, segment in enumerate(log.segments) if segment is segments[0]), -1)
+    return first if log.segments[first : first + len(segments)] == segments else -1
+
+
+def give_up_swap(log: Log) -> None:
+    """Before segments are taken out of the log: a start must not bring them back in their compacted form.
+
+    Hold the lock. Raises OSError.
+    """
+    swapping, log.swapping = log.swapping, None
+    if swapping is not None:
+        swapping.remove_files()
+
+
+def close(log: Log) -> None:
+    """See Log.close. Raises OSError."""
+    if not (log.fresh and log.end_offset == log.bases[0]):
+        # A log that never held anything is made anew where a power cut takes its folder: syncing thousands of
+        # them would hold up a stop for a minute.
+        log.flush()
+    log.take_snapshot()
+    log.active.finish_indexes()
+    log.active.complete_files()
+    log.sync_indexes()
+    for segment in log.segments:
+        segment.release()
