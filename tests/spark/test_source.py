@@ -18,6 +18,7 @@ import headrace.testing
 from headrace.client.admin import add_partitions, create_topic, delete_records, delete_topic
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
+from headrace.spark import reading
 from headrace.spark.options import source_options
 from headrace.spark.planning import DataLossError, Range, limited, merged
 from headrace.spark.source import IDLE_WAIT_S, POLL_S, BatchReader, RangesPartition, StreamReader
@@ -207,6 +208,103 @@ def test_lost_data_is_an_error_or_a_warning(cluster: Client, topic: str) -> None
     assert values(relaxed, tasks) == sorted([*range(8, 20, 2), *range(1, 20, 2)])
     with pytest.raises(DataLossError, match="ends at offset 10, before"):
         strict.partitions({"topics": {topic: {"0": 4, "1": 0}}}, {"topics": {topic: {"0": 4, "1": 11}}})
+
+
+@pytest.fixture
+def doomed(cluster: Client, topic: str) -> str:
+    """A topic beside `topic`, to be deleted, whose name a pattern finds with it."""
+    name = topic + "-doomed"
+    create_topic(cluster, name, partitions=2)
+    write(cluster, name, 10, 100)
+    write(cluster, topic, 10)
+    return name
+
+
+def both_of(cluster: Client, topic: str, how: str, **more: str) -> StreamReader:
+    name = topic + "-doomed"
+    chosen = {
+        "subscribe": f"{topic},{name}",
+        "subscribePattern": topic + ".*",
+        "assign": json.dumps({topic: [0, 1], name: [0, 1]}),
+    }[how]
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_text, how: chosen, **more}  # type: ignore[attr-defined]
+    return StreamReader(source_options({"startingOffsets": "earliest", **given}, streaming=True))
+
+
+def looked_again(reader: StreamReader) -> StreamReader:
+    reader._discovered = reader._asked = -10.0
+    return reader
+
+
+@pytest.mark.parametrize("how", ["subscribe", "subscribePattern", "assign"])
+@pytest.mark.parametrize("noticed", ["when topics are looked for", "before that"])
+def test_a_deleted_topic_ends_the_stream_or_is_left_behind(
+    cluster: Client, topic: str, doomed: str, how: str, noticed: str
+) -> None:
+    readers = {fail: both_of(cluster, topic, how, failOnDataLoss=fail) for fail in ("true", "false")}
+    start = {"topics": through_json(readers["true"].initialOffset())["topics"]}
+    end = {fail: through_json(reader.latestOffset(start, ALL)) for fail, reader in readers.items()}["false"]
+    assert set(end["topics"]) == {topic, doomed}
+    delete_topic(cluster, doomed)
+    write(cluster, topic, 2, 10)
+    for reader in readers.values():
+        reader._asked = -10.0
+        reader._discovered = -10.0 if noticed == "when topics are looked for" else time.monotonic()
+    with pytest.raises(DataLossError, match=f"topic {doomed}.* is not there any more.*failOnDataLoss"):
+        readers["true"].latestOffset(end, ALL)
+    with pytest.warns(RuntimeWarning, match=f"topic {doomed}.* is not there any more"):
+        after = through_json(readers["false"].latestOffset(end, ALL))
+    assert set(after["topics"]) == {topic}
+    assert values(readers["false"], readers["false"].partitions(end, after)) == [10, 11]
+    assert looked_again(readers["false"])._next_end(after, ALL) == after, "said once, and on it goes"
+    create_topic(cluster, doomed, partitions=2)
+    write(cluster, doomed, 3, 200)
+    later = through_json(looked_again(readers["false"]).latestOffset(after, ALL))
+    assert values(readers["false"], readers["false"].partitions(after, later)) == [200, 201, 202], "another topic"
+    delete_topic(cluster, doomed)
+
+
+def test_a_query_that_starts_again_goes_on_without_a_topic_deleted_meanwhile(
+    cluster: Client, topic: str, doomed: str
+) -> None:
+    delete_topic(cluster, doomed)
+    logged = {"topics": {topic: {"0": 5, "1": 4}, doomed: {"0": 5, "1": 5}}}
+    with pytest.raises(DataLossError, match=doomed):
+        both_of(cluster, topic, "subscribe").latestOffset(logged, ALL)
+    relaxed = both_of(cluster, topic, "subscribe", failOnDataLoss="false")
+    with pytest.warns(RuntimeWarning, match=f"topic {doomed} is not there any more"):
+        relaxed.prepareForTriggerAvailableNow()
+    end = through_json(relaxed.latestOffset(logged, ALL))
+    assert values(relaxed, relaxed.partitions(logged, end)) == [9]
+    with pytest.raises(headrace.client.ClientError, match=doomed):
+        both_of(cluster, topic, "subscribe", failOnDataLoss="false").initialOffset()
+
+
+@pytest.mark.parametrize("when", ["before it is planned", "before it is read"])
+def test_a_topic_deleted_with_a_batch_under_way(
+    cluster: Client, topic: str, doomed: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = Client(cluster.bootstrap_text, timeout_s=0.5)  # type: ignore[attr-defined]
+    monkeypatch.setattr(reading, "kept_client", lambda *_: impatient)
+    strict, relaxed = both_of(cluster, topic, "subscribe"), both_of(cluster, topic, "subscribe", failOnDataLoss="false")
+    start = through_json(relaxed.initialOffset())
+    end = through_json(relaxed.latestOffset(start, ALL))
+    strict._subscribed()
+    if when == "before it is read":
+        tasks = relaxed.partitions(start, end)
+        delete_topic(cluster, doomed)
+        with pytest.raises(DataLossError, match=f"topic {doomed} was deleted while it was read.*failOnDataLoss"):
+            values(strict, tasks)
+        with pytest.warns(RuntimeWarning, match=f"topic {doomed} was deleted"):
+            found = values(relaxed, tasks)
+    else:
+        delete_topic(cluster, doomed)
+        with pytest.raises(DataLossError, match=f"topic {doomed} partition 0 is not there any more"):
+            strict.partitions(start, end)
+        with pytest.warns(RuntimeWarning, match=f"topic {doomed} partition 1 is not there any more"):
+            found = values(relaxed, relaxed.partitions(start, end))
+    assert [value for value in found if value < 100] == list(range(10))
+    impatient.close()
 
 
 def test_patterns_match_whole_names(cluster: Client, topic: str) -> None:

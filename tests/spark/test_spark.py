@@ -20,7 +20,7 @@ from aiokafka.partitioner import murmur2
 
 import headrace
 import headrace.testing
-from headrace.client.admin import create_topic
+from headrace.client.admin import create_topic, delete_topic
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 from headrace.wire.records import Compression
@@ -97,6 +97,41 @@ def test_wrong_options_end_before_the_query_starts(spark: Any, broker: Any) -> N
         spark.range(3).write.format("headrace").options(
             **{"kafka.bootstrap.servers": broker.bootstrap, "topic": "x"}
         ).mode("append").save()
+    from headrace.spark import write_stream
+
+    good = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "x"}
+    ticks = spark.readStream.format("rate").load()
+    for options, sentence in (
+        ({**good, "topik": "x"}, "The headrace sink has no option 'topik'"),
+        (good, "A column called 'value'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            write_stream(ticks, options)
+
+
+def test_a_stream_goes_on_without_a_topic_that_was_deleted(spark: Any, broker: Any, tmp_path: Path) -> None:
+    from headrace.spark import write_stream
+
+    for name, count in (("stays", 20), ("leaves", 30), ("copied", 0)):
+        fill(broker.bootstrap, name, count, partitions=2)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "stays,leaves", "failOnDataLoss": "false"}
+    rows = spark.readStream.format("headrace").options(**options, startingOffsets="earliest").load()
+    query = (
+        write_stream(rows.select("key", "value"), {"kafka.bootstrap.servers": broker.bootstrap, "topic": "copied"})
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        assert headrace.scan("copied", bootstrap=broker.bootstrap).num_rows == 50
+        with Client(broker.bootstrap) as client:
+            delete_topic(client, "leaves")
+        fill(broker.bootstrap, "stays", 10)
+        query.processAllAvailable()
+        assert query.exception() is None
+        assert headrace.scan("copied", bootstrap=broker.bootstrap).num_rows == 60
+    finally:
+        query.stop()
 
 
 def test_a_batch_write_lands_where_java_would_put_it(spark: Any, broker: Any) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["register", "write_updates"]
+__all__ = ["register", "write_stream", "write_updates"]
 
 
 def register(spark: SparkSession) -> None:
@@ -16,6 +17,18 @@ def register(spark: SparkSession) -> None:
     from headrace.spark.data_source import HeadraceDataSource
 
     spark.dataSource.register(HeadraceDataSource)
+
+
+def write_stream(rows: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:
+    """`rows.writeStream.format("headrace")` with these options, checked with the columns before a query starts.
+
+    Spark makes a sink's writer only with the first batch, so what is wrong would end a query that runs already. Raises
+    ValueError, in one sentence.
+    """
+    from headrace.spark.sink import stream_writer
+
+    stream_writer(options, rows.schema)
+    return rows.writeStream.format("headrace").options(**options)
 
 
 def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:

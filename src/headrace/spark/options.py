@@ -52,6 +52,11 @@ class Subscription:
     pattern: str = ""
     assigned: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """The topics that are named, one by one or by their partitions; a pattern names none."""
+        return sorted({*self.topics, *(topic for topic, _ in self.assigned)})
+
     def __str__(self) -> str:
         return ", ".join(self.topics) or self.pattern or ", ".join(f"{topic}-{index}" for topic, index in self.assigned)
 

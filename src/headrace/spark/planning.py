@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.client.cluster import Client, TopicPartition
+from headrace.client.errors import UnknownTopicError
 from headrace.client.reading import EARLIEST, LATEST, list_offsets
 from headrace.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Positions, SourceOptions, Subscription
+from headrace.wire.errors import ErrorCode
 
 Offsets = dict[TopicPartition, int]
 
@@ -34,17 +36,40 @@ class DataLossError(Exception):
 
 def subscribed(client: Client, subscription: Subscription) -> list[TopicPartition]:
     """The partitions there are now, sorted. Raises `UnknownTopicError` where a topic that is named is not there."""
+    if not subscription.pattern:
+        client.topics(subscription.names)
+    return _partitions(client, subscription, ())
+
+
+def still_subscribed(client: Client, subscription: Subscription, gone: set[str]) -> list[TopicPartition]:
+    """The same for a stream that has begun, without the topics that are `gone`, a set that is brought up to date."""
+    if not subscription.pattern:
+        errors = client.refresh(subscription.names)
+        denied = {topic for topic, code in errors.items() if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        gone &= denied
+        # one broker may be a moment behind the others: only what stays denied is gone
+        gone |= {topic for topic in denied - gone if partition_count(client, topic) == 0}
+    return _partitions(client, subscription, gone)
+
+
+def _partitions(client: Client, subscription: Subscription, gone: Container[str]) -> list[TopicPartition]:
     if subscription.assigned:
-        for topic in sorted({topic for topic, _ in subscription.assigned}):
-            client.topic(topic)
-        return list(subscription.assigned)
+        return [at for at in subscription.assigned if at[0] not in gone]
     if subscription.pattern:
         # as Java's Matcher.matches, and as the connector: the whole name
         pattern = re.compile(subscription.pattern)
         topics = [topic for topic in client.topics() if pattern.fullmatch(topic.name) and not topic.internal]
     else:
-        topics = client.topics(subscription.topics)
+        topics = [client.topic(name) for name in subscription.names if name not in gone]
     return sorted((topic.name, partition.index) for topic in topics for partition in topic.partitions)
+
+
+def partition_count(client: Client, topic: str) -> int:
+    """How many partitions the topic has; 0 where the cluster has no such topic."""
+    try:
+        return len(client.topic(topic).partitions)
+    except UnknownTopicError:
+        return 0
 
 
 def earliest(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -95,9 +120,14 @@ def checked(client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], op
     What is missing raises `DataLossError`, or is warned about and left out where `failOnDataLoss` is false.
     """
     asked = {at: span for at, span in wanted.items() if span[1] > span[0]}
-    existing = {at for at in asked if at[1] < len(_topic_size(client, at[0]))}
-    first = earliest(client, existing)
-    last = latest(client, existing, options)
+    while True:
+        existing = {at for at in asked if at[1] < partition_count(client, at[0])}
+        try:
+            first = earliest(client, existing)
+            last = latest(client, existing, options)
+            break
+        except UnknownTopicError:
+            continue  # deleted since the client last heard of it, which it now has forgotten
     ranges: list[Range] = []
     for at in sorted(asked):
         start, end = asked[at]
@@ -114,15 +144,6 @@ def checked(client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], op
         if end > start:
             ranges.append(Range(*at, start, end))
     return ranges
-
-
-def _topic_size(client: Client, topic: str) -> range:
-    from headrace.client.errors import UnknownTopicError
-
-    try:
-        return range(len(client.topic(topic).partitions))
-    except UnknownTopicError:
-        return range(0)
 
 
 def lost(what: str, options: SourceOptions) -> None:

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
 from headrace.client.cluster import Client, TopicPartition
-from headrace.client.errors import OffsetOutOfRangeError
+from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicError
 from headrace.client.reading import Fetcher
 from headrace.spark.options import SourceOptions
-from headrace.spark.planning import DataLossError, Range
+from headrace.spark.planning import DataLossError, Range, lost
 
 _clients: dict[tuple[str, str], Client] = {}
 """Workers are reused from task to task, and so are their connections."""
@@ -69,8 +69,14 @@ def _read(
         reset="fail" if options.fail_on_data_loss else "earliest",
     )
     try:
-        for fetched in fetcher:
-            yield from decode_fetched(fetched, schema, committed=options.isolation == "read_committed")
+        while not fetcher.finished:
+            try:
+                for fetched in fetcher:
+                    yield from decode_fetched(fetched, schema, committed=options.isolation == "read_committed")
+            except UnknownTopicError as error:
+                lost(f"topic {error.topic} was deleted while it was read", options)
+                for at in [at for at in fetcher.positions if at[0] == error.topic]:
+                    fetcher.remove(at)
     except OffsetOutOfRangeError as error:
         raise DataLossError(
             f"topic {error.topic} partition {error.partition} has no offset {error.offset} any more. "

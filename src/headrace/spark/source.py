@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headrace.client.cluster import Client, TopicPartition
+from headrace.client.errors import UnknownTopicError
 from headrace.spark import planning
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Offsets, Range
@@ -85,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._frozen: Offsets | None = None
         self._partitions: list[TopicPartition] = []
+        self._gone: set[str] = set()
         self._discovered = -DISCOVERY_S
         self._latest: Offsets = {}
         self._asked = -POLL_S
@@ -103,21 +105,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _subscribed(self) -> list[TopicPartition]:
         now = time.monotonic()
         if now - self._discovered >= DISCOVERY_S:
-            self._partitions = planning.subscribed(self._cluster(), self.options.subscription)
-            self._discovered = now
+            before = set(self._gone)
+            self._partitions = planning.still_subscribed(self._cluster(), self.options.subscription, self._gone)
+            for topic in sorted(self._gone - before):
+                planning.lost(f"topic {topic} is not there any more", self.options)
+            self._discovered = time.monotonic()
         return self._partitions
 
+    def _ends_now(self) -> Offsets:
+        try:
+            return planning.latest(self._cluster(), self._subscribed(), self.options)
+        except UnknownTopicError:
+            # deleted since partitions were last looked for
+            self._discovered = -DISCOVERY_S
+            return planning.latest(self._cluster(), self._subscribed(), self.options)
+
     def _ends(self) -> Offsets:
-        now = time.monotonic()
-        if now - self._asked >= POLL_S:
-            self._latest = planning.latest(self._cluster(), self._subscribed(), self.options)
+        if time.monotonic() - self._asked >= POLL_S:
+            self._latest = self._ends_now()
             self._asked = time.monotonic()
         return self._latest
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query starts. Spark asks twice, so the answer is kept."""
         if self._initial is None:
-            partitions = self._subscribed()
+            partitions = planning.subscribed(self._cluster(), self.options.subscription)
             self._initial = planning.resolve(self._cluster(), partitions, self.options.starting, self.options)
         return {"topics": to_json(self._initial), "initial": True}
 
@@ -128,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that arrives after this is read."""
-        self._frozen = planning.latest(self._cluster(), self._subscribed(), self.options)
+        self._frozen = self._ends_now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends. Nothing new is the same offset again, after a wait for news."""
@@ -140,9 +152,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = from_json(start["topics"])
         end = dict(self._ends() if self._frozen is None else self._frozen)
+        vanished = self._vanished(begin, end)
         for at, position in begin.items():
-            # a partition that is gone keeps its place; one that was cut back goes back, and partitions() says so
-            if at not in end or (self._frozen is not None and end[at] < position):
+            # one that was cut back goes back, and partitions() says so
+            if at not in vanished and (at not in end or (self._frozen is not None and end[at] < position)):
                 end[at] = position
         if new := [at for at in end if at not in begin]:
             begin |= planning.earliest(self._cluster(), new)
@@ -154,6 +167,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif after["topics"] == start["topics"]:
             return start
         return after
+
+    def _vanished(self, begin: Offsets, end: Offsets) -> set[TopicPartition]:
+        """The partitions that a stream has read and that are deleted. It leaves them behind, as the connector does: a
+        topic of the same name made later is another one, read from its beginning.
+        """
+        unseen = [at for at in begin if at not in end]
+        topics = {topic for topic, _ in unseen} - self._gone
+        counts = {topic: planning.partition_count(self._cluster(), topic) for topic in sorted(topics)}
+        vanished = {at for at in unseen if at[1] >= counts.get(at[0], 0)}
+        for topic, index in sorted(at for at in vanished if at[0] not in self._gone):
+            planning.lost(f"topic {topic} partition {index} is not there any more", self.options)
+        return vanished
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """For the query's progress."""
