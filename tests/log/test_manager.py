@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -16,6 +17,7 @@ from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
 from headrace.env import Environment
 from headrace.env.posix import PosixClock, PosixEntropy, real_environment
+from headrace.log.log import Log
 from headrace.log.manager import LogDamaged, LogDirFailed, LogDirLocked, LogManager
 from headrace.sim.disk import SimDisk
 from headrace.wire.errors import ErrorCode
@@ -141,6 +143,35 @@ def test_background_work(tmp_path: Path) -> None:
     assert log.size_bytes() < 2 * 1048576 and log.log_start_offset > 0
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 30\n"
     assert not [name for name in os.listdir(log.directory) if name.endswith(".deleted")]
+
+
+@pytest.mark.parametrize("why", ["a full disk", "another log's defect"])
+def test_a_flush_that_fails_stays_due(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    env, _ = simulated()
+    manager = make("/a", env=env)
+    logs = [manager.get_or_create("t", n, TOPIC_ID, settings_of(manager, flush_messages="5")) for n in range(3)]
+    for log in logs:
+        fill(manager, log)
+    flush, failing = Log.flush, [True]
+
+    def failed(log: Log, up_to: int | None = None) -> int:
+        if failing and why == "a full disk":
+            raise OSError(errno.ENOSPC, "no space")
+        if failing:
+            raise RuntimeError("a defect")
+        return flush(log, up_to)
+
+    monkeypatch.setattr(Log, "flush", failed)
+    now_ms = manager.env.clock.now_ms()
+    for work in manager.tick(now_ms):
+        with contextlib.suppress(RuntimeError):
+            work()
+    failing.clear()
+    assert [log.recovery_point for log in logs] == [0, 0, 0]
+    for work in manager.tick(now_ms + 1000):
+        work()
+    assert [log.recovery_point for log in logs] == [10, 10, 10]
+    assert not manager.tick(now_ms + 2000)
 
 
 def test_compaction_in_the_background(tmp_path: Path) -> None:

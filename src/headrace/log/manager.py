@@ -7,6 +7,7 @@ event loop about once a second and runs what that returns on worker threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from headrace.config import BrokerConfig, TopicConfig
 from headrace.env import Environment
@@ -336,7 +337,7 @@ class LogManager:
         self._some_retention(now_ms)
         flush_due = self._take_flush_due(now_ms)
         if flush_due:
-            work.append(lambda: self._guarded(flush_due, Log.flush))
+            work.append(lambda: self._flush(flush_due))
         if any(due <= now_ms for due, _ in self._doomed_files) or any(due <= now_ms for due, _ in self._doomed_trees):
             work.append(lambda: self.remove_doomed(now_ms))
         if self._is_due("log.flush.offset.checkpoint.interval.ms", now_ms):
@@ -462,25 +463,21 @@ class LogManager:
         trees, self._doomed_trees = self._doomed_trees, []
         for due, segment in files:
             if due <= now_ms:
-                self._quietly(segment.remove_files)
+                with suppress(OSError):  # what cannot be removed now is removed at the next start
+                    segment.remove_files()
             else:
                 self._doomed_files.append((due, segment))
         for due, path in trees:
             if due <= now_ms:
-                self._quietly(lambda path=path: self.env.disk.remove_tree(path))  # type: ignore[misc]
+                with suppress(OSError):
+                    self.env.disk.remove_tree(path)
             else:
                 self._doomed_trees.append((due, path))
 
-    @staticmethod
-    def _quietly(remove: Callable[[], None]) -> None:
-        try:
-            remove()
-        except OSError:
-            pass  # what cannot be removed now is removed at the next start
-
     def _take_flush_due(self, now_ms: int) -> list[Log]:
-        due = [log for log in self._flush_due if self.logs.get(log.topic_partition) is log]
-        self._flush_due.clear()
+        noted = list(self._flush_due)
+        self._flush_due.difference_update(noted)
+        due = [log for log in noted if self.logs.get(log.topic_partition) is log]
         for log in self.logs.values():
             if log.config.flush_ms < 1 << 62 and log.end_offset > log.flushed_offset:
                 if now_ms - log.last_flush_ms >= log.config.flush_ms and log not in due:
@@ -488,6 +485,19 @@ class LogManager:
         for log in due:
             log.last_flush_ms = now_ms
         return due
+
+    def _flush(self, due: list[Log]) -> None:
+        """Flushes logs; those that it does not come to, or whose disk is full, are due again. Raises LogDirFailed."""
+        left = set(due)
+
+        def flush(log: Log) -> None:
+            log.flush()
+            left.discard(log)
+
+        try:
+            self._guarded(due, flush)
+        finally:
+            self._flush_due.update(left)
 
     def _guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
         """Runs an action on logs; a failing disk is LogDirFailed, after the others had their turn."""
