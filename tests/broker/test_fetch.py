@@ -206,6 +206,23 @@ def test_a_session_tells_only_what_changed(raw: Raw, served: TestBroker, topic: 
     assert go_on(7).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_a_session_that_is_emptied_ends(raw: Raw, served: TestBroker, topic: Callable[..., str]) -> None:
+    name = topic()
+    raw.ask(produce(name, batch(b"x")), 9)
+    held = served.call(lambda broker: len(broker.fetch_sessions))
+    opened = raw.ask(fetch(name, 0, session_epoch=0), 11)
+    assert opened.session_id
+    emptying = FetchRequest(
+        session_id=opened.session_id, session_epoch=1, min_bytes=1, max_wait_ms=5000, max_bytes=1000,
+        forgotten_topics_data=[ForgottenTopic(topic=name, partitions=[0])],
+    )  # fmt: skip
+    answer = raw.ask(emptying, 11)
+    assert (answer.error_code, answer.session_id, answer.responses) == (0, 0, [])
+    assert served.call(lambda broker: len(broker.fetch_sessions)) == held
+    emptying.session_epoch = 2
+    assert raw.ask(emptying, 11).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
 def test_partitions_with_data_take_their_turn(raw: Raw, topic: Callable[..., str]) -> None:
     name = topic(2)
     for partition in (0, 1):

@@ -16,7 +16,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.large_frame import LargeFrame
-from headrace.broker.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
+from headrace.broker.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output, touch
 from headrace.broker.registry import CloseConnectionError, Pending, RequestContext
 from headrace.broker.reply import Reply
 from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
@@ -533,7 +533,7 @@ class Connection:
         part, at = self._output.cold_slice()
         size = min(READ_AHEAD_BYTES, part.size - at)
         self.server.cold_reads.value += 1
-        self.server.workers.submit(lambda: _touch(part, at, size), self._was_read)
+        self.server.workers.submit(lambda: touch(part, at, size), self._was_read)
 
     def _was_read(self, _result: None, error: BaseException | None) -> None:
         self._waits_for_disk = False
@@ -591,8 +591,3 @@ class Connection:
                 self._output.send(self.stream)
         except (OSError, BrokenFrameError):
             pass  # the connection ends in any case
-
-
-def _touch(part: FileSlice, at: int, size: int) -> None:
-    """Reads a range for the sake of the page cache."""
-    part.file.read(part.position + at, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Final
 
@@ -15,6 +16,7 @@ sendfile would need three system calls. Nothing is kept of them when the reader 
 PARTS_PER_SEND: Final = 64
 SENDS_PER_TURN: Final = 16
 """File ranges that one connection sends before the others get their turn."""
+TOUCH_BYTES: Final = 128 * 1024
 
 DONE: Final = 0
 BLOCKED: Final = 1
@@ -22,6 +24,7 @@ COLD: Final = 2
 AGAIN: Final = 3
 
 _scratch = memoryview(bytearray(2 * SMALL_SLICE_BYTES))
+_pieces = threading.local()
 
 
 class BrokenFrameError(Exception):
@@ -138,3 +141,15 @@ class Output:
                 self.held -= size
             parts.popleft()
         self._at = sent
+
+
+def touch(part: FileSlice, at: int, size: int) -> None:
+    """Reads a range of a file for the sake of the page cache, a piece at a time into the same few pages; on a worker.
+
+    Raises OSError.
+    """
+    piece: memoryview | None = getattr(_pieces, "piece", None)
+    if piece is None:
+        piece = _pieces.piece = memoryview(bytearray(TOUCH_BYTES))
+    for begin in range(part.position + at, part.position + at + size, TOUCH_BYTES):
+        part.file.read_into(begin, piece)

@@ -12,6 +12,8 @@ class SliceFile(Protocol):
 
     def read(self, at: int, size: int) -> bytes: ...
 
+    def read_into(self, at: int, buffer: memoryview) -> int: ...
+
 
 @final
 class FileSlice:

@@ -107,6 +107,10 @@ def _session(broker: Broker, request: FetchRequest, context: RequestContext, now
     if isinstance(found, ErrorCode):
         return found
     _update(broker, found, request, uses_topic_ids)
+    if not found.partitions:
+        # As in Kafka: a session that has nothing left to read ends, and makes room for others.
+        cache.close(found.id)
+        return (), lambda answers: _response(broker, answers, NO_SESSION, version)
     found.next_epoch()
 
     def answer_changes(answers: list[Answer]) -> FetchResponse:
