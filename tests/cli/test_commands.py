@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.cli.consume import _places
+from headrace.cli.output import Progress
 from headrace.client.cluster import Client
 
 CODES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -197,6 +198,21 @@ def test_where_to_begin_and_end(run: Any, bootstrap: str, topic: str) -> None:
     assert values("--from", "9" * 30) == ""
     with Client(bootstrap) as client:
         assert _places(client, [(topic, 0)], "9" * 30, "read_uncommitted") == {(topic, 0): 10}, "not back to the start"
+
+
+def test_a_read_knows_how_much_there_is_to_read(run: Any, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Progress] = []
+
+    def progress(*arguments: Any, **options: Any) -> Progress:
+        made.append(Progress(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr("headrace.cli.consume.Progress", progress)
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, stdin="a\nb\nc\nd\n")
+    for arguments in ([], ["--from", "1"], ["--from", "1", "-n", "2"], ["-f", "-n", "2"]):
+        run("consume", topic, *arguments)
+    assert [(each.total, each.done) for each in made] == [(4, 4), (3, 3), (2, 2), (None, 2)]
 
 
 def test_hex_shows_every_byte(run: Any, topic: str) -> None:
