@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from broker.raw import Raw, batch, create_topic, produce
+from broker.raw import Raw, batch, create_topic, fetch, produce
 
 from headrace.broker.broker import Broker
 from headrace.log.log import Log
@@ -76,3 +77,29 @@ def test_a_disk_too_full_to_sync_refuses_and_stays_online(monkeypatch: pytest.Mo
         full = False
         answer = raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+@pytest.mark.parametrize("busy", ["workers", "syncs"])
+def test_cold_readers_and_syncs_do_not_hold_each_other_up(tmp_path: Path, busy: str) -> None:
+    go_on = threading.Event()
+    with running_broker({"acks.flush": "before-reply"}, data=tmp_path) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t")
+        assert raw.ask(produce("t", batch(b"a")), 9).responses[0].partition_responses[0].error_code == 0
+
+        def occupy(broker: Broker) -> None:
+            for _ in range(64):
+                getattr(broker, busy).submit(go_on.wait, lambda _result, _error: None)
+
+        served.call(occupy)
+        try:
+            if busy == "workers":
+                assert raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0].error_code == 0
+                create_topic(served.port, "u")
+            else:
+                served.call(lambda broker: broker.logs.get("t", 0).active.release())  # type: ignore[union-attr]
+                served.call(lambda broker: broker.logs.get("t", 0).forget_recent())  # type: ignore[union-attr]
+                answer = raw.ask(fetch("t", 0), 11).responses[0].partitions[0]
+                assert bytes(answer.records) and answer.error_code == 0
+                assert served.call(lambda broker: broker.metrics.counter("fetch.cold_lookups").value) == 1
+        finally:
+            go_on.set()

@@ -40,6 +40,9 @@ class Broker:
     """The handles that handlers and drivers reach everything through. `start` it on a running event loop, then `stop`
     it.
 
+    What acknowledgements wait for is synced by `syncs`, and all else that may block runs on `workers`: readers of cold
+    data and clients that wait for a sync do not hold each other up.
+
     `on_failure` is called when the broker cannot go on (every log directory failed): its owner should stop it.
     """
 
@@ -49,11 +52,14 @@ class Broker:
     cluster_id: str
     epoch: int
 
-    def __init__(self, config: BrokerConfig, env: Environment, network: Network, workers: Workers) -> None:
+    def __init__(
+        self, config: BrokerConfig, env: Environment, network: Network, workers: Workers, syncs: Workers
+    ) -> None:
         self.config = config
         self.env = env
         self.network = network
         self.workers = workers
+        self.syncs = syncs
         self.metrics = Registry()
         self.authorizer: Authorizer = OpenAuthorizer()
         self.random = env.entropy.random()
@@ -95,7 +101,7 @@ class Broker:
         """
         self.logs.lock()
         try:
-            self.quorum, self.layout = open_quorum(self.env, self.config, workers=self.workers)
+            self.quorum, self.layout = open_quorum(self.env, self.config, workers=self.syncs)
             self.quorum.on_failure = self.fail
             self.cluster_id = self.layout.cluster_id
             self.producer_ids = ProducerIds(self.quorum)
@@ -114,6 +120,7 @@ class Broker:
             await self.server.close()
             self.logs.unlock()
             self.workers.close()
+            self.syncs.close()
             raise
         self.server.serve()
         self.background.start()
@@ -138,6 +145,7 @@ class Broker:
         await self.quorum.close()
         await self.workers.run(lambda: self.logs.shutdown(self.epoch))
         self.workers.close()
+        self.syncs.close()
 
     def fail(self, why: str) -> None:
         """The broker cannot go on."""

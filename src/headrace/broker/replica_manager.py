@@ -78,7 +78,7 @@ class ReplicaManager:
         self._bytes_in = metrics.counter("produce.bytes")
         self._appends = metrics.counter("produce.batches")
         self._storage_errors = metrics.counter("storage.errors")
-        self.flusher = Flusher(broker.workers, metrics.counter("log.flushes"), self.storage_failed)
+        self.flusher = Flusher(broker.syncs, metrics.counter("log.flushes"), self.storage_failed)
         metrics.gauge("replicas.online", lambda: len(self.by_name))
         metrics.gauge("replicas.offline", lambda: len(self.offline))
 

@@ -23,7 +23,9 @@ log = logging.getLogger("headrace.broker")
 
 
 WORKER_THREADS: Final = 4
-"""Threads for what may block: syncs, cold reads, checkpoints, recovery."""
+"""Threads for what may block: cold reads, checkpoints, recovery."""
+SYNC_THREADS: Final = 4
+"""Threads for the syncs that acknowledgements wait for."""
 GC_THRESHOLD: Final = 50_000
 """Allocations between two collections of the youngest generation: requests make no cycles."""
 
@@ -40,7 +42,8 @@ def say_line(line: str) -> None:
 def make_broker(config: BrokerConfig) -> Broker:
     """A broker on the real disk and network, on the running event loop; not started."""
     threads = max(WORKER_THREADS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
-    return Broker(config, real_environment(), PosixNetwork(), PosixWorkers("headrace", threads))
+    workers, syncs = PosixWorkers("headrace", threads), PosixWorkers("headrace-sync", SYNC_THREADS)
+    return Broker(config, real_environment(), PosixNetwork(), workers, syncs)
 
 
 def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) -> int:
