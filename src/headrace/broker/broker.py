@@ -117,6 +117,7 @@ class Broker:
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start()
         except BaseException:
+            await self.moves.stop()
             await self.server.close()
             self.logs.unlock()
             self.workers.close()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.broker.flusher import Flusher
 from headrace.broker.replica import Replica
 from headrace.log.manager import LogDirFailed
+from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
 from headrace.log.results import AppendResult
 from headrace.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
@@ -94,15 +95,19 @@ class ReplicaManager:
         for topic in self.broker.image.topics:
             self._expect(topic, None)
         for key in logs.found():
-            assigned = self.broker.image.topics.partition(*key)
-            # One that has no leader now (a clean stop leaves it so) is still ours.
-            if assigned is None or self.broker.node_id not in assigned.replicas:
+            if not self._is_ours(key):
                 logs.mark_stray(*key)
+        remove_strange_copies(logs, self._is_ours)
         logs.watch_high_watermarks(self._high_watermark)
         if not logs.was_clean:
             await self._recover()
         self.broker.quorum.on_image(self._image_changed)
         self._open_some(0)
+
+    def _is_ours(self, key: Key) -> bool:
+        """Whether this broker is to have a replica; one that has no leader now (a clean stop leaves it so) is too."""
+        assigned = self.broker.image.topics.partition(*key)
+        return assigned is not None and self.broker.node_id in assigned.replicas
 
     def _high_watermark(self, key: Key) -> int | None:
         replica = self.by_name.get(key)
@@ -274,6 +279,7 @@ class ReplicaManager:
         self.by_id[(topic.id, key[1])] = replica
         if self._gated and end < opened.end_offset:
             self.flusher.request(replica)
+        self.broker.moves.resume(replica)
         return replica
 
     def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:

@@ -1,18 +1,34 @@
-"""Moves of replicas between this broker's log directories, in the background, one piece at a time."""
+"""Moves of replicas between this broker's log directories, in the background, one piece at a time.
+
+A move that a stop or a crash interrupts goes on at the next start, from where it was.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.replica import Replica
-from headrace.log.moves import abandon_move, begin_move, copy_piece, finish_move, next_piece
+from headrace.env.disk import is_full
+from headrace.log.checkpoints import CheckpointError
+from headrace.log.moves import (
+    abandon_move,
+    begin_move,
+    common_end,
+    copy_piece,
+    finish_move,
+    home_of_copy,
+    next_piece,
+    open_copy,
+)
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.log.directory import LogDirectory
     from headrace.log.log import Log
 
 log = logging.getLogger("headrace.broker")
@@ -32,6 +48,7 @@ class ReplicaMoves:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._stopping = False
 
     def start(self, topic: str, index: int, directory: str) -> ErrorCode:
         """Begins to move a replica; answers at once. A move to where it lies calls off the one under way."""
@@ -46,11 +63,12 @@ class ReplicaMoves:
         replica = broker.replicas.find(topic, index)
         if not isinstance(replica, Replica):
             return replica if replica is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode.REPLICA_NOT_AVAILABLE
-        under_way = broker.logs.future_logs.get(key)
-        if under_way is not None:
-            if broker.logs.directory_of(under_way) is home:
-                return ErrorCode.NONE
-            self._call_off(key)
+        under_way = home_of_copy(broker.logs, key)
+        if under_way is home:
+            self.resume(replica)
+            return ErrorCode.NONE
+        if under_way is not None and not self._call_off(key, under_way):
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if broker.logs.directory_of(replica.log) is home:
             return ErrorCode.NONE
         try:
@@ -58,28 +76,51 @@ class ReplicaMoves:
         except OSError as error:
             broker.replicas.directory_failed(directory, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        self._tasks[key] = asyncio.get_running_loop().create_task(self._move(key, replica, directory))
+        self._go_on(key, replica, home)
         return ErrorCode.NONE
 
-    def _call_off(self, key: Key) -> None:
+    def resume(self, replica: Replica) -> None:
+        """Goes on with the move of a replica that an earlier run of the broker left unfinished, if it did."""
+        key = (replica.topic, replica.index)
+        home = home_of_copy(self._broker.logs, key)
+        if home is not None and key not in self._tasks and not self._stopping:
+            self._go_on(key, replica, home)
+
+    def _go_on(self, key: Key, replica: Replica, home: LogDirectory) -> None:
+        move = self._move(key, replica, home, home.found_future[key])
+        self._tasks[key] = asyncio.get_running_loop().create_task(move)
+
+    def _call_off(self, key: Key, home: LogDirectory) -> bool:
+        """Ends a move for good; False where the disk under its copy fails."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
-        abandon_move(self._broker.logs, key)
+        return self._abandon(key, home)
+
+    def _abandon(self, key: Key, home: LogDirectory) -> bool:
+        try:
+            abandon_move(self._broker.logs, key)
+        except OSError as error:
+            self._broker.replicas.directory_failed(home.path, error)
+            return False
+        return True
 
     async def stop(self) -> None:
-        """Calls off every move."""
-        tasks = list(self._tasks.values())
-        for key in list(self._tasks):
-            self._call_off(key)
-        if tasks:
-            await asyncio.wait(tasks)
+        """Ends every move after the piece that it copies: the next start goes on with it."""
+        self._stopping = True
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
 
-    async def _move(self, key: Key, replica: Replica, directory: str) -> None:
+    async def _move(self, key: Key, replica: Replica, home: LogDirectory, path: str) -> None:
         broker = self._broker
-        future = broker.logs.future_logs[key]
         try:
-            while broker.logs.future_logs.get(key) is future and replica.error is ErrorCode.NONE:
+            future = broker.logs.future_logs.get(key) or await self._open_copy(key, replica, path)
+            while (
+                future is not None
+                and broker.logs.future_logs.get(key) is future
+                and replica.error is ErrorCode.NONE
+                and not self._stopping
+            ):
                 piece = next_piece(replica.log, future, PIECE_BYTES)
                 if piece is not None and piece.size > INLINE_BYTES:
                     await broker.workers.run(partial(copy_piece, piece, future, broker.env.clock.now_ms()))
@@ -90,12 +131,34 @@ class ReplicaMoves:
                 elif self._take_over(key, replica, future):
                     return
         except OSError as error:
-            log.error("the move of %s-%d to %s failed: %s", *key, directory, error)
-            abandon_move(broker.logs, key)
-            broker.replicas.directory_failed(directory, error)
+            if home.found_future.get(key) != path and key not in broker.logs.future_logs:
+                return  # its topic was deleted meanwhile, and the files with it
+            log.error("the move of %s-%d to %s failed: %s", *key, home.path, error)
+            if is_full(error):
+                self._abandon(key, home)
+            else:
+                broker.replicas.directory_failed(home.path, error)
         finally:
             if self._tasks.get(key) is asyncio.current_task():
                 del self._tasks[key]
+
+    async def _open_copy(self, key: Key, replica: Replica, path: str) -> Log | None:
+        """Opens what was copied before the start, and cuts it to what the log has too; None where it is of no use."""
+        logs, current = self._broker.logs, replica.log
+        future: Log | None = None
+        with suppress(CheckpointError):
+            future = await self._broker.workers.run(partial(open_copy, logs, current, path))
+        home = home_of_copy(logs, key)
+        if home is None or home.found_future[key] != path or logs.get(*key) is not current:
+            return None
+        if future is None or future.topic_id != current.topic_id or logs.directory_of(current) is home:
+            log.warning("%s is no copy of %s-%d, and is removed", path, *key)
+            abandon_move(logs, key)
+            return None
+        log.info("the move of %s-%d to %s goes on at offset %d", *key, home.path, future.end_offset)
+        logs.future_logs[key] = future
+        await self._broker.workers.run(partial(future.truncate_to, common_end(current, future)))
+        return future
 
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
         """Copies what is still missing, if it is little, and lets the copy take the place of its log."""

@@ -102,8 +102,7 @@ class LogManager:
             except OSError as error:
                 directory.failure = error
                 continue
-            # A copy that a move had begun is made again when the move is asked for again.
-            self._doomed_trees += [(0, path) for path in (*directory.doomed, *directory.found_future.values())]
+            self._doomed_trees += [(0, path) for path in directory.doomed]
         if not self.online():
             first = next(iter(self.directories.values()))
             raise LogDirFailed(first.path, first.failure)
@@ -274,12 +273,10 @@ class LogManager:
         self.damaged.pop(key, None)
         future = self.future_logs.pop(key, None)
         for home in self.online():
-            path = home.found.get(key)
             delay_ms = log.config.file_delete_delay_ms if log is not None else 0
-            paths = [] if path is None else [path]
-            if future is not None and self.directory_of(future) is home:
-                paths.append(future.directory)
-            for each in paths:
+            for each in (home.found.get(key), home.found_future.pop(key, None)):
+                if each is None:
+                    continue
                 new = f"{home.path}/{delete_directory_name(*key, self.env.entropy.uuid())}"
                 try:
                     self.env.disk.rename(each, new)
@@ -574,7 +571,8 @@ class LogManager:
             try:
                 for log in self.logs_in(home.path):
                     log.close()
-                    home.recovery_points[log.topic_partition] = log.recovery_point
+                    if not log.is_future:
+                        home.recovery_points[log.topic_partition] = log.recovery_point
             except OSError as error:
                 home.failure = error
         for action in (self.checkpoint_recovery_points, self.checkpoint_log_starts, self.checkpoint_high_watermarks):
@@ -584,6 +582,7 @@ class LogManager:
                 self.directories[failed.directory].failure = failed
         for home in self.online():
             unopened = any(key not in self.logs for key in home.found)
+            unopened = unopened or any(key not in self.future_logs for key in home.found_future)
             try:
                 # What was not opened since an unclean start has not been recovered either.
                 if home.clean or not unopened:

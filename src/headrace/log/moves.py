@@ -1,16 +1,19 @@
 """Moving a partition's log to another directory of the same broker (KIP-113): a copy, which then takes its place.
 
-The copy lies in a `-future` folder and is filled by its owner, step by step; the log itself goes on meanwhile. A copy
-that a crash left behind is removed at the next start: the log that it was made from is whole.
+The copy lies in a `-future` folder and is filled by its owner, step by step; the log itself goes on meanwhile. What a
+stop or a crash left unfinished is opened again at the next start, cut back to what it has in common with its log, and
+goes on from there.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.log.checkpoints import TopicPartition, encode_partition_metadata
+from headrace.log.directory import LogDirectory
 from headrace.log.filenames import PARTITION_METADATA, delete_directory_name, directory_name, future_directory_name
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
@@ -29,6 +32,7 @@ def begin_move(manager: LogManager, key: TopicPartition, directory: str) -> Log:
     env = manager.env
     path = f"{directory}/{future_directory_name(*key, env.entropy.uuid())}"
     env.disk.make_dirs(path)
+    manager.directories[directory].found_future[key] = path
     env.disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(current.topic_id))
     future = open_log(
         manager.resources,
@@ -44,6 +48,45 @@ def begin_move(manager: LogManager, key: TopicPartition, directory: str) -> Log:
     future.is_future = True
     manager.future_logs[key] = future
     return future
+
+
+def home_of_copy(manager: LogManager, key: TopicPartition) -> LogDirectory | None:
+    """The directory that a partition is being moved to, or was when the broker stopped; None where it is not moved."""
+    return next((home for home in manager.online() if key in home.found_future), None)
+
+
+def open_copy(manager: LogManager, current: Log, path: str) -> Log:
+    """Opens what an earlier run copied of a log. For worker threads: after a crash all of it is read.
+
+    Raises OSError, and CheckpointError where nobody can tell what it is a copy of.
+    """
+    future = open_log(
+        manager.resources,
+        path,
+        current.topic_partition,
+        current.config,
+        clean=manager.directories[path.rpartition("/")[0]].clean,
+        now_ms=manager.env.clock.now_ms(),
+        producers=manager.new_producers(),
+    )
+    future.is_future = True
+    return future
+
+
+def common_end(current: Log, future: Log) -> int:
+    """Up to where a copy has what its log has, by the leader epochs, as a follower finds it (KIP-279).
+
+    A crash may have taken the end of the log, on which it has grown anew, and left the copy of that end.
+    """
+    epoch = future.epochs.latest
+    while epoch >= 0:
+        known, end_offset = current.end_offset_for_epoch(min(epoch, current.epochs.latest))
+        if known < 0:
+            break
+        epoch, copied_end = future.end_offset_for_epoch(known)
+        if epoch == known:
+            return min(end_offset, copied_end)
+    return 0
 
 
 def _first_offset(log: Log) -> int:
@@ -73,7 +116,7 @@ def copy_piece(piece: FileSlice, future: Log, now_ms: int) -> None:
         raise OSError(errno.EIO, f"no batch can be read at byte {piece.position} of a log that is moved")
     result = future.append(memoryview(data)[:end], leader_epoch=-1, now_ms=now_ms, origin="replica")
     if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
-        raise OSError(result.error_message)
+        raise OSError(errno.ENOSPC, result.error_message)
     assert not result.error, f"a copy refused what its log took: {result.error_message}"
 
 
@@ -90,6 +133,7 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Log:
     future.delete_records_before(current.log_start_offset)
     final = f"{new_home.path}/{directory_name(*key)}"
     disk.rename(future.directory, final)
+    del new_home.found_future[key]
     future.moved(final)
     disk.sync_directory(new_home.path)
     doomed = f"{old_home.path}/{delete_directory_name(*key, manager.env.entropy.uuid())}"
@@ -105,10 +149,33 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Log:
 
 
 def abandon_move(manager: LogManager, key: TopicPartition) -> None:
-    """Gives a copy up. Raises OSError."""
+    """Gives a copy up, so that no start goes on with it. Raises OSError."""
     future = manager.future_logs.pop(key, None)
-    if future is None:
-        return
-    for segment in future.segments:
-        segment.release()
-    manager.doom_tree(future.directory, 0)
+    if future is not None:
+        for segment in future.segments:
+            segment.release()
+    for home in manager.online():
+        if key in home.found_future:
+            _remove_copy(manager, home, key, future)
+
+
+def remove_strange_copies(manager: LogManager, is_ours: Callable[[TopicPartition], bool]) -> None:
+    """At start: removes copies of partitions that this broker does not have, and all but one of the same partition.
+
+    Raises OSError.
+    """
+    known: set[TopicPartition] = set()
+    for home in manager.online():
+        for key in list(home.found_future):
+            if key in known or not is_ours(key):
+                _remove_copy(manager, home, key, None)
+            known.add(key)
+
+
+def _remove_copy(manager: LogManager, home: LogDirectory, key: TopicPartition, future: Log | None) -> None:
+    path = home.found_future.pop(key)
+    doomed = f"{home.path}/{delete_directory_name(*key, manager.env.entropy.uuid())}"
+    manager.env.disk.rename(path, doomed)
+    if future is not None and future.directory == path:
+        future.moved(doomed)
+    manager.doom_tree(doomed, 0)
