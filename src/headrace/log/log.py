@@ -205,13 +205,13 @@ class Log:
                     results.append(stage(chunk, leader_epoch, now_ms))
                 else:
                     results.append(trusted.stage(self, chunk, leader_epoch, now_ms, origin))
-            except OSError as error:
+            except Exception as error:
                 self._give_up(error, now_ms, stage is not None)
                 results.append(AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)))
         if self._staged:
             try:
                 self._commit()
-            except OSError as error:
+            except Exception as error:
                 self._give_up(error, now_ms, stage is not None)
                 for result in results:
                     if result.duplicate and result.last_offset >= self.end_offset:  # of what was not written
@@ -390,18 +390,18 @@ class Log:
         if self.end_offset - self.flushed_offset >= self._flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
 
-    def _give_up(self, error: OSError, now_ms: int, is_client: bool) -> None:
-        """Takes back what was staged. Raises the error unless the disk is merely full."""
+    def _give_up(self, error: Exception, now_ms: int, is_client: bool) -> None:
+        """Takes back what was staged, after a defect too. Raises the error unless the disk is merely full."""
         for staged in self._staged:
             staged[5].__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
-        self._parts = []
-        self._staged = []
-        self._staged_bytes = 0
-        self._staged_offset = self.end_offset
-        if not is_full(error):
+        self._parts, self._staged = [], []
+        self._staged_bytes, self._staged_offset = 0, self.end_offset
+        if isinstance(error, OSError) and not is_full(error):
             raise error
         if not is_client or not self.producers.take_back(self.end_offset):
             lookup.reload_producers(self, now_ms)
+        if not isinstance(error, OSError):
+            raise error
 
     def roll(self, *, now_ms: int | None = None) -> None:
         """Starts a new segment at the end of the log; an empty active one stays. Raises OSError."""
