@@ -149,7 +149,7 @@ def test_aborted_transactions_go_the_long_way(
     raw.ask(produce(name, batch(b"x")), 9)
     raw.ask(fetch(name, isolation_level=1), 12)
     aborted = AbortedTransaction(producer_id=5, first_offset=0, last_offset=0, last_stable_offset=1)
-    monkeypatch.setattr(Log, "aborted_transactions", lambda *_: [aborted])
+    monkeypatch.setattr(Log, "aborted_transactions", lambda *_, **__: [aborted])
     partition = raw.ask(fetch(name, isolation_level=1), 12).responses[0].partitions[0]
     assert [each.producer_id for each in partition.aborted_transactions] == [5]
     assert taken == [False]

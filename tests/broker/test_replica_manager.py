@@ -103,3 +103,46 @@ def test_cold_readers_and_syncs_do_not_hold_each_other_up(tmp_path: Path, busy: 
                 assert served.call(lambda broker: broker.metrics.counter("fetch.cold_lookups").value) == 1
         finally:
             go_on.set()
+
+
+def test_producers_wait_for_a_disk_that_is_slower_and_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    flush, may_sync = Log.flush, threading.Event()
+
+    def slow(log: Log, up_to: int | None = None) -> int:
+        assert log.topic_partition[0] != "t" or may_sync.wait(30)
+        return flush(log, up_to)
+
+    limit, size, count = 1_000_000, 200_000, 40
+    monkeypatch.setattr(Log, "flush", slow)
+    with running_broker({"log.unsynced.bytes.max": str(limit)}) as served, Raw(served.port, timeout_s=30) as raw:
+        create_topic(served.port, "t")
+        frame = raw.frame(produce("t", batch(b"x" * size)), 9)
+        writer = threading.Thread(target=raw.socket.sendall, args=(frame * count,))
+        writer.start()
+
+        def is_behind() -> bool:
+            return served.call(lambda broker: broker.replicas.flusher.behind)
+
+        patience = time.monotonic() + 10
+        while not is_behind() and time.monotonic() < patience:
+            time.sleep(0.01)
+        assert is_behind()
+        with Raw(served.port) as reader:
+            end = reader.ask(fetch("t"), 12).responses[0].partitions[0].high_watermark
+            assert (end - 1) * size <= limit < (end + 1) * size
+            assert reader.ask(fetch("t"), 12).responses[0].partitions[0].high_watermark == end
+        may_sync.set()
+        offsets = [raw.receive(0, 9)[1].responses[0].partition_responses[0].base_offset for _ in range(count)]
+        writer.join()
+        assert offsets == list(range(count))
+        assert not is_behind()
+
+
+def test_what_was_written_to_a_deleted_topic_need_not_be_synced() -> None:
+    with running_broker() as served, Raw(served.port) as raw:
+        create_topic(served.port, "gone")
+        before = served.call(lambda broker: broker.replicas.flusher.unsynced_bytes)
+        raw.ask(produce("gone", batch(b"x" * 1000)), 9)
+        assert served.call(lambda broker: broker.replicas.flusher.unsynced_bytes) > before + 1000
+        raw.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000), 6)
+        assert served.call(lambda broker: broker.replicas.flusher.unsynced_bytes) == before

@@ -15,6 +15,7 @@ from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.broker.blocked import Blocked
 from headrace.broker.large_frame import LargeFrame
 from headrace.broker.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output, touch
 from headrace.broker.registry import CloseConnectionError, Pending, RequestContext
@@ -41,15 +42,6 @@ OUTPUT_PARTS: Final = 256
 
 _read_first = Struct(">ihhih").unpack_from
 _read_size = Struct(">i").unpack_from
-
-
-class Blocked:
-    """Why a connection is not read from: bits, and plain ints because the hot path looks at them."""
-
-    HANDLER: Final = 1
-    UNANSWERED: Final = 2
-    OUTPUT: Final = 4
-    MEMORY: Final = 8
 
 
 class Connection:
@@ -283,6 +275,8 @@ class Connection:
                 self._request(view[at + 4 : stop], key, version, correlation_id, length)
                 if self.closed:
                     return at
+                if key == 0:
+                    self._keep_pace()
             at = stop
         if run.entries:
             self._finish_run()
@@ -295,6 +289,19 @@ class Connection:
         except Exception as error:
             self.server.log_failure(self, 0, error)
             self.close("its request failed")
+            return
+        self._keep_pace()
+
+    def _keep_pace(self) -> None:
+        """A producer that is faster than the disk is not read from until the disk has caught up."""
+        flusher = self.server.broker.replicas.flusher
+        if flusher.behind and not self._blocked & Blocked.DISK:
+            self._block(Blocked.DISK)
+            flusher.when_caught_up(self._disk_caught_up)
+
+    def _disk_caught_up(self) -> None:
+        if not self.closed:
+            self._unblock(Blocked.DISK)
 
     def _refuse_size(self, size: int) -> None:
         self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} are possible")

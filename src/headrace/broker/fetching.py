@@ -172,7 +172,7 @@ class Fetch:
                 self.failed = True
                 return data
         limit = min(left, partition.max_bytes)
-        upper = stable if self._committed_only else high_watermark
+        upper = self._upper(replica)
         result = log.read(offset, max_bytes=limit, max_offset=upper, min_one=min_one, wait=self._may_wait)
         if result.error:
             return self._error(partition, result.error)
@@ -181,9 +181,14 @@ class Fetch:
             if self._committed_only:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                    for aborted in log.aborted_transactions(offset, upper)
+                    for aborted in log.aborted_transactions(offset, upper, wait=self._may_wait)
                 ]
         return data
+
+    def _upper(self, replica: Replica) -> int:
+        """Up to where this client may read."""
+        high_watermark = replica.progress.high_watermark
+        return replica.log.last_stable_offset(high_watermark) if self._committed_only else high_watermark
 
     def _error(self, partition: SessionPartition, error: ErrorCode) -> PartitionData:
         self.failed = True
@@ -220,16 +225,18 @@ class Fetch:
 
     def _warm(self) -> None:
         """Has a worker look up what is not in memory, so that the event loop never waits for the disk."""
-        cold, self._cold = self._cold, []
+        places = [(replica.log, partition.fetch_offset, self._upper(replica)) for replica, partition in self._cold]
+        self._cold.clear()
         self._may_wait = True
         server = self._broker.server
-        server.cold_lookups.value += len(cold)
+        server.cold_lookups.value += len(places)
 
         def look_up() -> None:
-            for replica, partition in cold:
-                log = replica.log
+            for log, offset, upper in places:
                 try:
-                    log.read(partition.fetch_offset, max_bytes=1, max_offset=log.end_offset)
+                    log.read(offset, max_bytes=1, max_offset=upper)
+                    if self._committed_only:
+                        log.aborted_transactions(offset, upper)
                 except OSError:
                     continue  # the fetch itself will meet it, and say so
 

@@ -138,12 +138,12 @@ class PlainFetch:
         upper = stable if self._committed else high_watermark
         try:
             found = log.read(offset, max_bytes=self._max_bytes, max_offset=upper, wait=False)
-        except OSError:
-            return False
+            if self._committed and log.aborted_transactions(offset, upper, wait=False):
+                return False
+        except Exception:
+            return False  # the handler meets it again, and answers
         records = found.slice
         if records is None or found.error or found.size < self._min_bytes:
-            return False
-        if self._committed and log.aborted_transactions(offset, upper):
             return False
         size = found.size
         length = _varint(size + 1)

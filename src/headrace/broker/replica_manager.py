@@ -79,7 +79,11 @@ class ReplicaManager:
         self._bytes_in = metrics.counter("produce.bytes")
         self._appends = metrics.counter("produce.batches")
         self._storage_errors = metrics.counter("storage.errors")
-        self.flusher = Flusher(broker.syncs, metrics.counter("log.flushes"), self.storage_failed)
+        unsynced_max = broker.config.integer("log.unsynced.bytes.max")
+        if unsynced_max < 0:
+            unsynced_max = broker.env.memory_bytes // 10
+        self.flusher = Flusher(broker.syncs, metrics.counter("log.flushes"), self.storage_failed, unsynced_max)
+        metrics.gauge("log.bytes_unsynced", lambda: self.flusher.unsynced_bytes)
         metrics.gauge("replicas.online", lambda: len(self.by_name))
         metrics.gauge("replicas.offline", lambda: len(self.offline))
 
@@ -182,6 +186,7 @@ class ReplicaManager:
         replica = self.by_name.pop((topic, index), None)
         if replica is not None:
             self.by_id.pop((replica.topic_id, index), None)
+            self.flusher.forget(replica)
             replica.give_up(error)
 
     def _open_some(self, count: int) -> None:
@@ -345,6 +350,7 @@ class ReplicaManager:
                 size += len(chunk)
             self._bytes_in.value += size
             self._appends.value += len(chunks)
+            self.flusher.appended(replica, size)
             if replica.flush_gated:
                 self.flusher.request(replica)
             else:
@@ -434,6 +440,7 @@ class ReplicaManager:
             self.by_name.pop((replica.topic, replica.index), None)
             self.by_id.pop((replica.topic_id, replica.index), None)
             self.offline[(replica.topic, replica.index)] = ErrorCode.KAFKA_STORAGE_ERROR
+            self.flusher.forget(replica)
             replica.give_up(ErrorCode.KAFKA_STORAGE_ERROR)
         logs.directory_failed(directory, error)
         if not logs.online():

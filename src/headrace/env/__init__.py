@@ -24,3 +24,5 @@ class Environment:
     disk: Disk
     entropy: Entropy
     network: object = None
+    memory_bytes: int = 4 << 30
+    """What the machine has."""

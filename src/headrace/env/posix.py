@@ -325,7 +325,8 @@ class PosixEntropy:
 
 def real_environment() -> Environment:
     """The environment of a broker that runs on this machine; its network is set by the shell."""
-    return Environment(clock=PosixClock(), disk=PosixDisk(), entropy=PosixEntropy())
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Environment(PosixClock(), PosixDisk(), PosixEntropy(), memory_bytes=memory_bytes)
 
 
 def raise_open_files_limit() -> int:

@@ -500,9 +500,12 @@ class Log:
         place = segment.find(offset, wait=wait) if offset > segment.base_offset else (0, 0)
         return segment.size if place is None else place[0]
 
-    def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that reach into [from_offset, to_offset), for a read_committed consumer."""
-        return lookup.aborted_transactions(self, from_offset, to_offset)
+    def aborted_transactions(self, from_offset: int, to_offset: int, *, wait: bool = True) -> list[AbortedTransaction]:
+        """The aborted transactions that reach into [from_offset, to_offset), for a read_committed consumer.
+
+        Raises OSError, and BlockingIOError where an index has to be read first and `wait` is false.
+        """
+        return lookup.aborted_transactions(self, from_offset, to_offset, wait)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read."""

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 EMPTY_SNAPSHOT_BYTES = 10
 
 
-def aborted_transactions(log: Log, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+def aborted_transactions(log: Log, from_offset: int, to_offset: int, wait: bool = True) -> list[AbortedTransaction]:
     """See Log.aborted_transactions."""
     found: list[AbortedTransaction] = []
     segments = log.segments
     for index in range(log.segment_of(from_offset), len(segments)):
-        for entry in segments[index].aborted():
+        for entry in segments[index].aborted(wait=wait):
             if entry.last_offset >= from_offset and entry.first_offset < to_offset:
                 found.append(entry)
             if entry.last_stable_offset >= to_offset:

@@ -379,9 +379,14 @@ class Segment:
 
     # Aborted transactions
 
-    def aborted(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose marker is in here. Raises TransactionIndexError."""
+    def aborted(self, *, wait: bool = True) -> list[AbortedTransaction]:
+        """The aborted transactions whose marker is in here.
+
+        Raises TransactionIndexError, and without `wait` BlockingIOError where the index was not read yet.
+        """
         if self._aborted is None:
+            if not wait:
+                raise BlockingIOError(f"the transaction index of {self.stem} was not read yet")
             found = transaction_index.read(self._resources.disk, f"{self.stem}{TRANSACTION_INDEX}{self.suffix}")
             with _index_making:
                 if self._aborted is None:

@@ -1,0 +1,18 @@
+"""The reasons for which a connection is not read from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class Blocked:
+    """Bits, and plain ints because the hot path looks at them.
+
+    A handler that cannot answer at once; requests unanswered; answers not taken; memory for requests; the disk.
+    """
+
+    HANDLER: Final = 1
+    UNANSWERED: Final = 2
+    OUTPUT: Final = 4
+    MEMORY: Final = 8
+    DISK: Final = 16
