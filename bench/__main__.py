@@ -50,6 +50,13 @@ class Result:
             return None
         return ratio <= self.row.bar if self.row.lower else ratio >= self.row.bar
 
+    def share_of_limit(self) -> float | None:
+        """How near ours comes to what a bare loop does on this machine."""
+        if not self.limit or not self.ours:
+            return None
+        ours = median(self.ours)
+        return self.limit / ours if self.row.lower else ours / self.limit
+
     def line(self, scale: Scale) -> dict[str, Any]:
         """The row as it is kept."""
         return {
@@ -63,7 +70,7 @@ class Result:
             "lower_is_better": self.row.lower,
             "holds": self.holds(),
             "limit": self.limit,
-            "share_of_limit": median(self.ours) / self.limit if self.limit and self.ours else None,
+            "share_of_limit": self.share_of_limit(),
             "error": self.error,
         }
 
@@ -84,7 +91,8 @@ def say(result: Result, scale: Scale) -> None:
     kafka = number(median(result.kafka)) if result.kafka else "-"
     ratio = result.ratio()
     sign = "<=" if result.row.lower else ">="
-    share = f"{median(result.ours) / result.limit:.0%} of bare" if result.limit and result.ours else ""
+    near = result.share_of_limit()
+    share = f"{near:.0%} of bare" if near is not None else ""
     mark = {True: "holds", False: "MISSES", None: ""}[result.holds()]
     times = f"{ratio:.2f}x" if ratio is not None else "-"
     head = f"{title_of(result.row, scale):48} {ours:>10} {kafka:>10} {result.row.unit:8}"
@@ -151,10 +159,9 @@ class Run:
 
     def rounds(self, row: Row, rigs: list[Rig]) -> None:
         result = Result(row)
-        for _ in range(1 if row.against_itself else self.scale.rounds):
+        for _ in range(self.scale.rounds):
             for rig in rigs:
-                if not (row.against_itself and rig.name == "kafka"):
-                    self.one(result, rig)
+                self.one(result, rig)
         if row.limit is not None:
             result.limit = row.limit(self.scale)
         self.keep(result)

@@ -67,7 +67,7 @@ def consume(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
     consumer = consumer_at(bootstrap, topic, 0)
     first = consumer.consume(1, PATIENCE_S)
     assert first, "nothing came"
-    size = len(first[0].value())
+    size = len(first[0].value() or b"")
     got = 0
     before = time.perf_counter()
     while got < count - 1:

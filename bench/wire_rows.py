@@ -17,6 +17,7 @@ from bench.link import Link
 from bench.memory import touch
 from bench.rigs import DATA, ROOT, Rig, run_java, run_python
 from bench.wire_load import Load
+from tests.peers.kafka import cpu_s
 
 KB, MB, GB = 1 << 10, 1_000_000, 1_000_000_000
 BATCH_1MB = 1_000_000
@@ -98,8 +99,11 @@ def produce_compressed(validation: str) -> Callable[[Rig, Scale], float]:
     """Megabytes a second, as compressed, of 16 KB of records in lz4; Kafka opens every batch."""
 
     def measure(rig: Rig, scale: Scale) -> float:
-        configs = {"record_validation": validation} if rig.name == "headrace" else {}
-        name = topic_for(rig, f"compressed-{validation}-{time.monotonic_ns()}", **configs)
+        name = f"compressed-{validation}-{time.monotonic_ns()}"
+        if rig.name == "headrace":
+            topic_for(rig, name, record_validation=validation)
+        else:
+            topic_for(rig, name)
         touch(int(scale.seconds * FILE_BYTES_PER_S))
         outcome = run_load(Load("produce", rig.port, name, 16 * KB, 50, 1, scale.seconds, codec=LZ4))
         drop(rig, name)
@@ -179,9 +183,57 @@ class bare_loop:  # noqa: N801
         assert self.process.stdout is not None
         return int(self.process.stdout.readline())
 
+    def cpu_s(self) -> float:
+        return cpu_s(self.process.pid)
+
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def records_limit(what: Callable[[int], Callable[[Scale], float]]) -> Callable[[Scale], float]:
+    """Thousands of 1 KB records a second that a bare loop moves in batches of a megabyte."""
+    return lambda scale: what(BATCH_1MB)(scale) * MB / RECORD_BYTES / 1000
+
+
+def bare_megabytes(size: int) -> Callable[[Scale], float]:
+    return produce_limit(size, 5, 1, "bytes")
+
+
+def latency_limit(share: float) -> Callable[[Scale], float]:
+    """Milliseconds of one bare round trip, paced as the producer beside a cold read is."""
+
+    def measure(scale: Scale) -> float:
+        frame = wire_load.produce_frame("limit", wire_load.batch_of(0)[0])
+        path = DATA / "limit.bin"
+        with bare_loop("produce", str(len(frame)), wire_load.produce_reply("limit").hex(), str(path)) as port:
+            paced = Load("produce-paced", port, "limit", 0, seconds=scale.seconds, rate=1000)
+            latencies = sorted(run_load(paced)["latencies"])
+        path.unlink(missing_ok=True)
+        return float(latencies[int(share * len(latencies))] * 1000)
+
+    return measure
+
+
+def cpu_limit(scale: Scale) -> float:
+    """CPU seconds of the bare loops per GB, half of the time in and half of it out."""
+    frame = wire_load.produce_frame("limit", wire_load.batch_of(16 * KB)[0])
+    path = DATA / "limit.bin"
+    touch(int(scale.seconds * FILE_BYTES_PER_S))
+    loop = bare_loop("produce", str(len(frame)), wire_load.produce_reply("limit").hex(), str(path))
+    with loop as port:
+        inward = run_load(Load("produce", port, "limit", 16 * KB, 50, 1, scale.seconds))
+        spent = loop.cpu_s()
+    batch, count = wire_load.batch_of(64 * KB)
+    asked, _ = wire_load.fetch_frame("limit", 64 * KB)
+    head = (60 + len(batch)).to_bytes(4, "big") + bytes(60)
+    path.write_bytes(batch * max(2, scale.prefill_bytes // len(batch)))
+    loop = bare_loop("fetch", str(len(asked)), head.hex(), str(path), str(len(batch)))
+    with loop as port:
+        outward = run_load(Load("fetch", port, "limit", 64 * KB, seconds=scale.seconds, records_per_batch=count))
+        spent += loop.cpu_s()
+    path.unlink()
+    return float(spent / ((inward["bytes"] + outward["bytes"]) / GB))
 
 
 def librdkafka_produce(rig: Rig, scale: Scale) -> float:
@@ -283,7 +335,6 @@ def cold_read(rig: Rig, scale: Scale) -> float:
     time.sleep(0.3)
     beside = p99(run_load(paced)["latencies"])
     reader.join()
-    drop(rig, cold)
     drop(rig, pinged)
     return beside / alone
 
@@ -320,9 +371,16 @@ def _produce(key: str, title: str, bar: float, size: int, in_flight: int, connec
     return Row(key, title, unit, bar, produce_rate(*shape), limit=produce_limit(*shape))
 
 
+def _compressed(key: str, title: str, validation: str) -> Row:
+    return Row(key, title, "MB/s", 1.0, produce_compressed(validation), limit=produce_limit(16 * KB, 50, 1, "bytes"))
+
+
 def _fetch(key: str, title: str, bar: float, size: int) -> Row:
     return Row(key, title, "MB/s", bar, fetch_rate(size), limit=fetch_limit(size))
 
+
+BARE_IN = records_limit(bare_megabytes)
+BARE_OUT = records_limit(fetch_limit)
 
 WIRE_ROWS = (
     _produce("produce-small-50", "produce, one 100 B record, 50 in flight", 7.0, 0, 50, 1),
@@ -331,18 +389,18 @@ WIRE_ROWS = (
     _produce("produce-16k", "produce 16 KB batches, 50 in flight", 2.3, 16 * KB, 50, 1),
     _produce("produce-16k-4x50", "the same, 4 connections", 1.5, 16 * KB, 50, 4),
     _produce("produce-1m", "produce 1 MB batches, 5 in flight", 1.2, BATCH_1MB, 5, 1),
-    Row("compressed", "produce 16 KB in lz4, headers checked", "MB/s", 1.0, produce_compressed("headers")),
-    Row("compressed-full", "the same, record.validation=full", "MB/s", 1.0, produce_compressed("full")),
+    _compressed("compressed", "produce 16 KB in lz4, headers checked", "headers"),
+    _compressed("compressed-full", "the same, record.validation=full", "full"),
     _fetch("fetch-16k", "fetch 16 KB", 2.0, 16 * KB),
     _fetch("fetch-64k", "fetch 64 KB", 1.3, 64 * KB),
     _fetch("fetch-1m", "fetch 1 MB", 1.0, BATCH_1MB),
-    Row("librdkafka-produce", "librdkafka produce, 1 KB", "k msg/s", 1.2, librdkafka_produce),
-    Row("librdkafka-consume", "librdkafka consume, 1 KB", "k msg/s", 1.0, librdkafka_consume),
-    Row("java-produce", "Java ProducerPerformance, 1 KB", "k msg/s", 1.1, java_produce),
-    Row("java-consume", "Java ConsumerPerformance, 1 KB", "k msg/s", 1.0, java_consume),
-    Row("latency-p50", "end to end p50, 100 B, acks=all", "ms", 1.0, latency("p50_ms"), lower=True),
-    Row("latency-p99", "end to end p99, 100 B, acks=all", "ms", 0.4, latency("p99_ms"), lower=True),
-    Row("cpu", "broker CPU per GB in and out", "s/GB", 1.0, cpu_per_gb, lower=True),
+    Row("librdkafka-produce", "librdkafka produce, 1 KB", "k msg/s", 1.2, librdkafka_produce, limit=BARE_IN),
+    Row("librdkafka-consume", "librdkafka consume, 1 KB", "k msg/s", 1.0, librdkafka_consume, limit=BARE_OUT),
+    Row("java-produce", "Java ProducerPerformance, 1 KB", "k msg/s", 1.1, java_produce, limit=BARE_IN),
+    Row("java-consume", "Java ConsumerPerformance, 1 KB", "k msg/s", 1.0, java_consume, limit=BARE_OUT),
+    Row("latency-p50", "end to end p50, 100 B, acks=all", "ms", 1.0, latency("p50_ms"), True, latency_limit(0.5)),
+    Row("latency-p99", "end to end p99, 100 B, acks=all", "ms", 0.4, latency("p99_ms"), True, latency_limit(0.99)),
+    Row("cpu", "broker CPU per GB in and out", "s/GB", 1.0, cpu_per_gb, True, cpu_limit),
     Row(
         "cold-read",
         "producer p99 beside a cold read, over without",
