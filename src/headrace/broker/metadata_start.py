@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.metadata_log import MetadataLog
+from headrace.broker.open_transactions import open_on_disk
 from headrace.broker.quorum import Quorum, SnapshotPolicy
 from headrace.broker.storage_format import METADATA_DIRECTORY, FormatOptions, StorageError, StorageLayout, open_storage
 from headrace.config import BrokerConfig, topic_config
@@ -80,7 +81,7 @@ def _open(
     )
     voter = Voter(layout.node_id, bytes(16), (options.controller,))
     quorum = Quorum(env, log, voter=voter, cluster_id=layout.cluster_id, policy=policy, workers=workers)
-    quorum.load()
+    quorum.load(lambda image: open_on_disk(env.disk, config.log_dirs, image, layout.node_id))
     return quorum, layout
 
 

@@ -101,17 +101,18 @@ class Quorum:
         self._last_snapshot_ms = 0
         self._next_attempt_ms = 0
 
-    def load(self) -> None:
+    def load(self, obstacles: Callable[[ClusterImage], list[str]] = lambda _: []) -> None:
         """Replays what is on disk and takes the lead, all of it synchronously: at start there is nothing to wait for.
 
-        Raises StorageError where this node must not start on the directory, naming every reason.
+        Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
+        that do not lie in the metadata. No record has been written then.
         """
         loaded = self.log.load(self.image.cluster_id)
         previous = self.log.read_quorum_state()
         others = solo.foreign_voters(self.node_id, loaded.voters, previous)
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
         if not loaded.image.is_empty:
-            reasons += adoption.obstacles(loaded.image, self.node_id)
+            reasons += adoption.obstacles(loaded.image, self.node_id) + obstacles(loaded.image)
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image

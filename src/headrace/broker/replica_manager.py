@@ -16,7 +16,9 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.flusher import Flusher
+from headrace.broker.open_transactions import open_in_logs
 from headrace.broker.replica import Replica
+from headrace.broker.storage_format import StorageError
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
@@ -93,7 +95,7 @@ class ReplicaManager:
         """Takes up everything that the image names, and follows it from here on.
 
         After a crash every log is recovered first, on worker threads. After a clean stop logs are opened when they
-        are asked for, and the rest in the background.
+        are asked for, and the rest in the background. Raises StorageError where recovery finds an open transaction.
         """
         logs = self.broker.logs
         for topic in self.broker.image.topics:
@@ -105,6 +107,8 @@ class ReplicaManager:
         logs.watch_high_watermarks(self._high_watermark)
         if not logs.was_clean:
             await self._recover()
+            if reasons := open_in_logs(logs, self.broker.image):
+                raise StorageError(f"{', '.join(logs.directories)} cannot be served: {'; '.join(reasons)}")
         self.broker.quorum.on_image(self._image_changed)
         self._open_some(0)
 
@@ -118,19 +122,18 @@ class ReplicaManager:
         return replica.progress.high_watermark if replica is not None else None
 
     async def _recover(self) -> None:
-        """Opens the logs that lie in the directories, several at a time."""
+        """Opens the logs that lie in the directories, several at a time; those too that nobody leads yet."""
         broker = self.broker
-        found = set(broker.logs.found())
-        keys = [key for key in self._unopened if key in found]
+        keys = [key for key in broker.logs.found() if self._is_ours(key)]
         per_directory = broker.config.integer("num.recovery.threads.per.data.dir")
         lanes = max(1, per_directory * len(broker.logs.online()))
         configs = {name: broker.dynamic.topic(name) for name, _ in keys}
-        topics = dict(self._unopened)
+        ids = {topic.name: topic.id for topic in broker.image.topics}
 
         def recover(lane: int) -> None:
             for key in keys[lane::lanes]:
                 try:
-                    broker.logs.get_or_create(*key, topics[key].id, configs[key[0]])
+                    broker.logs.get_or_create(*key, ids[key[0]], configs[key[0]])
                 except (OSError, LogDamaged):
                     continue  # asked for again when it is opened for use, and reported then
 
@@ -276,6 +279,9 @@ class ReplicaManager:
                 self.directory_failed(opened.directory, opened)
             return None
         self.broker.assignments.note(opened)
+        undecided = opened.producers.first_undecided_offset
+        if undecided is not None:
+            log.error("%s-%d: a transaction that nobody can end keeps read_committed before offset %d", *key, undecided)
         end = opened.recovery_point if self._gated else opened.end_offset
         partition = self.broker.image.topics.partition(*key) or plan.partition
         progress = LeaderProgress(self.broker.node_id, partition.leader_epoch, partition.isr, end)
