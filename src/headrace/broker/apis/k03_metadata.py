@@ -103,8 +103,11 @@ def _by_id(
     if context.api_version < 12:
         return _refused(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id)
     topic = image.topics.by_id(asked.topic_id)
-    if topic is None or not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+    if topic is None:
         return _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+    if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        # As in Kafka: that there is such a topic shows, its name does not.
+        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
     return _described(image, topic, request, context)
 
 

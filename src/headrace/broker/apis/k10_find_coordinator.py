@@ -16,7 +16,7 @@ from headrace.broker.coordinator import OFFSETS_TOPIC
 from headrace.broker.quorum import QuorumError
 from headrace.broker.registry import RequestContext, handles
 from headrace.broker.topic_creation import create_automatically
-from headrace.security.authorizer import Operation, ResourceType
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -28,7 +28,9 @@ _log = logging.getLogger("headrace.groups")
 
 _GROUP = 0
 _TRANSACTION = 1
+_SHARE = 2
 _BATCHED_FROM = 4
+_SHARE_FROM = 6
 
 
 @handles(ApiKey.FIND_COORDINATOR)
@@ -36,7 +38,11 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
     """Names the coordinator of each key."""
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
-    if request.key_type == _GROUP and keys and broker.image.topics.by_name(OFFSETS_TOPIC) is None:
+    if (
+        request.key_type == _GROUP
+        and broker.image.topics.by_name(OFFSETS_TOPIC) is None
+        and any(context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key) for key in keys)
+    ):
         try:
             codes = await create_automatically(broker, [OFFSETS_TOPIC])
         except QuorumError:
@@ -62,6 +68,9 @@ def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> C
         # Of all errors this is the one that every client takes as final: librdkafka asks again after any other.
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _refused(key, error, "Transactions are not served by this broker.")
+    if key_type == _SHARE and context.api_version >= _SHARE_FROM:
+        if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return _refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if key_type != _GROUP:
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Coordinator keys of type {key_type} are not served.")
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.registry import RequestContext, handles
 from headrace.broker.replica import Replica
-from headrace.security.authorizer import Operation, ResourceType
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k23_offset_for_leader_epoch import (
@@ -31,10 +31,12 @@ def handle(
     broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
+    # The brokers of a cluster ask this too, who may by their right to act for it.
+    is_broker = context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         answer = OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(answer)
-        allowed = context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        allowed = is_broker or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         for partition in topic.partitions:
             if allowed:
                 answer.partitions.append(_find(broker, topic.topic, partition))

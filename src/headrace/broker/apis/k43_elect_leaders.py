@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum import QuorumError
 from headrace.broker.registry import RequestContext, handles
@@ -20,6 +20,8 @@ from headrace.wire.messages.k43_elect_leaders import (
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+_OWN_ERROR_FROM: Final = 1
+
 
 @handles(ApiKey.ELECT_LEADERS)
 async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
@@ -28,14 +30,14 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestC
     if request.topic_partitions is not None:
         wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        return _all(wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _all(context, wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     kind = request.election_type if context.api_version >= 1 else PREFERRED_ELECTION
     if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
-        return _all(wanted, ErrorCode.INVALID_REQUEST)
+        return _all(context, wanted, ErrorCode.INVALID_REQUEST)
     try:
         answers = await broker.quorum.submit(lambda image: decide_elect_leaders(image, kind, wanted))
     except QuorumError:
-        return _all(wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+        return _all(context, wanted, ErrorCode.KAFKA_STORAGE_ERROR)
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(
@@ -50,7 +52,10 @@ async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestC
     )
 
 
-def _all(wanted: list[tuple[str, list[int]]] | None, error: ErrorCode) -> ElectLeadersResponse:
+def _all(
+    context: RequestContext, wanted: list[tuple[str, list[int]]] | None, error: ErrorCode
+) -> ElectLeadersResponse:
+    """An error of every partition, and from version 1 on the answer's own."""
     results = [
         ReplicaElectionResult(
             topic=name,
@@ -58,4 +63,5 @@ def _all(wanted: list[tuple[str, list[int]]] | None, error: ErrorCode) -> ElectL
         )
         for name, indexes in wanted or ()
     ]
-    return ElectLeadersResponse(error_code=error, replica_election_results=results)
+    whole = error if context.api_version >= _OWN_ERROR_FROM else ErrorCode.NONE
+    return ElectLeadersResponse(error_code=whole, replica_election_results=results)

@@ -30,8 +30,20 @@ async def handle(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        response.error_message = message_of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        response.error_code, response.error_message = denied, message_of(denied)
+        response.responses = [
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=denied, error_message=message_of(denied)
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
         return response
     wanted = [
         (topic.name, [(partition.partition_index, partition.replicas) for partition in topic.partitions])
