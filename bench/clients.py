@@ -63,8 +63,12 @@ def consumer_at(bootstrap: str, topic: str, offset: int, **more: Any) -> Consume
 
 
 def consume(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
-    """`count` records from the beginning; the clock starts with the first of them."""
-    consumer = consumer_at(bootstrap, topic, 0)
+    """`count` records from the beginning; the clock starts with the first of them.
+
+    librdkafka rests for a second by default when its queue is full, which a fast broker fills at once: with that, the
+    rate says how often it was full.
+    """
+    consumer = consumer_at(bootstrap, topic, 0, **{"fetch.queue.backoff.ms": 1})
     first = consumer.consume(1, PATIENCE_S)
     assert first, "nothing came"
     size = len(first[0].value() or b"")
