@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from peers.kafka import KafkaPeer, kafka_tool
+from peers.kafka import KafkaPeer, java, kafka_tool
 
 from headrace.broker.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum import Quorum
-from headrace.broker.storage_format import FormatOptions, open_storage, parse_snapshot_name
+from headrace.broker.storage_format import FormatOptions, open_storage, parse_snapshot_name, snapshot_bytes
 from headrace.config import BrokerConfig
 from headrace.controller import placement
 from headrace.controller.partitions import decide_create_partitions
 from headrace.env.posix import real_environment
 from headrace.machine import Decision
-from headrace.metadata import levels
+from headrace.metadata import bootstrap, levels
 from headrace.metadata.framing import decode_record, encode_record, record_version
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.meta_properties import decode_meta_properties
@@ -241,6 +242,83 @@ async def test_an_older_level_is_kept_by_both(tmp_path: Path, release: str) -> N
     assert [topic.name for topic in last.image.topics] == ["again", "ours", "theirs"]
     assert all(p.leader == 1 for topic in last.image.topics for p in topic.partitions)
     await last.close()
+
+
+ABILITIES = (
+    levels.supports_migration,
+    levels.supports_transactions,
+    levels.supports_controller_registration,
+    levels.supports_directories,
+    levels.supports_eligible_leaders,
+    levels.supports_cordoned_directories,
+)
+"""In the order in which `EveryLevel.java` says them."""
+
+
+@pytest.fixture(scope="module")
+def every_level(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[str]]]:
+    """Log directories that Kafka formatted, one a level and named after it, and what it says of each level."""
+    home = tmp_path_factory.mktemp("levels")
+    program = Path(__file__).parents[1] / "peers" / "EveryLevel.java"
+    command = java(str(program), str(home), CLUSTER)
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout
+    return home, [line.split() for line in said.splitlines()]
+
+
+def test_what_a_level_allows_is_what_it_allows_in_kafka(every_level: tuple[Path, list[list[str]]]) -> None:
+    assert {int(number): name for number, name, *_ in every_level[1]} == levels.METADATA_VERSION_NAMES
+    kinds = (mr.RegisterBrokerRecord(), mr.PartitionRecord(), mr.PartitionChangeRecord())
+    for number, name, *said in every_level[1]:
+        ours = [record_version(record, int(number)) for record in kinds]
+        ours += [int(able(int(number))) for able in ABILITIES]
+        assert ours == [int(word) for word in said], name
+
+
+async def test_every_level_that_kafka_formats_is_read_kept_and_read_by_kafka(
+    every_level: tuple[Path, list[list[str]]],
+) -> None:
+    """Ours registers, makes a topic and takes a snapshot at each; Kafka's tool reads the logs and snapshots again."""
+    home, said = every_level
+    files: list[Path] = []
+    expected: list[str] = []
+    for number, name, broker_version, partition_version, *_ in said:
+        level, directory = int(number), home / name
+        defaults = bootstrap.default_levels(level)
+        fresh = [encode_record(record, 0) for record in bootstrap.bootstrap_records(defaults)]
+        ours = snapshot_bytes([control.snapshot_header(0)], fresh, epoch=0, now_ms=0)
+        assert without_times(ours) == without_times((directory / "bootstrap.checkpoint").read_bytes()), name
+        quorum = await started(directory)
+        assert dict(quorum.image.features.levels) == defaults, name
+        placed = placement.new_partition(quorum.image, 0, [1])
+        assert placed is not None
+        topic_id = bytes(15) + b"\x21"
+        records = [mr.TopicRecord(name=f"at.{name}", topic_id=topic_id), partition_record(topic_id, placed, level)]
+        await quorum.submit(lambda _, records=records: Decision(None, records))
+        metadata = directory / "__cluster_metadata-0"
+        # what a snapshot covers goes
+        log = shutil.copytree(metadata, home / "logs" / name / metadata.name) / f"{0:020d}.log"
+        await quorum.snapshot()
+        await quorum.close()
+        files += [log, max(metadata.glob("*.checkpoint"))]
+        kinds = [("REGISTER_BROKER", broker_version), ("TOPIC", "0"), ("PARTITION", partition_version)]
+        expected += [f"{name} {kind}_RECORD {version}" for kind, version in kinds]
+    dumped = kafka_tool(*DUMP, ",".join(map(str, files))).stdout
+    found: dict[str, list[str]] = {"log": [], "checkpoint": []}
+    name = suffix = ""
+    for line in dumped.splitlines():
+        if line.startswith("Dumping "):
+            path = Path(line.removeprefix("Dumping "))
+            name, suffix = path.parts[-3], path.suffix[1:]
+        if match := re.search(r'"type":"(REGISTER_BROKER|TOPIC|PARTITION)_RECORD","version":(\d+)', line):
+            found[suffix].append(f"{name} {match[1]}_RECORD {match[2]}")
+    assert found["log"] == expected
+    assert sorted(found["checkpoint"]) == sorted(expected)
+    assert "corrupt" not in dumped.lower()
+    for number, name, *_ in said:
+        again = await started(home / name)
+        assert again.image.features.metadata_version == int(number)
+        assert [topic.name for topic in again.image.topics] == [f"at.{name}"]
+        await again.close()
 
 
 async def test_kafkas_tools_read_our_log_and_snapshot(tmp_path: Path) -> None:
