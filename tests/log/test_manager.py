@@ -8,6 +8,8 @@ import os
 import random
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
 from headrace.env import Environment
 from headrace.env.posix import PosixClock, PosixEntropy, real_environment
+from headrace.log.housekeeping import Mark
 from headrace.log.log import Log
 from headrace.log.manager import LogDamaged, LogDirFailed, LogDirLocked, LogManager
+from headrace.log.segment import Segment
 from headrace.sim.disk import SimDisk
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch
@@ -44,6 +48,15 @@ def fill(manager: LogManager, log: Any, count: int = 10) -> None:
     batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 100, [])])
     for _ in range(count):
         assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
+
+
+def run(manager: LogManager, now_ms: int) -> None:
+    """What is due, with what follows it."""
+    for work in manager.tick(now_ms):
+        then = work()
+        while then is not None:
+            more = then()
+            then = more() if more is not None else None
 
 
 def test_a_clean_stop_and_start(tmp_path: Path) -> None:
@@ -137,8 +150,7 @@ def test_background_work(tmp_path: Path) -> None:
     now_ms = manager.env.clock.now_ms()
     manager.tick(now_ms)
     for later in (1_000, 300_000, 301_000, 400_000):
-        for work in manager.tick(now_ms + later):
-            work()
+        run(manager, now_ms + later)
     assert log.recovery_point == 30
     assert log.size_bytes() < 2 * 1048576 and log.log_start_offset > 0
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nt 0 30\n"
@@ -318,3 +330,182 @@ def test_an_open_log_of_another_topic_makes_way(tmp_path: Path) -> None:
     assert (new.topic_id, new.end_offset) == (TOPIC_ID[::-1], 0)
     assert old.directory.endswith("-delete") and new.directory != old.directory
     assert manager.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(manager)) is new
+
+
+HOUR_MS = 3_600_000
+
+
+def cold(settings: TopicConfig, *, partitions: int = 1) -> tuple[LogManager, SimDisk, list[Log]]:
+    """Logs with three segments each, of which nothing but names has been read since a clean start."""
+    env, disk = simulated()
+    disk.now_ms = NOW_MS
+    first = make("/a", env=env)
+    for index in range(partitions):
+        log = first.get_or_create("t", index, TOPIC_ID, settings)
+        for _ in range(3):
+            fill(first, log)
+            log.roll(now_ms=NOW_MS)
+        fill(first, log)
+    first.shutdown()
+    manager = make("/a", env=env)
+    return manager, disk, [manager.get_or_create("t", index, TOPIC_ID, settings) for index in range(partitions)]
+
+
+def begin_retention(manager: LogManager, now_ms: int) -> Any:
+    manager.retention.start()
+    work = manager.retention.work(now_ms)
+    assert work is not None
+    return work
+
+
+def test_retention_goes_to_the_disk_on_a_worker_alone(defaults: TopicConfig) -> None:
+    manager, disk, (log,) = cold(replace(defaults, retention_ms=HOUR_MS, file_delete_delay_ms=0))
+    log.append(build_batch([Record(0, NOW_MS + HOUR_MS, b"k", b"v", [])]), leader_epoch=0, now_ms=NOW_MS + HOUR_MS)
+    before = disk.operations
+    look = begin_retention(manager, NOW_MS + HOUR_MS + 1)
+    assert disk.operations == before, "the event loop went to the disk"
+    take_out = look()
+    before, ends = disk.operations, [segment.base_offset for segment in log.segments]
+    retire = take_out()
+    assert disk.operations == before, "the event loop went to the disk"
+    assert (log.bases, log.log_start_offset) == (ends[3:], 30)
+    assert retire() is None and not log.retiring
+    assert [name for name in disk.list(log.directory) if name.endswith(".log")] == ["00000000000000000030.log"]
+    assert "00000000000000000000.log.deleted" in disk.list(log.directory)
+    manager.remove_doomed(NOW_MS + 2 * HOUR_MS)
+    assert not [name for name in disk.list(log.directory) if name.endswith(".deleted")]
+
+
+def test_retention_keeps_what_changed_while_a_worker_looked(defaults: TopicConfig) -> None:
+    manager, _, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
+    late = NOW_MS + 2 * HOUR_MS
+    take_out = begin_retention(manager, late)()
+    log.append(build_batch([Record(0, late, b"k", b"v", [])]), leader_epoch=0, now_ms=late)
+    take_out()()
+    assert log.bases == [30], "the segment that was written to is young"
+    take_out = begin_retention(manager, late + 2 * HOUR_MS)()
+    log.configure(replace(log.config, retention_ms=-1))
+    assert take_out() is None and log.bases == [30]
+
+
+def test_a_log_that_a_worker_holds_waits_for_the_next_round(defaults: TopicConfig) -> None:
+    manager, _, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
+    late = NOW_MS + 2 * HOUR_MS
+    take_out = begin_retention(manager, late)()
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with log.lock:
+            held.set()
+            let_go.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    assert take_out() is None and len(log.bases) == 4
+    let_go.set()
+    thread.join()
+    again = manager.retention.work(late)
+    assert again is not None
+    take_out = again()
+    assert take_out is not None and take_out() is not None and log.bases == [40]
+
+
+def test_logs_that_lose_all_roll_a_few_at_a_time(defaults: TopicConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.log.housekeeping.ROLLED_AT_ONCE", 2)
+    manager, _, logs = cold(replace(defaults, retention_ms=HOUR_MS), partitions=5)
+    left = []
+    for _ in range(3):
+        work = manager.retention.work(NOW_MS + 2 * HOUR_MS) or begin_retention(manager, NOW_MS + 2 * HOUR_MS)
+        work()()
+        left.append(sum(log.bases != [40] for log in logs))
+    assert left == [3, 1, 0]
+
+
+def test_a_topic_deleted_before_its_old_segments_are_renamed(defaults: TopicConfig) -> None:
+    manager, disk, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
+    retire = begin_retention(manager, NOW_MS + 2 * HOUR_MS)()()
+    assert len(log.retiring) == 4
+    manager.delete("t", 0)
+    new = manager.get_or_create("t", 0, bytes(15) + b"\x08", log.config)
+    fill(manager, new)
+    retire()
+    assert [name for name in disk.list(new.directory) if ".log" in name] == ["00000000000000000000.log"]
+    assert "00000000000000000000.log.deleted" in disk.list(log.directory)
+
+
+def test_a_segment_that_cannot_be_renamed_is_renamed_later(defaults: TopicConfig) -> None:
+    manager, disk, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
+    late = NOW_MS + 2 * HOUR_MS
+    retire = begin_retention(manager, late)()()
+    disk.fail = lambda operation, path: OSError(errno.ENOSPC, "full", path) if operation == "rename" else None
+    retire()
+    assert len(log.retiring) == 4
+    disk.fail = None
+    begin_retention(manager, late)()()()
+    assert not log.retiring
+    retire = begin_retention(manager, late)()
+    assert retire() is None
+
+
+def test_retention_tells_of_a_failing_disk(defaults: TopicConfig) -> None:
+    manager, disk, _ = cold(replace(defaults, retention_ms=HOUR_MS))
+    disk.fail = lambda operation, path: OSError(errno.EIO, "bad", path) if operation == "read" else None
+    with pytest.raises(LogDirFailed):
+        begin_retention(manager, NOW_MS + 2 * HOUR_MS)()
+
+
+@pytest.mark.parametrize("setting", ["min_compaction_lag_ms", "max_compaction_lag_ms"])
+def test_the_log_to_compact_is_chosen_on_a_worker(defaults: TopicConfig, setting: str) -> None:
+    compact = replace(defaults, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=1.0)
+    manager, disk, (log,) = cold(replace(compact, **{setting: HOUR_MS}))  # type: ignore[arg-type]
+    before = disk.operations
+    work = manager.cleaner_work(NOW_MS + 2 * HOUR_MS)
+    assert work is not None and disk.operations == before, "the event loop went to the disk"
+    assert manager.is_cleaning and manager.cleaner_work(NOW_MS + 2 * HOUR_MS) is None
+    work()
+    assert not manager.is_cleaning
+    cleaned = setting == "max_compaction_lag_ms"  # all is dirty: no ratio is above 1
+    assert (log.segments[0].size < 300) == cleaned
+    if not cleaned:
+        assert manager.cleaner_work(NOW_MS + 2 * HOUR_MS + 1) is None, "it looks again after the backoff"
+
+
+def test_a_log_that_cannot_be_compacted_is_tried_again_once_its_data_change(defaults: TopicConfig) -> None:
+    manager, disk, (log,) = cold(replace(defaults, cleanup_policy=frozenset({"compact", "delete"})))
+    told: list[str] = []
+    manager.compaction.on_uncleanable = lambda log, why: told.append(f"{log.name}: {why}")
+    disk.damage(log.segments[1].path, 70, 0xEE)
+    for later in range(2):
+        work = manager.cleaner_work(NOW_MS + later)
+        if work is not None:
+            work()
+    (line,) = told
+    assert line.startswith("t-0: /a/t-0/00000000000000000010.log") and log in manager.compaction.uncleanable
+    assert manager.cleaner_work(NOW_MS + HOUR_MS) is None, "it is left alone"
+    log.delete_records_before(20)
+    log.maybe_delete_old_segments(NOW_MS)
+    work = manager.cleaner_work(NOW_MS + 2 * HOUR_MS)
+    assert work is not None and not manager.compaction.uncleanable
+    work()
+    assert log.segments[0].size < 300 and len(told) == 1
+    manager.compaction.uncleanable[log] = Mark("bad", log.segments[0], log.segments[0].size)
+    manager.delete("t", 0)
+    assert manager.cleaner_work(NOW_MS + 3 * HOUR_MS) is None and not manager.compaction.uncleanable
+
+
+def test_what_is_doomed_while_others_are_removed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = make(tmp_path)
+    logs = [manager.get_or_create("t", n, TOPIC_ID, settings_of(manager)) for n in range(2)]
+    manager.doom([logs[0].active], NOW_MS)
+    remove_files = Segment.remove_files
+
+    def remove(segment: Segment) -> None:
+        manager.doom([logs[1].active], NOW_MS)
+        remove_files(segment)
+
+    monkeypatch.setattr(Segment, "remove_files", remove)
+    manager.remove_doomed(NOW_MS)
+    monkeypatch.undo()
+    manager.remove_doomed(NOW_MS)
+    assert not [name for log in logs for name in os.listdir(log.directory) if name.endswith(".log")]

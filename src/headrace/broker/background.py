@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.log.manager import LogDirFailed
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.log.housekeeping import Then, Work
+    from headrace.log.log import Log
 
 log = logging.getLogger("headrace.broker")
 
@@ -33,6 +35,9 @@ class Background:
         self._idle.set()
         self._stopped = False
         self._runs = broker.metrics.counter("background.tasks")
+        compaction = broker.logs.compaction
+        compaction.on_uncleanable = _report_uncleanable
+        broker.metrics.gauge("log.cleaner.uncleanable", lambda: len(compaction.uncleanable))
 
     def start(self) -> None:
         """Begins to tick."""
@@ -57,20 +62,28 @@ class Background:
             self._compacting = 1
             self._submit(work, self._compacted)
 
-    def _compacted(self, _: Any, error: BaseException | None) -> None:
+    def _compacted(self, then: Then | None, error: BaseException | None) -> None:
         self._compacting = 0
-        self._done(_, error)
+        self._done(then, error)
         if not self._stopped:
             # The next log at once: how often there is nothing to do, the manager knows.
             self._compact(self._broker.env.clock.now_ms())
 
-    def _submit(self, work: Callable[[], object], done: Callable[[Any, BaseException | None], None]) -> None:
+    def _submit(self, work: Work, done: Callable[[Then | None, BaseException | None], None]) -> None:
         self._running += 1
         self._idle.clear()
         self._runs.value += 1
         self._broker.workers.submit(work, done)
 
-    def _done(self, _: Any, error: BaseException | None) -> None:
+    def _done(self, then: Then | None, error: BaseException | None) -> None:
+        if then is not None and not self._stopped:
+            try:
+                more = then()
+            except LogDirFailed as failed:
+                error = failed
+            else:
+                if more is not None:
+                    self._submit(more, self._done)
         self._running -= 1
         if not self._running:
             self._idle.set()
@@ -86,3 +99,7 @@ class Background:
         if self._timer is not None:
             self._timer.cancel()
         await self._idle.wait()
+
+
+def _report_uncleanable(uncleanable: Log, why: str) -> None:
+    log.error("%s is not compacted any more, until what cannot be read is gone: %s", uncleanable.name, why)

@@ -7,6 +7,7 @@ owner appends and reads meanwhile.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -33,7 +34,20 @@ class Stopped(Exception):
 
 
 class Uncleanable(Exception):
-    """A log with a batch that cannot be read: it is left as it is."""
+    """A log with a batch that cannot be read, in `segment`: it is left as it is."""
+
+    def __init__(self, why: str, segment: Segment) -> None:
+        super().__init__(why)
+        self.segment = segment
+
+
+class Dirty(NamedTuple):
+    """A log with something to compact, before anyone has looked at timestamps."""
+
+    log: Log
+    segments: list[Segment]
+    first_dirty_offset: int
+    end_offset: int
 
 
 class Candidate(NamedTuple):
@@ -79,33 +93,53 @@ class Pace:
 
 
 def candidate(log: Log, last_clean_offset: int | None, high_watermark: int, now_ms: int) -> Candidate | None:
-    """What of a log can be compacted now; None where nothing can. As Kafka's LogCleanerManager.cleanableOffsets."""
+    """What of a log can be compacted now; None where nothing can. Raises OSError."""
+    found = dirty(log, last_clean_offset, high_watermark)
+    return None if found is None else examine(found, now_ms)
+
+
+def dirty(log: Log, last_clean_offset: int | None, high_watermark: int) -> Dirty | None:
+    """What of a log could be compacted as far as memory tells; for the thread that appends."""
     first_dirty = log.log_start_offset if last_clean_offset is None else last_clean_offset
     if not log.log_start_offset <= first_dirty <= log.end_offset:
         first_dirty = log.log_start_offset
-    config = log.config
     segments = log.segments
     end_offset = min(log.last_stable_offset(high_watermark), log.flushed_offset, segments[-1].base_offset)
-    dirty = segments[log.segment_of(first_dirty) : -1]
+    found = Dirty(log, segments, first_dirty, end_offset)
+    first, index = _index_of(segments, first_dirty), _index_of(segments, end_offset)
+    has_some = segments[index].base_offset > first_dirty and any(segment.size for segment in segments[first:index])
+    return found if has_some else None
+
+
+def examine(found: Dirty, now_ms: int) -> Candidate | None:
+    """As Kafka's LogCleanerManager.cleanableOffsets. May read timestamps from files: for a worker. Raises OSError."""
+    log, segments, first_dirty, end_offset = found
+    config = log.config
+    first = _index_of(segments, first_dirty)
     if config.min_compaction_lag_ms > 0:
-        for segment in dirty:
+        for segment in segments[first:-1]:
             if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
                 end_offset = min(end_offset, segment.base_offset)
                 break
     # Whole segments only: up to the last one that ends at or below the limit.
-    index = log.segment_of(end_offset)
+    index = _index_of(segments, end_offset)
     end_offset = segments[index].base_offset
     if end_offset <= first_dirty:
         return None
-    dirty_bytes = sum(segment.size for segment in segments[log.segment_of(first_dirty) : index])
-    clean_bytes = sum(segment.size for segment in segments[: log.segment_of(first_dirty)])
+    dirty_bytes = sum(segment.size for segment in segments[first:index])
+    clean_bytes = sum(segment.size for segment in segments[:first])
     if not dirty_bytes:
         return None
     overdue = False
     if now_ms > config.max_compaction_lag_ms:
-        oldest = min((s.first_timestamp for s in dirty if s.first_timestamp > 0), default=now_ms)
+        oldest = min((s.first_timestamp for s in segments[first:-1] if s.first_timestamp > 0), default=now_ms)
         overdue = oldest < now_ms - config.max_compaction_lag_ms
     return Candidate(log, first_dirty, end_offset, dirty_bytes / (dirty_bytes + clean_bytes), overdue)
+
+
+def _index_of(segments: list[Segment], offset: int) -> int:
+    """Index of the segment that holds an offset; 0 for offsets below the first one."""
+    return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
 def worth_it(found: Candidate) -> bool:
@@ -146,7 +180,7 @@ def _map_offsets(found: Candidate, pace: Pace, map_bytes: int) -> OffsetMap:
             if header.is_control:
                 transactions.is_marker_of_nothing(header, batch)
             elif not transactions.is_aborted(header) and header.last_offset >= found.first_dirty_offset:
-                if not offsets.add(_decode(log, batch), found.first_dirty_offset):
+                if not offsets.add(_decode(segment, batch), found.first_dirty_offset):
                     return offsets
             pace.spent(header.size)
             offsets.end_offset = max(offsets.end_offset, header.next_offset)
@@ -173,14 +207,14 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     for _, header, batch in scan:
         yield header, batch
     if scan.problem is not None:
-        raise Uncleanable(f"{segment.path} at byte {scan.position}: {scan.problem}")
+        raise Uncleanable(f"{segment.path} at byte {scan.position}: {scan.problem}", segment)
 
 
-def _decode(log: Log, batch: Buffer) -> list[Record]:
+def _decode(segment: Segment, batch: Buffer) -> list[Record]:
     try:
         return decode_batch(batch)
     except CorruptBatch as error:
-        raise Uncleanable(f"{log.name}: {error}") from error
+        raise Uncleanable(f"{segment.path}: {error}", segment) from error
 
 
 def _range(log: Log, from_offset: int, to_offset: int) -> list[Segment]:
@@ -227,7 +261,7 @@ def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Tra
                 try:
                     kept = compaction.clean_batch(header, batch, rules, transactions)
                 except CorruptBatch as error:
-                    raise Uncleanable(f"{segment.path}: {error}") from error
+                    raise Uncleanable(f"{segment.path}: {error}", segment) from error
                 if kept is not None:
                     writer.add(kept)
                     pace.spent(len(kept))
@@ -267,4 +301,16 @@ class _Writer:
             self._pending = bytearray()
 
 
-__all__ = ["Candidate", "Cleaned", "Pace", "Stopped", "Uncleanable", "candidate", "clean", "worth_it"]
+__all__ = [
+    "Candidate",
+    "Cleaned",
+    "Dirty",
+    "Pace",
+    "Stopped",
+    "Uncleanable",
+    "candidate",
+    "clean",
+    "dirty",
+    "examine",
+    "worth_it",
+]

@@ -28,6 +28,14 @@ from headrace.log.filenames import (
 )
 
 
+class LogDirFailed(OSError):
+    """The disk under a log directory failed; its partitions are offline."""
+
+    def __init__(self, directory: str, cause: OSError | None = None) -> None:
+        super().__init__(f"log directory {directory} failed: {cause}")
+        self.directory = directory
+
+
 class LogDirLocked(Exception):
     """Another broker (ours or Kafka's) uses a log directory."""
 

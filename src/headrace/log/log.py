@@ -85,6 +85,7 @@ class Log:
         "producers",
         "recovery_report",
         "resources",
+        "retiring",
         "roll_jitter_ms",
         "roll_timestamp",
         "segments",
@@ -128,6 +129,7 @@ class Log:
         self.on_flush_due: Callable[[Log], None] | None = None
         self.lock = threading.RLock()
         self.swapping: Segment | None = None  # a compacted segment that is about to take its place; with `lock`
+        self.retiring: list[Segment] = []  # taken out, and not renamed yet; with `lock`
         self._flush_lock = threading.Lock()
         self._names_dirty = True  # who made the files may have died before syncing their names
         self._parts: list[Buffer] = []
@@ -582,9 +584,8 @@ class Log:
         They have their `.deleted` names when this returns; the caller removes them after file.delete.delay.ms. Raises
         OSError.
         """
-        return retention.delete_old_segments(
-            self, now_ms, self.end_offset if high_watermark is None else high_watermark
-        )
+        mark = self.end_offset if high_watermark is None else high_watermark
+        return retention.delete_old_segments(self, now_ms, mark)
 
     def close(self) -> None:
         """Flushes, and writes what a clean start reads: producers, leader epochs, indexes. Raises OSError."""
@@ -594,5 +595,5 @@ class Log:
         """Notes that the folder has another name now."""
         self.directory = directory
         self.epochs.directory = directory
-        for segment in self.segments:
+        for segment in (*self.segments, *self.retiring):
             segment.moved(directory, segment.suffix)

@@ -7,16 +7,14 @@ event loop about once a second and runs what that returns on worker threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from headrace.config import BrokerConfig, TopicConfig
 from headrace.env import Environment
 from headrace.env.disk import is_full
-from headrace.log import cleaner
 from headrace.log.checkpoints import CheckpointError, TopicPartition, encode_partition_metadata
-from headrace.log.directory import LogDirectory, LogDirLocked
+from headrace.log.directory import LogDirectory, LogDirFailed, LogDirLocked
 from headrace.log.filenames import (
-    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     PARTITION_METADATA,
@@ -26,24 +24,12 @@ from headrace.log.filenames import (
     stray_directory_name,
 )
 from headrace.log.files import OpenFiles
+from headrace.log.housekeeping import Compaction, Retention, Work
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
 from headrace.log.results import LogCorrupt
 from headrace.log.segment import Resources, Segment
-
-Work = Callable[[], object]
-
-RETENTION_SLICE = 250
-"""Logs that one tick looks at for retention: a broker with thousands spreads the pass over many ticks."""
-
-
-class LogDirFailed(OSError):
-    """The disk under a log directory failed; its partitions are offline."""
-
-    def __init__(self, directory: str, cause: OSError | None = None) -> None:
-        super().__init__(f"log directory {directory} failed: {cause}")
-        self.directory = directory
 
 
 class LogManager:
@@ -63,14 +49,11 @@ class LogManager:
         self._note_flush_due = self._flush_due.add
         self._doomed_files: list[tuple[int, Segment]] = []
         self._doomed_trees: list[tuple[int, str]] = []
-        self._retention_queue: list[TopicPartition] = []
         self._next_ms: dict[str, int] = {}
-        self._next_clean_ms = 0
         self._cleaning = False
-        self._stopping = False
-        self.cleaned_bytes = 0
-        self.uncleanable: dict[Log, str] = {}
-        self._high_watermark: Callable[[TopicPartition], int | None] = lambda _: None
+        self.retention = Retention(self)
+        self.compaction = Compaction(self)
+        self.high_watermark: Callable[[TopicPartition], int | None] = lambda _: None
 
     # Starting
 
@@ -272,6 +255,19 @@ class LogManager:
         log = self.logs.pop(key, None)
         self.damaged.pop(key, None)
         future = self.future_logs.pop(key, None)
+        with ExitStack() as held:
+            for each in (log, future):
+                if each is not None:
+                    # A worker that renames files of this log must not do so half-way, under its folder's old name.
+                    held.enter_context(each.lock)
+            self._doom_folders(key, log, future)
+        for gone in (log, future):
+            if gone is not None:
+                self._flush_due.discard(gone)
+                for segment in gone.segments:
+                    segment.release()
+
+    def _doom_folders(self, key: TopicPartition, log: Log | None, future: Log | None) -> None:
         for home in self.online():
             delay_ms = log.config.file_delete_delay_ms if log is not None else 0
             for each in (home.found.get(key), home.found_future.pop(key, None)):
@@ -289,11 +285,6 @@ class LogManager:
                         gone.moved(new)
                 self._doomed_trees.append((self.env.clock.now_ms() + delay_ms, new))
             home.forget(key)
-        for gone in (log, future):
-            if gone is not None:
-                self._flush_due.discard(gone)
-                for segment in gone.segments:
-                    segment.release()
 
     def directory_of(self, log: Log) -> LogDirectory:
         """The log directory that holds a log."""
@@ -322,16 +313,19 @@ class LogManager:
 
     def watch_high_watermarks(self, of: Callable[[TopicPartition], int | None]) -> None:
         """Where high watermarks come from, for checkpoints and retention; None means the end of the log."""
-        self._high_watermark = of
+        self.high_watermark = of
 
     def tick(self, now_ms: int) -> list[Work]:
-        """Does what is due and small, here and now; returns what is due and belongs on worker threads.
+        """What is due now, for worker threads; what work returns is called on the event loop, and may return more work.
 
-        What it returns may raise LogDirFailed: the partitions of that directory go offline.
+        Either may raise LogDirFailed: the partitions of that directory go offline.
         """
         work: list[Work] = []
-        self._start_retention(now_ms)
-        self._some_retention(now_ms)
+        if self._is_due("log.retention.check.interval.ms", now_ms):
+            self.retention.start()
+        retention = self.retention.work(now_ms)
+        if retention is not None:
+            work.append(retention)
         flush_due = self._take_flush_due(now_ms)
         if flush_due:
             work.append(lambda: self._flush(flush_due))
@@ -346,56 +340,12 @@ class LogManager:
         return work
 
     def cleaner_work(self, now_ms: int) -> Work | None:
-        """Compaction of the log that needs it most, for a worker thread; None while there is none, or one runs."""
-        if self._cleaning or not self.config.flag("log.cleaner.enable"):
-            return None
-        if now_ms < self._next_clean_ms:
-            return None
-        best: cleaner.Candidate | None = None
-        for home in self.online():
-            for log in self.logs_in(home.path):
-                if not log.config.compact or log.is_future or log in self.uncleanable:
-                    continue
-                key = log.topic_partition
-                mark = self._high_watermark(key)
-                mark = log.end_offset if mark is None else mark
-                found = cleaner.candidate(log, home.cleaner_offsets.get(key), mark, now_ms)
-                if found is not None and cleaner.worth_it(found) and (best is None or found.ratio > best.ratio):
-                    best = found
-        if best is None:
-            self._next_clean_ms = now_ms + self.config.integer("log.cleaner.backoff.ms")
-            return None
-        self._cleaning = True
-        chosen = best
-        return lambda: self._clean(chosen, now_ms)
-
-    def _clean(self, found: cleaner.Candidate, now_ms: int) -> None:
-        log = found.log
-        home = self.directory_of(log)
-        rate = self.config.number("log.cleaner.io.max.bytes.per.second")
-        pace = cleaner.Pace(
-            self.env.clock, rate, lambda: self._stopping or self.logs.get(log.topic_partition) is not log
-        )
-        try:
-            done = cleaner.clean(found, now_ms, pace, self.config.integer("log.cleaner.dedupe.buffer.size"))
-            self.doom(done.replaced, now_ms + log.config.file_delete_delay_ms)
-            home.cleaner_offsets[log.topic_partition] = done.end_offset
-            self._write(home, CLEANER_OFFSETS, home.cleaner_offsets)
-            self.cleaned_bytes += done.bytes_before - done.bytes_after
-        except cleaner.Stopped:
-            pass  # what changed under it is looked at afresh
-        except cleaner.Uncleanable as error:
-            self.uncleanable[log] = str(error)
-        except OSError as error:
-            self._next_clean_ms = now_ms + self.config.integer("log.cleaner.backoff.ms")
-            if not is_full(error) and self.logs.get(log.topic_partition) is log:
-                raise LogDirFailed(home.path, error) from error
-        finally:
-            self._cleaning = False
+        """Compaction of the log that needs it most, for a worker thread; None while nothing is dirty, or one runs."""
+        return self.compaction.work(now_ms)
 
     def stop_background(self) -> None:
         """Has a running compaction give up soon; `tick` and `cleaner_work` find nothing any more."""
-        self._stopping = True
+        self.compaction.stopping = True
 
     def _is_due(self, setting: str, now_ms: int) -> bool:
         due = self._next_ms.get(setting)
@@ -403,29 +353,6 @@ class LogManager:
             return False
         self._next_ms[setting] = now_ms + self.config.integer(setting)
         return due is not None
-
-    def _start_retention(self, now_ms: int) -> None:
-        if self._is_due("log.retention.check.interval.ms", now_ms) and not self._retention_queue:
-            self._retention_queue = list(self.logs)
-
-    def _some_retention(self, now_ms: int) -> None:
-        for _ in range(min(RETENTION_SLICE, len(self._retention_queue))):
-            log = self.logs.get(self._retention_queue.pop())
-            if log is not None:
-                self.apply_retention(log, now_ms)
-
-    def apply_retention(self, log: Log, now_ms: int) -> int:
-        """Takes out what a log no longer keeps; returns how many segments. Their files go after a delay."""
-        try:
-            gone = log.maybe_delete_old_segments(now_ms, self._high_watermark(log.topic_partition))
-            log.producers.remove_expired(now_ms)
-        except OSError as error:
-            if not is_full(error):
-                self.directory_failed(log.directory.rpartition("/")[0], error)
-            return 0
-        due = now_ms + log.config.file_delete_delay_ms
-        self._doomed_files += [(due, segment) for segment in gone]
-        return len(gone)
 
     def adopt(self, log: Log, old_home: LogDirectory, new_home: LogDirectory) -> None:
         """Makes a log that was copied into another directory the log of its partition."""
@@ -450,21 +377,26 @@ class LogManager:
         """Whether a compaction is running."""
         return self._cleaning
 
+    @is_cleaning.setter
+    def is_cleaning(self, running: bool) -> None:
+        self._cleaning = running
+
     def doom(self, segments: Iterable[Segment], due_ms: int) -> None:
         """Has the files of segments (renamed to `.deleted`) removed once it is `due_ms`."""
-        self._doomed_files += [(due_ms, segment) for segment in segments]
+        self._doomed_files.extend((due_ms, segment) for segment in segments)
 
     def remove_doomed(self, now_ms: int) -> None:
         """Removes the files and folders whose delay is over. On a worker: a big file takes its time."""
-        files, self._doomed_files = self._doomed_files, []
-        trees, self._doomed_trees = self._doomed_trees, []
-        for due, segment in files:
+        # Others add to the lists meanwhile: each entry is taken off, and goes to the end where it is not due.
+        for _ in range(len(self._doomed_files)):
+            due, segment = self._doomed_files.pop(0)
             if due <= now_ms:
                 with suppress(OSError):  # what cannot be removed now is removed at the next start
                     segment.remove_files()
             else:
                 self._doomed_files.append((due, segment))
-        for due, path in trees:
+        for _ in range(len(self._doomed_trees)):
+            due, path = self._doomed_trees.pop(0)
             if due <= now_ms:
                 with suppress(OSError):
                     self.env.disk.remove_tree(path)
@@ -492,11 +424,11 @@ class LogManager:
             left.discard(log)
 
         try:
-            self._guarded(due, flush)
+            self.guarded(due, flush)
         finally:
             self._flush_due.update(left)
 
-    def _guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+    def guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
         """Runs an action on logs; a failing disk is LogDirFailed, after the others had their turn."""
         failed: dict[str, OSError] = {}
         for log in logs:
@@ -521,11 +453,11 @@ class LogManager:
             moved = [
                 log for log in logs if home.recovery_points.get(log.topic_partition) != points[log.topic_partition]
             ]
-            self._guarded(moved, lambda log: log.sync_indexes())
+            self.guarded(moved, lambda log: log.sync_indexes())
             for log in logs:
                 if self.logs.get(log.topic_partition) is log:  # else it was deleted meanwhile
                     home.recovery_points[log.topic_partition] = points[log.topic_partition]
-            self._write(home, RECOVERY_POINTS, home.recovery_points)
+            self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
 
     def truncate(self, log: Log, offset: int) -> None:
         """Cuts a log, and the checkpoint with it: a start must not miss what was cut on purpose. Raises OSError."""
@@ -533,7 +465,7 @@ class LogManager:
         home = self.directory_of(log)
         if home.recovery_points.get(log.topic_partition, 0) > log.end_offset:
             home.recovery_points[log.topic_partition] = log.recovery_point
-            self._write(home, RECOVERY_POINTS, home.recovery_points)
+            self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
 
     def checkpoint_log_starts(self) -> None:
         """Writes where each log starts, where its first segment does not say so. Raises LogDirFailed."""
@@ -545,18 +477,19 @@ class LogManager:
                     home.log_starts[log.topic_partition] = log.log_start_offset
                 else:
                     home.log_starts.pop(log.topic_partition, None)
-            self._write(home, LOG_STARTS, home.log_starts)
+            self.write_checkpoint(home, LOG_STARTS, home.log_starts)
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes how far each partition is replicated. Raises LogDirFailed."""
         for home in self.online():
             for log in self.logs_in(home.path):
                 if not log.is_future:
-                    mark = self._high_watermark(log.topic_partition)
+                    mark = self.high_watermark(log.topic_partition)
                     home.high_watermarks[log.topic_partition] = log.end_offset if mark is None else mark
-            self._write(home, HIGH_WATERMARKS, home.high_watermarks)
+            self.write_checkpoint(home, HIGH_WATERMARKS, home.high_watermarks)
 
-    def _write(self, home: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def write_checkpoint(self, home: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Writes one of the checkpoint files; a full disk leaves the old one. Raises LogDirFailed."""
         try:
             home.write(name, offsets)
         except OSError as error:

@@ -6,13 +6,14 @@ Functions of a `Log`, apart from it for their size alone.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log import lookup
 from headrace.log.filenames import DELETED, PARTITION_METADATA, SNAPSHOT, SWAP, offset_name
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 
 if TYPE_CHECKING:
+    from headrace.config.topic import TopicConfig
     from headrace.log.log import Log
 
 
@@ -121,26 +122,82 @@ def _sync(log: Log, segment: Segment, *, is_active: bool) -> None:
 
 def delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> list[Segment]:
     """See Log.maybe_delete_old_segments."""
-    config = log.config
     with log.lock:
+        take_out(log, expired(log, now_ms), now_ms, high_watermark)
+        gone = list(log.retiring)
+        while log.retiring:
+            retire_one(log)
+    return gone
+
+
+def all_there(log: Log) -> bool:
+    """Whether every segment has its file: what was not found had been renamed, and is looked for anew."""
+    with log.lock:
+        return all(log.resources.disk.exists(segment.path) for segment in log.segments)
+
+
+class Expired(NamedTuple):
+    """The segments from the first on that are older than retention.ms, with their sizes, under one configuration."""
+
+    config: TopicConfig
+    segments: list[tuple[Segment, int]]
+
+
+def expired(log: Log, now_ms: int) -> Expired:
+    """Looks up, by their largest timestamp, what has expired. Reads cold files: for a worker. Raises OSError."""
+    config = log.config
+    found: list[tuple[Segment, int]] = []
+    if not config.delete or config.retention_ms < 0:
+        return Expired(config, found)
+    for segment in log.segments:
+        size = segment.size  # first: what is appended while this looks makes the segment young again
+        if not size:
+            break
+        newest = segment.max_timestamp
+        if newest < 0:
+            newest = log.resources.disk.modified_ms(segment.path)
+        if now_ms - newest <= config.retention_ms:
+            break
+        found.append((segment, size))
+    return Expired(config, found)
+
+
+def take_out(log: Log, old: Expired, now_ms: int, high_watermark: int) -> None:
+    """Takes the segments that are not kept any more out of the log, into `log.retiring`: `retire_one` does the rest.
+
+    Touches no file but where a log that loses its active segment rolls, or a swap is under way. Hold the lock. For the
+    thread that appends. Raises OSError.
+    """
+    segments = log.segments
+    count = 0
+    if log.config.delete:
+        count = max(_expired(log, old, high_watermark), _oversized(log, high_watermark))
+    count = max(count, _below_start(log, high_watermark))
+    if not count:
+        return
+    if count == len(segments):
+        roll(log, now_ms)
         segments = log.segments
-        count = 0
-        if config.delete:
-            count = max(_expired(log, now_ms, high_watermark), _oversized(log, high_watermark))
-        count = max(count, _below_start(log, high_watermark))
-        if not count:
-            return []
-        if count == len(segments):
-            roll(log, now_ms)
-            segments = log.segments
-        give_up_swap(log)
-        gone = segments[:count]
-        log.set_segments(segments[count:])
-        log.delete_records_before(min(log.bases[0], log.end_offset))
-    for segment in gone:
+    give_up_swap(log)
+    log.retiring = [*log.retiring, *segments[:count]]
+    log.set_segments(segments[count:])
+    log.delete_records_before(min(log.bases[0], log.end_offset))
+
+
+def retire_one(log: Log) -> Segment | None:
+    """Gives the files of one segment that was taken out their `.deleted` names; None where none is left.
+
+    For a worker: the lock is held for one segment at a time. Where it fails the segment is retired later. Raises
+    OSError.
+    """
+    with log.lock:
+        if not log.retiring:
+            return None
+        segment = log.retiring[0]
         remove_snapshot(log, segment.base_offset)
         segment.rename(DELETED)
-    return gone
+        log.retiring = log.retiring[1:]
+        return segment
 
 
 def remove_snapshot(log: Log, offset: int) -> None:
@@ -157,19 +214,13 @@ def _deletable(log: Log, index: int, high_watermark: int) -> bool:
     return segments[index].size > 0 and log.end_offset <= high_watermark
 
 
-def _expired(log: Log, now_ms: int, high_watermark: int) -> int:
-    """How many segments from the first on are older than retention.ms, by their largest timestamp."""
-    retention_ms = log.config.retention_ms
-    if retention_ms < 0:
+def _expired(log: Log, old: Expired, high_watermark: int) -> int:
+    """How many segments from the first on are among `old`, as they were when they were looked up."""
+    if old.config is not log.config:
         return 0
     count = 0
-    for index, segment in enumerate(log.segments):
-        if not _deletable(log, index, high_watermark):
-            break
-        newest = segment.max_timestamp
-        if newest < 0:
-            newest = log.resources.disk.modified_ms(segment.path)
-        if now_ms - newest <= retention_ms:
+    for segment, (known, size) in zip(log.segments, old.segments, strict=False):
+        if segment is not known or segment.size != size or not _deletable(log, count, high_watermark):
             break
         count += 1
     return count

@@ -1,0 +1,217 @@
+"""Retention and compaction of all logs of a broker: which logs are looked at when, and on which thread.
+
+The event loop decides by what is in memory and changes what it owns; what reads or waits for the disk is for workers.
+A manager has one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+from headrace.env.disk import is_full
+from headrace.log import cleaner, retention
+from headrace.log.checkpoints import TopicPartition
+from headrace.log.directory import LogDirFailed
+from headrace.log.filenames import CLEANER_OFFSETS
+from headrace.log.log import Log
+from headrace.log.segment import Segment
+
+if TYPE_CHECKING:
+    from headrace.log.manager import LogManager
+
+Work = Callable[[], Union["Then", None]]
+"""For a worker thread. What it returns belongs on the event loop."""
+
+Then = Callable[[], Work | None]
+"""For the event loop, after some work. What it returns belongs on a worker again."""
+
+RETENTION_SLICE = 250
+"""Logs that one tick looks at for retention: a broker with thousands spreads the pass over many ticks."""
+
+
+ROLLED_AT_ONCE = 16
+"""Logs that lose all they have, and start a new segment on the event loop, in one step; the others are for the next."""
+
+
+class Retention:
+    """Takes out what logs no longer keep: a worker looks at files, the loop takes out, a worker renames."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._queue: list[TopicPartition] = []
+
+    def start(self) -> None:
+        """Begins a pass over all logs, unless the last one goes on still."""
+        if not self._queue:
+            self._queue = list(self._manager.logs)
+
+    def work(self, now_ms: int) -> Work | None:
+        """The next slice of the pass; None where there is none."""
+        if not self._queue:
+            return None
+        keys, self._queue = self._queue[-RETENTION_SLICE:], self._queue[:-RETENTION_SLICE]
+        logs = [log for log in map(self._manager.logs.get, keys) if log is not None]
+        return lambda: self._look(logs, now_ms)
+
+    def _look(self, logs: list[Log], now_ms: int) -> Then:
+        found: list[tuple[Log, retention.Expired]] = []
+
+        def look(log: Log) -> None:
+            try:
+                found.append((log, retention.expired(log, now_ms)))
+            except FileNotFoundError:
+                if retention.all_there(log):
+                    raise  # else they were renamed under this: the next pass looks again
+
+        self._manager.guarded(logs, look)
+        return lambda: self._take_out(found, now_ms)
+
+    def _take_out(self, found: list[tuple[Log, retention.Expired]], now_ms: int) -> Work | None:
+        manager = self._manager
+        taken: list[Log] = []
+        rolled: list[Log] = []
+
+        def take_out(log: Log) -> None:
+            # A worker has the lock where it renames files of this log: nobody waits here for that.
+            if len(rolled) == ROLLED_AT_ONCE or not log.lock.acquire(blocking=False):
+                self._queue.append(log.topic_partition)
+                return
+            try:
+                if log.swapping is not None:
+                    self._queue.append(log.topic_partition)
+                    return
+                active = log.active
+                mark = manager.high_watermark(log.topic_partition)
+                retention.take_out(log, looked[log], now_ms, log.end_offset if mark is None else mark)
+                log.producers.remove_expired(now_ms)
+                if log.active is not active:
+                    rolled.append(log)
+            finally:
+                log.lock.release()
+            if log.retiring:
+                taken.append(log)
+
+        looked = {log: old for log, old in found if manager.logs.get(log.topic_partition) is log}
+        manager.guarded(looked, take_out)
+        return (lambda: self._retire(taken, now_ms)) if taken else None
+
+    def _retire(self, logs: list[Log], now_ms: int) -> None:
+        manager = self._manager
+
+        def retire(log: Log) -> None:
+            while (segment := retention.retire_one(log)) is not None:
+                manager.doom([segment], now_ms + log.config.file_delete_delay_ms)
+
+        manager.guarded(logs, retire)
+
+
+class Mark(NamedTuple):
+    """Why a log is not compacted, and the segment that stands in the way as it was then."""
+
+    why: str
+    segment: Segment
+    size: int
+
+
+class Compaction:
+    """Compacts one log at a time, the one that needs it most."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._next_ms = 0
+        self.stopping = False
+        self.cleaned_bytes = 0
+        self.uncleanable: dict[Log, Mark] = {}
+        self.on_uncleanable: Callable[[Log, str], None] = lambda _log, _why: None
+        """Called on a worker with a log that has a batch that cannot be read."""
+
+    def work(self, now_ms: int) -> Work | None:
+        """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
+        manager = self._manager
+        if manager.is_cleaning or now_ms < self._next_ms or not manager.config.flag("log.cleaner.enable"):
+            return None
+        self._forget_marks()
+        found: list[cleaner.Dirty] = []
+        for home in manager.online():
+            for log in manager.logs_in(home.path):
+                if not log.config.compact or log.is_future or log in self.uncleanable:
+                    continue
+                key = log.topic_partition
+                mark = manager.high_watermark(key)
+                some = cleaner.dirty(log, home.cleaner_offsets.get(key), log.end_offset if mark is None else mark)
+                if some is not None:
+                    found.append(some)
+        if not found:
+            self._wait(now_ms)
+            return None
+        manager.is_cleaning = True
+        return lambda: self._compact(found, now_ms)
+
+    def _wait(self, now_ms: int) -> None:
+        self._next_ms = now_ms + self._manager.config.integer("log.cleaner.backoff.ms")
+
+    def _forget_marks(self) -> None:
+        """A log whose data changed is tried again: retention, a truncation, or its topic's end took the bad batch."""
+        for log, mark in list(self.uncleanable.items()):
+            is_here = mark.segment in log.segments and mark.segment.size == mark.size
+            if not is_here or self._manager.logs.get(log.topic_partition) is not log:
+                del self.uncleanable[log]
+
+    def _compact(self, found: list[cleaner.Dirty], now_ms: int) -> None:
+        try:
+            best = self._choose(found, now_ms)
+            if best is None:
+                self._wait(now_ms)
+            else:
+                self._clean(best, now_ms)
+        finally:
+            self._manager.is_cleaning = False
+
+    def _choose(self, found: list[cleaner.Dirty], now_ms: int) -> cleaner.Candidate | None:
+        best: cleaner.Candidate | None = None
+        seen: list[cleaner.Candidate] = []
+
+        def examine(log: Log) -> None:
+            try:
+                candidate = cleaner.examine(dirty[log], now_ms)
+            except FileNotFoundError:
+                if retention.all_there(log):
+                    raise
+                return  # renamed or deleted under this: looked at afresh the next time
+            if candidate is not None and cleaner.worth_it(candidate):
+                seen.append(candidate)
+
+        dirty = {each.log: each for each in found}
+        try:
+            self._manager.guarded(dirty, examine)
+        except LogDirFailed:
+            self._wait(now_ms)
+            raise
+        for candidate in seen:
+            if best is None or candidate.ratio > best.ratio:
+                best = candidate
+        return best
+
+    def _clean(self, found: cleaner.Candidate, now_ms: int) -> None:
+        manager, log = self._manager, found.log
+        home = manager.directory_of(log)
+        rate = manager.config.number("log.cleaner.io.max.bytes.per.second")
+        pace = cleaner.Pace(
+            manager.env.clock, rate, lambda: self.stopping or manager.logs.get(log.topic_partition) is not log
+        )
+        try:
+            done = cleaner.clean(found, now_ms, pace, manager.config.integer("log.cleaner.dedupe.buffer.size"))
+            manager.doom(done.replaced, now_ms + log.config.file_delete_delay_ms)
+            home.cleaner_offsets[log.topic_partition] = done.end_offset
+            manager.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
+            self.cleaned_bytes += done.bytes_before - done.bytes_after
+        except cleaner.Stopped:
+            pass  # what changed under it is looked at afresh
+        except cleaner.Uncleanable as error:
+            self.uncleanable[log] = Mark(str(error), error.segment, error.segment.size)
+            self.on_uncleanable(log, str(error))
+        except OSError as error:
+            self._wait(now_ms)
+            if not is_full(error) and manager.logs.get(log.topic_partition) is log:
+                raise LogDirFailed(home.path, error) from error

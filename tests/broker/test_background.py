@@ -1,0 +1,62 @@
+"""What a broker does from time to time, and what it says of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from broker.raw import Raw, batch, create_topic, produce
+
+from headrace.broker.broker import Broker
+from headrace.testing.running import broker as running_broker
+from headrace.wire.records import Record, build_batch
+
+PATIENCE_S = 30
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_log_that_cannot_be_compacted_is_reported_once_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = {"log.cleaner.backoff.ms": "50", "log.cleaner.enable": "false"}
+    with running_broker(quiet, data=tmp_path) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t", 1, **{"cleanup.policy": "compact"})
+        keyed = build_batch([Record(0, 1_700_000_000_000, b"k", b"a" * 200, [])])
+        assert raw.ask(produce("t", keyed), 9).responses[0].partition_responses[0].error_code == 0
+
+        def damage(broker: Broker) -> str:
+            log = broker.logs.logs["t", 0]
+            log.roll(now_ms=broker.env.clock.now_ms())
+            with open(log.segments[0].path, "r+b") as file:
+                file.seek(100)
+                file.write(b"\xff" * 8)
+            return log.segments[0].path
+
+        path = served.call(damage)
+    with running_broker({**quiet, "log.cleaner.enable": "true"}, data=tmp_path) as served:
+
+        def uncleanable() -> float:
+            return served.call(lambda broker: broker.metrics.statistics()).gauges["log.cleaner.uncleanable"]
+
+        until(lambda: uncleanable() == 1)
+        until(lambda: not served.call(lambda broker: broker.logs.is_cleaning))
+        lines = [record.getMessage() for record in caplog.records if "not compacted" in record.getMessage()]
+    assert len(lines) == 1 and lines[0].startswith("t-0 is not compacted any more") and path in lines[0]
+
+
+def test_retention_on_the_ticks_of_a_broker(tmp_path: Path) -> None:
+    short = {"log.retention.check.interval.ms": "1000", "log.segment.delete.delay.ms": "0"}
+    with running_broker(short, data=tmp_path) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t", 1, **{"retention.ms": "1"})
+        assert raw.ask(produce("t", batch(b"a")), 9).responses[0].partition_responses[0].error_code == 0
+        until(lambda: served.call(lambda broker: broker.logs.logs["t", 0].log_start_offset) == 1)
+        until(lambda: [path.name for path in (tmp_path / "t-0").glob("*.log*")] == [f"{1:020d}.log"])
+        assert raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0].base_offset == 1
