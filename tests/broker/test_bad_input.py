@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from broker.raw import Raw, batch, fetch, produce
 
+from headrace.broker import bad_batches
 from headrace.testing.running import TestBroker
 from headrace.wire.apis import APIS
 from headrace.wire.batch import BATCH_OVERHEAD, read_header, seal_batch, unsealed
@@ -153,6 +154,50 @@ def test_bad_batches_are_refused_by_code(raw: Raw, topic: Callable[..., str], re
     assert answer.base_offset == -1
     good = raw.ask(produce(name, batch(b"good")), 9).responses[0].partition_responses[0]
     assert (good.error_code, good.base_offset) == (0, 0)
+
+
+def test_a_bad_batch_is_one_line_and_many_are_few(
+    served: TestBroker,
+    raw: Raw,
+    topic: Callable[..., str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bad_batches, "QUIET_S", 3600.0)
+
+    def counters() -> tuple[int, int]:
+        found = served.call(lambda broker: broker.metrics.statistics()).counters
+        return found["produce.bad_batches"], found["produce.bad_batches_unlogged"]
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
+
+    name = topic()
+    before = counters()
+    port = raw.socket.getsockname()[1]
+    assert raw.ask(produce(name, broken(_30=77)), 9).responses[0].partition_responses[0].error_code == 2
+    (line,) = lines()
+    assert line.startswith(
+        f"a batch from 127.0.0.1:{port} for {name}-0 was refused (CORRUPT_MESSAGE): Record is corrupt"
+    )
+    assert counters() == (before[0] + 1, before[1])
+    raw.ask(produce(name, batch(b"x" * 2_000_000)), 9)
+    raw.ask(produce(name, batch(b"good")), 9)
+    assert counters() == (before[0] + 1, before[1]) and len(lines()) == 1
+    for _ in range(50):
+        raw.ask(produce(name, lying(3)), 9)
+    assert counters() == (before[0] + 51, before[1] + 50) and len(lines()) == 1
+    with Raw(served.port) as other:
+        other.ask(produce(name, lying(3)), 9)
+    assert "INVALID_RECORD" in lines()[1] and lines()[1].endswith("; 50 more were refused without a line")
+    monkeypatch.setattr(bad_batches, "QUIET_S", 0.0)
+    raw.ask(produce(name, lying(3)), 9)
+    assert len(lines()) == 3 and "more were" not in lines()[2]
+    monkeypatch.setattr(bad_batches, "QUIET_S", 3600.0)
+    monkeypatch.setattr(bad_batches, "NAMED_MAX", 2)
+    with Raw(served.port) as third:
+        third.ask(produce(name, lying(3)), 9)
+    assert len(lines()) == 3, "the table of those that were named is full"
 
 
 def test_control_and_transactional_batches_are_refused(raw: Raw, topic: Callable[..., str]) -> None:

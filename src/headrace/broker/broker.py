@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.background import Background
+from headrace.broker.bad_batches import BadBatches
 from headrace.broker.coordinator import GroupCoordinator
 from headrace.broker.directory_assignment import DirectoryAssignment
 from headrace.broker.dynamic_config import DynamicConfig
@@ -61,6 +62,7 @@ class Broker:
         self.workers = workers
         self.syncs = syncs
         self.metrics = Registry()
+        self.bad_batches = BadBatches(self)
         self.authorizer: Authorizer = OpenAuthorizer()
         self.random = env.entropy.random()
         self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))

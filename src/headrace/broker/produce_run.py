@@ -245,7 +245,7 @@ class ProduceRun:
         """An error, or an answer that waits until the disk has the batch."""
         from headrace.broker.apis.k00_produce import Waiting
 
-        waiting = Waiting(self._server.broker, version, timeout_ms)
+        waiting = Waiting(self._server.broker, version, timeout_ms, connection)
         topic = waiting.topic(replica.topic, replica.topic_id)
         waiting.appended(topic, replica, result)
         connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())

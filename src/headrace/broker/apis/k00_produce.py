@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.connection import Connection
 from headrace.broker.registry import CloseConnectionError, Pending, RequestContext, handles
 from headrace.broker.replica import Replica
 from headrace.security.authorizer import Operation, ResourceType
@@ -52,9 +53,10 @@ _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 class Waiting:
     """A response in the making: it is finished when every partition's batch is where its acks want it."""
 
-    def __init__(self, broker: Broker, version: int, timeout_ms: int) -> None:
-        """`timeout_ms`: how long the client has the disk waited for."""
+    def __init__(self, broker: Broker, version: int, timeout_ms: int, connection: object) -> None:
+        """`timeout_ms`: how long the client has the disk waited for; `connection`: whose request it is."""
         self._broker = broker
+        self._connection = connection
         self._version = version
         self._timeout_ms = timeout_ms
         self._response = ProduceResponse()
@@ -82,6 +84,9 @@ class Waiting:
         """Adds how an append went, and waits for the disk where that is asked for."""
         if result.error:
             self.refuse(topic, replica.index, result.error, result.error_message)
+            assert isinstance(self._connection, Connection)
+            stream = self._connection.stream
+            self._broker.bad_batches.told(replica, result, (stream.peer_host, stream.peer_port))
             partition = topic.partition_responses[-1]
             partition.log_start_offset = result.log_start_offset
             partition.record_errors = [
@@ -126,7 +131,7 @@ class Waiting:
 def handle(
     broker: Broker, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
-    waiting = Waiting(broker, context.api_version, request.timeout_ms)
+    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
     for data in request.topic_data:
         _produce_topic(broker, request, data, context, waiting)
     if request.acks == NONE:
