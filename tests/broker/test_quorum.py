@@ -17,6 +17,7 @@ from headrace.env import Environment
 from headrace.env.posix import real_environment
 from headrace.log.results import AppendResult
 from headrace.machine import Decision
+from headrace.metadata.damage import METADATA_REMEDY
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.levels import METADATA_VERSION
 from headrace.metadata.meta_properties import MetaPropertiesError, decode_meta_properties
@@ -255,8 +256,10 @@ async def test_damage_in_the_middle_is_refused(env: Environment, tmp_path: Path)
     data = bytearray(log.read_bytes())
     data[middle] ^= 1
     log.write_bytes(data)
-    with pytest.raises(StorageError, match="damaged at byte .* sound batches follow"):
+    with pytest.raises(StorageError, match="damaged at byte .* sound batches follow") as refused:
         open_quorum(env, config)
+    assert str(refused.value).endswith(METADATA_REMEDY), "what `headrace log verify` says of it too"
+    assert "--truncate-at" not in str(refused.value)
     assert log.read_bytes() == data, "nothing is touched"
 
 

@@ -22,6 +22,7 @@ from headrace.client import admin, groups, reading
 from headrace.client.cluster import Client
 from headrace.client.membership import Member
 from headrace.client.producer import Producer
+from headrace.metadata.damage import METADATA_REMEDY
 from headrace.wire.records import Compression, Record, build_batch
 
 EVENTS = {"segment.bytes": "1048576", "index.interval.bytes": "64", "retention.ms": "-1"}
@@ -219,9 +220,9 @@ def test_the_metadata_log_is_checked_and_never_cut(data: Path) -> None:
     damaged = segment.read_bytes()
     failed = log("verify", metadata, code=1)
     assert "wrong checksum" in failed.stdout
-    assert "restore it from a copy" in failed.stderr and "--truncate-at" not in failed.stderr
+    assert METADATA_REMEDY in failed.stderr and "--truncate-at" not in failed.stderr
     (line,) = log("verify", metadata, "--truncate-at", target["base_offset"], "-y", code=1).stderr.splitlines()
-    assert "the metadata log is never cut" in line
+    assert "the metadata log is never cut" in line and line.endswith(METADATA_REMEDY)
     assert segment.read_bytes() == damaged
 
 

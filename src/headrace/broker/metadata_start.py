@@ -23,6 +23,7 @@ from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_n
 from headrace.log.recovery import LogDamaged, open_log
 from headrace.log.scan import Scan
 from headrace.log.segment import Resources
+from headrace.metadata.damage import METADATA_REMEDY
 from headrace.metadata.image import Endpoint
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
@@ -114,7 +115,7 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
     try:
         log = open_log(Resources(env.disk), directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
     except (LogDamaged, CheckpointError) as error:
-        raise StorageError(f"the metadata log cannot be trusted: {error}") from error
+        raise StorageError(f"the metadata log cannot be trusted: {error}; {METADATA_REMEDY}") from error
     return MetadataLog(env.disk, directory, log)
 
 
@@ -136,7 +137,7 @@ def refuse_damage(env: Environment, directory: str) -> None:
             if name != names[-1] or _goes_on(file, scan.position):
                 raise StorageError(
                     f"metadata log {path} is damaged at byte {scan.position} ({scan.problem}), and sound batches "
-                    "follow: restore it, or cut it there with `headrace log verify --truncate-at` and lose what follows"
+                    f"follow, so that it is not cut: {METADATA_REMEDY}"
                 )
         finally:
             file.close()

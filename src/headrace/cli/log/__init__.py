@@ -89,6 +89,7 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
     unless another replica has it. The metadata log is checked, and never cut.
     """
     from headrace.cli.log import verifying
+    from headrace.metadata.damage import METADATA_REMEDY
 
     path = path.resolve()
     partitions = verifying.partition_directories(path)
@@ -117,7 +118,7 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
         cut = damaged[0].cut_at
         hint = "" if cut is None else f"; --truncate-at {cut} on {damaged[0].directory} would cut it there"
         if verifying.is_metadata(damaged[0].directory):
-            hint = f"; {verifying.METADATA_REMEDY}"
+            hint = f"; {METADATA_REMEDY}"
         raise Failure(f"{len(damaged)} of {len(found)} partitions are damaged{hint}")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli.log.dumping import INDEX_ENTRY, TIME_INDEX_ENTRY
+from headrace.metadata.damage import METADATA_REMEDY
 from headrace.wire.batch import (
     BATCH_OVERHEAD,
     MAGIC,
@@ -28,9 +29,7 @@ from headrace.wire.batch import (
 PROBLEMS_MAX = 20
 """Problems listed a partition."""
 
-
 METADATA = "__cluster_metadata-0"
-METADATA_REMEDY = "restore it from a copy, or let the node join again, empty, where other controllers live"
 
 
 class TruncateError(Exception):
