@@ -61,6 +61,21 @@ def test_checkpoints() -> None:
     assert checkpoints.decode_clean_shutdown(checkpoints.encode_clean_shutdown(9)) == 9
 
 
+@given(st.integers(-1, 2**63 - 1))
+def test_the_clean_shutdown_file_is_read_back(broker_epoch: int) -> None:
+    assert checkpoints.decode_clean_shutdown(checkpoints.encode_clean_shutdown(broker_epoch)) == broker_epoch
+
+
+@given(st.binary(max_size=60))
+def test_any_clean_shutdown_file_is_read(data: bytes) -> None:
+    assert isinstance(checkpoints.decode_clean_shutdown(data), int)
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"brokerEpoch":1e999}', b"[]", b"7", b"{}"], ids=lambda d: d[:30])
+def test_a_clean_shutdown_file_of_another_form_has_no_epoch(data: bytes) -> None:
+    assert checkpoints.decode_clean_shutdown(data) == -1
+
+
 def test_partition_metadata() -> None:
     data = checkpoints.encode_partition_metadata(bytes(range(16)))
     assert data == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"

@@ -21,11 +21,12 @@ from headrace.raft import control
 from headrace.raft.control import ControlRecord, ControlType, Voter
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.wire.batch import iter_headers
+from headrace.wire.primitives import DecodeError
 from headrace.wire.records import CorruptBatch, decode_batch
 
 QUORUM_STATE_FILE = "quorum-state"
 _READ_BYTES = 4 * 1024 * 1024
-_CANNOT_READ = (CorruptBatch, MetadataRecordError, InconsistentMetadataError)
+_CANNOT_READ = (CorruptBatch, DecodeError, MetadataRecordError, InconsistentMetadataError)
 
 
 @dataclass(slots=True)

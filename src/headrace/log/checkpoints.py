@@ -114,5 +114,5 @@ def decode_clean_shutdown(data: bytes) -> int:
     """The broker epoch in a `.kafka_cleanshutdown`; -1 where it has none (Kafka before 3.7 wrote an empty file)."""
     try:
         return int(json.loads(data)["brokerEpoch"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return -1

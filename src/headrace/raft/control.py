@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from headrace.wire.messages import raft_records as rr
+from headrace.wire.primitives import DecodeError
 
 
 class ControlType(IntEnum):
@@ -51,6 +52,7 @@ class ControlRecord(NamedTuple):
     message: Any
 
 
+_KEY: Final = struct.Struct(">hh")
 _MESSAGES: Final[dict[ControlType, Any]] = {
     ControlType.LEADER_CHANGE: rr.LeaderChangeMessage,
     ControlType.SNAPSHOT_HEADER: rr.SnapshotHeaderRecord,
@@ -62,12 +64,17 @@ _MESSAGES: Final[dict[ControlType, Any]] = {
 
 def control_key(kind: ControlType) -> bytes:
     """The key of a control record."""
-    return struct.pack(">hh", 0, kind)
+    return _KEY.pack(0, kind)
 
 
 def decode_control(key: bytes, value: bytes) -> ControlRecord | None:
-    """A control record out of its key and value; None for a type that the metadata log does not know."""
-    _, kind = struct.unpack_from(">hh", key)
+    """A control record out of its key and value; None for a type that the metadata log does not know.
+
+    Raises DecodeError.
+    """
+    if len(key) < _KEY.size:
+        raise DecodeError("a control record's key has four bytes")
+    _, kind = _KEY.unpack_from(key)
     message = _MESSAGES.get(kind)
     if message is None:
         return None

@@ -6,10 +6,11 @@ for. Source: KIP-595, KIP-853 (QuorumStateData).
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
 from typing import Any
+
+from headrace.wire import uuids
 
 NO_NODE = -1
 
@@ -43,12 +44,11 @@ def encode_quorum_state(state: QuorumState, data_version: int) -> bytes:
             "currentVoters": [{"voterId": voter} for voter in state.voters],
         }
     else:
-        directory = base64.urlsafe_b64encode(state.voted_directory_id).rstrip(b"=").decode()
         fields = {
             "leaderId": state.leader_id,
             "leaderEpoch": state.leader_epoch,
             "votedId": state.voted_id,
-            "votedDirectoryId": directory,
+            "votedDirectoryId": uuids.to_text(state.voted_directory_id),
         }
     fields["data_version"] = data_version
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -66,9 +66,9 @@ def decode_quorum_state(data: bytes) -> QuorumState:
             leader_id=int(fields["leaderId"]),
             leader_epoch=int(fields["leaderEpoch"]),
             voted_id=int(fields["votedId"]),
-            voted_directory_id=base64.urlsafe_b64decode(directory + "==") if directory else bytes(16),
+            voted_directory_id=uuids.from_text(directory) if directory else bytes(16),
             voters=tuple(int(v["voterId"]) for v in fields.get("currentVoters") or ()),
             data_version=version,
         )
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise QuorumStateError(f"quorum-state cannot be read: {error!r}") from error
