@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +17,19 @@ from pyspark.sql import SparkSession
 JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a minute's work on two cores: the second compiler and parallel collectors would cost more than they bring."""
 
+JAVA_MIN: Final = 17
+"""What Spark 4 runs on; Java 8 calls itself 1.8."""
+
 
 def java_is_missing() -> bool:
-    """Whether Spark would find no Java."""
+    """Whether Spark would find no Java, or one too old for it. JAVA_HOME comes before the path, as for Spark."""
     home = os.environ.get("JAVA_HOME")
-    return shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists())
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not command or not Path(command).exists():
+        return True
+    said = subprocess.run([command, "-version"], check=False, capture_output=True, text=True)
+    found = re.search(r'version "(\d+)', said.stderr)
+    return found is None or int(found[1]) < JAVA_MIN
 
 
 @contextmanager

@@ -1,11 +1,15 @@
 #!/bin/sh
 # Installs the Debian packages that tests and the demo need, those that are missing and no others:
-# a Java 17+ runtime, Maven, kcat, a C compiler, and Python's venv where a distribution splits it off.
+# a JDK 17+, Maven, kcat, a C compiler, and Python's venv where a distribution splits it off.
 set -eu
 
 wanted=""
-java_major() { java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'; }
-if ! command -v java >/dev/null 2>&1 || [ "$(java_major)" -lt 17 ]; then wanted="$wanted openjdk-17-jdk-headless"; fi
+# "17" of `openjdk version "17.0.15"` and of `javac 17.0.15`; 0 where there is no such command or no such line
+major() {
+    version=$("$1" -version 2>&1 | sed -n -e 's/.*version "\([0-9]*\).*/\1/p' -e 's/^javac \([0-9]*\).*/\1/p' | head -n 1)
+    echo "${version:-0}"
+}
+if [ "$(major java)" -lt 17 ] || [ "$(major javac)" -lt 17 ]; then wanted="$wanted openjdk-17-jdk-headless"; fi
 command -v mvn >/dev/null 2>&1 || wanted="$wanted maven"
 command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
 command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"

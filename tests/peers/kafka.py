@@ -6,7 +6,9 @@ temporary one that goes with the node.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +23,7 @@ from typing import Self
 from . import jars
 
 HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+JAVA_MIN = 17
 START_PATIENCE_S = 60.0
 STOP_PATIENCE_S = 60.0
 TOOL_PATIENCE_S = 120.0
@@ -32,10 +35,22 @@ LOG4J = (
 )
 
 
+@functools.cache
+def java_major(command: str) -> int:
+    """The major version of `java` or `javac`; 0 where it does not say. Java 8 calls itself 1.8."""
+    said = subprocess.run([command, "-version"], check=False, capture_output=True, text=True)
+    found = re.search(r'(?:version "|javac )(\d+)', said.stderr + said.stdout)
+    return int(found[1]) if found else 0
+
+
 def missing() -> str:
     """Why Apache Kafka cannot be run here, in one line; empty when it can."""
-    if shutil.which("java") is None:
-        return "Java is not installed (make system-deps)"
+    for command in ("java", "javac"):  # some tests compile, as Java's own runner of a source file does
+        if shutil.which(command) is None:
+            return f"{command} is not installed: a JDK {JAVA_MIN} or later is needed (make system-deps)"
+        major = java_major(command)
+        if major < JAVA_MIN:
+            return f"{command} is of version {major}: {JAVA_MIN} or later is needed (make system-deps)"
     if not jars.KAFKA.complete() and shutil.which("mvn") is None:
         return "Apache Kafka's jars are not here and Maven is not installed (make system-deps)"
     return ""

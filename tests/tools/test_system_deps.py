@@ -1,0 +1,90 @@
+"""What is installed where a JDK is missing, too old or only a runtime, and what tests and the demo say of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from peers import kafka
+
+from demo import session
+
+SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "system_deps.sh"
+SAYS = {"java": 'openjdk version "{}" 2025-04-15', "javac": "javac {}"}
+JDK = "openjdk-17-jdk-headless"
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    kafka.java_major.cache_clear()
+    yield
+    kafka.java_major.cache_clear()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the whole PATH: everything that is wanted but a JDK, and an apt-get that writes down."""
+    for name in ("sh", "sed", "head", "id"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    for name in ("mvn", "kcat", "cc", "python3"):
+        command(tmp_path, name, "exit 0")
+    command(tmp_path, "apt-get", f'echo "$@" >> {tmp_path}/asked')
+    command(tmp_path, "sudo", 'exec "$@"')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return tmp_path
+
+
+def command(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def java(folder: Path, name: str, version: str) -> None:
+    command(folder, name, f"echo '{SAYS[name].format(version)}' >&2")
+
+
+def installed(folder: Path) -> str:
+    subprocess.run([str(folder / "sh"), str(SCRIPT)], check=True, capture_output=True)
+    asked = folder / "asked"
+    return asked.read_text() if asked.exists() else ""
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_a_jdk_that_will_do_is_left(machine: Path, version: str) -> None:
+    java(machine, "java", version)
+    java(machine, "javac", version)
+    assert installed(machine) == ""
+    assert kafka.missing() == ""
+    assert not session.java_is_missing()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "compiler", "why"),
+    [
+        (None, None, "java is not installed"),
+        ("17.0.15", None, "javac is not installed"),
+        ("11.0.2", "11.0.2", "java is of version 11"),
+        ("1.8.0_392", "1.8.0_392", "java is of version 1"),
+        ("17.0.15", "11.0.2", "javac is of version 11"),
+    ],
+)
+def test_a_jdk_is_installed(machine: Path, runtime: str | None, compiler: str | None, why: str) -> None:
+    for name, version in (("java", runtime), ("javac", compiler)):
+        if version is not None:
+            java(machine, name, version)
+    assert JDK in installed(machine)
+    assert kafka.missing().startswith(why)
+    assert session.java_is_missing() == (runtime != "17.0.15")
+
+
+def test_java_home_comes_first(machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(machine, "java", "11.0.2")
+    newer = tmp_path / "newer" / "bin"
+    newer.mkdir(parents=True)
+    java(newer, "java", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(newer.parent))
+    assert not session.java_is_missing()
