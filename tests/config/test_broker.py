@@ -113,9 +113,22 @@ def test_topic_settings_are_checked_together() -> None:
         check_topic_overrides({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "3"})
 
 
+def test_a_topic_cannot_ask_for_remote_storage() -> None:
+    check_topic_overrides({"remote.storage.enable": "false", "remote.log.copy.disable": "true"})
+    with pytest.raises(ConfigError, match="Tiered Storage functionality is disabled in the broker. Topic cannot be"):
+        check_topic_overrides({"remote.storage.enable": "TRUE"})
+
+
+def test_dynamic_settings_are_checked_together_with_the_file() -> None:
+    config = BrokerConfig.load({"listeners": "PLAINTEXT://:9092"})
+    for impossible in ({"listeners": "X://1:2"}, {"listener.security.protocol.map": "PLAINTEXT:SSL"}):
+        with pytest.raises(ConfigError):
+            config.with_overrides(impossible, {})
+
+
 def test_what_needs_a_restart_is_not_taken_while_running() -> None:
     check_broker_overrides({"log.retention.ms": "1", "made.up": "x"}, per_broker=False)
-    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
         check_broker_overrides({"num.partitions": "2"}, per_broker=True)
     with pytest.raises(ConfigError, match="broker id must be specified"):
         check_broker_overrides({"listeners": "PLAINTEXT://:1"}, per_broker=False)

@@ -29,6 +29,8 @@ _TABLES: Mapping[int, Mapping[str, Setting]] = {
     ResourceType.GROUP: GROUP_SETTINGS,
 }
 
+LISTENERS = "listeners"
+
 _DESCRIBED_MAX = 64
 """Different sets of overrides whose description is remembered: topics made by one program share theirs."""
 
@@ -52,10 +54,21 @@ class SettingsRules:
 
     def check_broker(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
         """Why these dynamic settings of a broker (or the cluster's default) are refused, or None."""
+        now = self._config
         try:
             check_broker_overrides(overrides, per_broker=per_broker)
+            if per_broker:
+                after = now.with_overrides(overrides, now.cluster_default)
+            else:
+                after = now.with_overrides(now.per_broker, overrides)
         except ConfigError as error:
-            return str(error)
+            if error.name != LISTENERS or not error.why:
+                return str(error)
+            asked = overrides.get(LISTENERS, ",".join(now.listing(LISTENERS)))
+            return f"Error creating broker listeners from '[{asked.replace(',', ', ')}]': {error.why}"
+        if after.all_listeners != now.all_listeners:
+            # Kafka opens and closes them as it runs. Here they would be described and not be there.
+            return f"Cannot update these configs dynamically: [{LISTENERS}]"
         return None
 
     def check_group(self, overrides: Mapping[str, str]) -> str | None:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from headrace.config import ConfigError, TopicConfig, topic_config
+from headrace.config import ConfigError, TopicConfig, check_broker_overrides, topic_config
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, ResourceType
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
+log = logging.getLogger("headrace.broker")
+
+_RELATED: Final = ("listener.security.protocol.map", "listeners")
+"""Dynamic settings that `check_relations` looks at."""
+
 
 class DynamicConfig:
     """Keeps `broker.config` and every log's topic configuration as the image says.
 
     Values in the image were checked when they were written; one that this release cannot take (an adopted directory may
-    hold such) is left out, and `refused` says why, by resource.
+    hold such) is left out with a warning, and `refused` says why, by resource and setting.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.refused: dict[str, str] = {}
+        self.refused: dict[tuple[str, str], str] = {}
 
     def start(self) -> None:
         """Takes what the image says now, and follows it from here on."""
@@ -30,12 +37,12 @@ class DynamicConfig:
 
     def topic(self, name: str, image: ClusterImage | None = None) -> TopicConfig:
         """What is in force for a topic."""
-        overrides = (image or self._broker.image).configs.topic_overrides(name)
-        try:
-            return topic_config(self._broker.config, overrides)
-        except ConfigError as error:
-            self.refused[f"topic {name}"] = str(error)
-            return topic_config(self._broker.config, {k: v for k, v in overrides.items() if k != error.name})
+        overrides = dict((image or self._broker.image).configs.topic_overrides(name))
+        while True:
+            try:
+                return topic_config(self._broker.config, overrides)
+            except ConfigError as error:
+                self._leave_out(f"topic {name}", overrides, error)
 
     def _changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         own = {"", str(self._broker.node_id)}
@@ -58,15 +65,34 @@ class DynamicConfig:
                 log.configure(config)
 
     def _update_broker(self, image: ClusterImage) -> None:
-        old = self._broker.config
-        per_broker = dict(image.configs.broker_overrides(self._broker.node_id))
-        default = dict(image.configs.cluster_overrides())
+        """Takes what is possible of the dynamic settings; the file's values stand for the rest."""
+        node_id = self._broker.node_id
+        per_broker = self._possible(f"broker {node_id}", image.configs.broker_overrides(node_id), per_broker=True)
+        default = self._possible("all brokers", image.configs.cluster_overrides(), per_broker=False)
         while True:
             try:
-                new = old.with_overrides(per_broker, default)
+                new = self._broker.config.with_overrides(per_broker, default)
                 break
             except ConfigError as error:
-                self.refused["broker"] = str(error)
-                if per_broker.pop(error.name, None) is None and default.pop(error.name, None) is None:
-                    return
+                # Possible each and not together: these are the dynamic ones that others must agree with.
+                culprit = next((name for name in (error.name, *_RELATED) if name in per_broker), None)
+                if culprit is None:
+                    raise
+                self._leave_out(f"broker {node_id}", per_broker, error, culprit)
         self._broker.config = self._broker.logs.config = new
+
+    def _possible(self, resource: str, stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        possible = dict(stored)
+        for name, text in stored.items():
+            try:
+                check_broker_overrides({name: text}, per_broker=per_broker)
+            except ConfigError as error:
+                self._leave_out(resource, possible, error)
+        return possible
+
+    def _leave_out(self, resource: str, overrides: dict[str, str], error: ConfigError, name: str = "") -> None:
+        name = name or error.name
+        del overrides[name]
+        if self.refused.get((resource, name)) != str(error):
+            self.refused[resource, name] = str(error)
+            log.warning("%s: the stored value of %s is ignored: %s", resource, name, error)

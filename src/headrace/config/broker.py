@@ -78,8 +78,12 @@ class BrokerConfig:
         return config
 
     def with_overrides(self, per_broker: Mapping[str, str], cluster_default: Mapping[str, str]) -> BrokerConfig:
-        """The same file under other dynamic settings. Raises ConfigError."""
-        return BrokerConfig(self.static, per_broker, cluster_default)
+        """The same file under other dynamic settings. Raises ConfigError for values that cannot be, or not together."""
+        from .served import check_relations
+
+        config = BrokerConfig(self.static, per_broker, cluster_default)
+        check_relations(config)
+        return config
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -191,7 +195,7 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
     name, scheme, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not (name and scheme and colon) or not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ConfigError(setting, text, "Unable to parse a listener; it reads NAME://host:port")
+        raise ConfigError(setting, text, f"Unable to parse {text} to a broker endpoint; it reads NAME://host:port")
     name = name.upper()
     if name not in protocols:
         raise ConfigError(setting, text, f"No security protocol defined for listener {name}")

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from .broker import BrokerConfig, in_ms
 from .setting import ConfigError, Setting, Value, parse_value
 from .table import BROKER_SETTINGS, TOPIC_SETTINGS
+
+NO_TIERING: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,8 @@ def check_topic_overrides(overrides: Mapping[str, str]) -> None:
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             raise ConfigError(name, text, line=f"Unknown topic config name: {name}")
-        parse_value(setting, text)
+        if parse_value(setting, text) is True and name == "remote.storage.enable":
+            raise ConfigError(name, text, line=NO_TIERING)
     least = _override(overrides, "min.compaction.lag.ms")
     most = _override(overrides, "max.compaction.lag.ms")
     assert isinstance(least, int) and isinstance(most, int)
@@ -119,13 +125,12 @@ def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) ->
     known = {name: BROKER_SETTINGS[name] for name in sorted(overrides) if name in BROKER_SETTINGS}
     fixed = [name for name, setting in known.items() if setting.update == "read-only"]
     if fixed:
-        line = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+        line = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise ConfigError(fixed[0], overrides[fixed[0]], line=line)
     single = [name for name, setting in known.items() if setting.update == "per-broker"]
     if single and not per_broker:
         line = (
-            "Cannot update these configs at default cluster level, broker id must be specified: "
-            f"Set({', '.join(single)})"
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
         )
         raise ConfigError(single[0], overrides[single[0]], line=line)
     for name, setting in known.items():

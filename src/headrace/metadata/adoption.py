@@ -5,6 +5,8 @@ from __future__ import annotations
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage
 
+_TIERED = "remote.storage.enable"
+
 
 def obstacles(image: ClusterImage, node_id: int) -> list[str]:
     """Why one node cannot serve this image; empty where it can."""
@@ -21,6 +23,10 @@ def obstacles(image: ClusterImage, node_id: int) -> list[str]:
             f"{len(image.kept.acls)} ACLs are stored (the first is of {acl.principal} on {acl.resource_name}), "
             "and ACLs are not enforced yet"
         )
+    for topic in image.topics:
+        if image.configs.topic_overrides(topic.name).get(_TIERED, "").strip().lower() == "true":
+            found.append(f"{topic.name} keeps data in remote storage ({_TIERED}), and there is none yet")
+            break
     for topic in image.topics:
         for partition in topic.partitions:
             others = [r for r in partition.replicas if r != node_id]

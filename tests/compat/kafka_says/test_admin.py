@@ -106,6 +106,7 @@ def test_create_and_delete_topics(both: Both) -> None:
         yield create(side, version, name=name + "a", configs=configs(nope="1"))
         yield create(side, version, name=name + "a", configs=configs(segment_bytes="1"))
         yield create(side, version, name=name + "a", configs=configs(cleanup_policy="shred"))
+        yield create(side, version, name=name + "a", configs=configs(remote_storage_enable="true"))
         given = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]
         missing = [CreatableReplicaAssignment(partition_index=0, broker_ids=[9])]
         gap = [CreatableReplicaAssignment(partition_index=1, broker_ids=[1])]
@@ -220,6 +221,16 @@ def test_incremental_alter_configs(both: Both) -> None:
             (BROKER, "1", "num.partitions", SET, "5"),
             (BROKER, "1", "log.retention.ms", SET, "abc"),
             (BROKER, "9", "log.retention.ms", SET, "5"),
+            (BROKER, "1", "listeners", SET, "X://1:2"),
+            (BROKER, "1", "listeners", SET, "garbage"),
+            (BROKER, "1", "listeners", SET, "SSL://127.0.0.1:0"),
+            (BROKER, "1", "listeners", SET, "PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:1"),
+            (BROKER, "1", "listeners", SET, ""),
+            (BROKER, "", "listeners", SET, "PLAINTEXT://127.0.0.1:0"),
+            (BROKER, "1", "advertised.listeners", SET, "PLAINTEXT://127.0.0.1:1"),
+            (BROKER, "1", "listener.security.protocol.map", SET, "PLAINTEXT:SSL"),
+            (TOPIC, name, "remote.storage.enable", SET, "true"),
+            (TOPIC, name, "remote.storage.enable", SET, "false"),
             (BROKER, "x", "log.retention.ms", SET, "5"),
             (77, "x", "retention.ms", SET, "5"),
         ):
