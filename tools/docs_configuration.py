@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from headrace.config import SETTINGS, Setting, format_value
+from headrace.config.served import refusal
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
@@ -41,7 +42,9 @@ def row(setting: Setting) -> str:
         about = "**Ours.** " + about
     if setting.synonyms:
         about += " Otherwise: " + ", ".join(f"`{name}`" for name in setting.synonyms) + "."
-    if setting.unserved:
+    if setting.scope == "broker" and refusal(setting.name):
+        about += f" *A value refuses to start: {refusal(setting.name)}.*"
+    elif setting.unserved:
         about += f" *No effect: {setting.unserved}.*"
     kind = setting.type.name.lower()
     allowed = f"{kind}, {setting.bounds}" if setting.bounds else kind

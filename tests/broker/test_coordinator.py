@@ -34,6 +34,7 @@ from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFe
 from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
 from headrace.wire.messages.k42_delete_groups import DeleteGroupsRequest
+from headrace.wire.records import Compression
 
 TOPIC_ID = b"\x07" * 16
 
@@ -247,6 +248,31 @@ async def test_another_coordinator_finds_everything_in_the_log(broker: FakeBroke
     assert beat.error_code == ErrorCode.NONE
     await broker.groups.loaded()
     assert broker.fetched("group-7") == [2907]
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+async def test_offsets_are_written_compressed_where_that_is_set(broker: FakeBroker, codec: Compression) -> None:
+    broker.config = BrokerConfig.load({"offsets.topic.compression.codec": str(int(codec))})
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    assert error_of(broker.commit(5)) == ErrorCode.NONE
+    assert [read_header(batch).compression for batch in broker.replicas.appends] == [codec]
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+
+
+async def test_beyond_group_count_max_no_group_is_made(broker: FakeBroker) -> None:
+    """The bound is the broker's: it counts the groups of all its partitions."""
+    broker.config = BrokerConfig.load({"group.count.max": "3"})
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    names = [f"group-{i}" for i in range(5)]
+    assert len({broker.groups.partition_for(name) for name in names[:3]}) == 2
+    errors = [error_of(broker.commit(1, name)) for name in names]
+    assert errors == [ErrorCode.NONE] * 3 + [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert error_of(broker.commit(2, names[0])) == ErrorCode.NONE
 
 
 async def test_a_slow_disk_holds_up_nothing_but_its_own_groups(broker: FakeBroker) -> None:

@@ -186,6 +186,20 @@ def test_a_flush_that_fails_stays_due(monkeypatch: pytest.MonkeyPatch, why: str)
     assert not manager.tick(now_ms + 2000)
 
 
+def test_a_full_disk_keeps_recovery_points_back_with_the_indexes(tmp_path: Path) -> None:
+    env, disk = simulated()
+    manager = make("/a", env=env)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, index_interval_bytes="100"))
+    fill(manager, log)
+    log.flush()
+    disk.room_bytes = 0
+    manager.checkpoint_recovery_points()
+    assert manager.directory_of(log).recovery_points == {}
+    disk.room_bytes = 1 << 20
+    manager.checkpoint_recovery_points()
+    assert manager.directory_of(log).recovery_points == {("t", 0): 10}
+
+
 def test_compaction_in_the_background(tmp_path: Path) -> None:
     manager = make(tmp_path)
     log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, cleanup_policy="compact"))
@@ -509,3 +523,34 @@ def test_what_is_doomed_while_others_are_removed_is_kept(tmp_path: Path, monkeyp
     monkeypatch.undo()
     manager.remove_doomed(NOW_MS)
     assert not [name for log in logs for name in os.listdir(log.directory) if name.endswith(".log")]
+
+
+def test_producers_expire_by_what_is_in_force_now(tmp_path: Path) -> None:
+    manager = make(tmp_path, producer_id_expiration_check_interval_ms="1000")
+    logs = [manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)) for index in range(2)]
+    batch = build_batch([Record(0, NOW_MS, b"k", b"v", [])], producer_id=1, producer_epoch=0, base_sequence=0)
+    for log in logs:
+        assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
+    run(manager, NOW_MS)
+    run(manager, NOW_MS + 5_000)
+    assert [len(log.producers) for log in logs] == [1, 1]
+    manager.config = manager.config.with_overrides({}, {"producer.id.expiration.ms": "4000"})
+    run(manager, NOW_MS + 5_999)
+    assert [len(log.producers) for log in logs] == [1, 1]  # not looked for yet
+    locked, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with logs[0].lock:
+            locked.set()
+            assert release.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(30)
+    run(manager, NOW_MS + 6_000)
+    assert [len(log.producers) for log in logs] == [1, 0]  # a worker is at the first one
+    release.set()
+    holder.join()
+    run(manager, NOW_MS + 6_001)
+    assert [len(log.producers) for log in logs] == [0, 0]
+    manager.shutdown()

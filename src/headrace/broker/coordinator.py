@@ -99,7 +99,11 @@ class GroupCoordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         self._records = broker.metrics.counter("groups.records_appended")
         self._refused = broker.metrics.counter("groups.appends_refused")
-        broker.metrics.gauge("groups.count", lambda: sum(part.shard.group_count for part in self.partitions.values()))
+        broker.metrics.gauge("groups.count", self.group_count)
+
+    def group_count(self) -> int:
+        """Groups of all kinds that this broker keeps."""
+        return sum(part.shard.group_count for part in self.partitions.values())
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -347,7 +351,7 @@ class GroupCoordinator:
     def _take_over(self, index: int, leader_epoch: int) -> None:
         from headrace.broker.coordinator_partition import CoordinatorPartition, LoadState
 
-        part = CoordinatorPartition(index, leader_epoch, self.broker.config, self.broker.env.entropy)
+        part = CoordinatorPartition(index, leader_epoch, self.broker.config, self.broker.env.entropy, self.group_count)
         self.partitions[index] = part
         replica = self.broker.replicas.find(OFFSETS_TOPIC, index)
         if isinstance(replica, ErrorCode):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.groups.records import Record, decode
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
-from headrace.wire.records import decode_batch
+from headrace.wire.records import Compression, compress, decode_batch
 
 if TYPE_CHECKING:
     from headrace.env.workers import Workers
@@ -35,7 +35,7 @@ _RECORD_OVERHEAD_MAX: Final = 23
 
 
 def build_coordinator_batches(
-    pairs: Sequence[Pair], timestamp_ms: int, max_bytes: int = BATCH_BYTES_MAX
+    pairs: Sequence[Pair], timestamp_ms: int, max_bytes: int = BATCH_BYTES_MAX, codec: int = Compression.NONE
 ) -> list[tuple[int, bytes]]:
     """(record count, batch) of each batch that these records need: one, unless they are huge.
 
@@ -47,16 +47,16 @@ def build_coordinator_batches(
     for at, (key, value) in enumerate(pairs):
         record_size = len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX
         if size + record_size > max_bytes and at > first:
-            batches.append((at - first, build_coordinator_batch(pairs[first:at], timestamp_ms)))
+            batches.append((at - first, build_coordinator_batch(pairs[first:at], timestamp_ms, codec)))
             first = at
             size = BATCH_OVERHEAD
         size += record_size
-    batches.append((len(pairs) - first, build_coordinator_batch(pairs[first:], timestamp_ms)))
+    batches.append((len(pairs) - first, build_coordinator_batch(pairs[first:], timestamp_ms, codec)))
     return batches
 
 
-def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int) -> bytes:
-    """One uncompressed batch with these records, as Kafka's coordinator writes them."""
+def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int, codec: int = Compression.NONE) -> bytes:
+    """One batch with these records, as Kafka's coordinator writes them."""
     parts: list[bytes] = []
     for delta, (key, value) in enumerate(pairs):
         body = b"".join(
@@ -72,8 +72,10 @@ def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int) -> bytes:
         )
         parts.append(_varint(len(body)))
         parts.append(body)
+    body = b"".join(parts)
     batch = seal_batch(
-        unsealed(b"".join(parts)),
+        unsealed(body if codec == Compression.NONE else compress(codec, body)),
+        attributes=codec,
         record_count=len(pairs),
         last_offset_delta=len(pairs) - 1,
         base_timestamp=timestamp_ms,

@@ -6,7 +6,7 @@ Imported when there is such a partition: a broker that serves no groups does wit
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -44,12 +44,15 @@ _ERROR_OF: Final = {
 class CoordinatorPartition:
     """A partition that this broker coordinates, under one leader epoch."""
 
-    __slots__ = ("error", "index", "leader_epoch", "load_task", "sequence", "shard", "state")
+    __slots__ = ("codec", "error", "index", "leader_epoch", "load_task", "sequence", "shard", "state")
 
-    def __init__(self, index: int, leader_epoch: int, config: BrokerConfig, entropy: Entropy) -> None:
+    def __init__(
+        self, index: int, leader_epoch: int, config: BrokerConfig, entropy: Entropy, group_count: Callable[[], int]
+    ) -> None:
         self.index = index
+        self.codec = config.integer("offsets.topic.compression.codec")
         self.leader_epoch = leader_epoch
-        self.shard = GroupShard(settings_of(config), lambda: str(uuid.UUID(bytes=entropy.uuid())))
+        self.shard = GroupShard(settings_of(config), lambda: str(uuid.UUID(bytes=entropy.uuid())), group_count)
         self.state = LoadState.LOADING
         self.error = _ERROR_OF[LoadState.LOADING]
         """Why its groups cannot be served now; NONE when they can."""
@@ -74,7 +77,7 @@ class CoordinatorPartition:
     def appends(self, out: Outcome, now_ms: int, max_batch_bytes: int) -> list[tuple[Sequence[Record], bytes]]:
         """(records, their batches) of each append that a decision needs: one, unless it may take effect in parts."""
         pairs = [encode(record) for record in out.records]
-        batches = build_coordinator_batches(pairs, now_ms, min(BATCH_BYTES_MAX, max_batch_bytes))
+        batches = build_coordinator_batches(pairs, now_ms, min(BATCH_BYTES_MAX, max_batch_bytes), self.codec)
         if len(batches) == 1:
             return [(out.records, batches[0][1])]
         if out.is_atomic:
@@ -97,4 +100,5 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
         offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
         offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
         retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        groups_max=config.integer("group.count.max"),
     )

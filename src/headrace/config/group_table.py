@@ -6,6 +6,9 @@ from typing import Final
 
 from .setting import INT_MAX, Setting, Type
 
+_CLASSIC: Final = "of these protocols the classic one alone is served yet"
+_NO_REPLICAS: Final = "a commit has no other replicas to wait for yet"
+_SMALL_PIECES: Final = "logs are read in pieces so small that replaying one does not stall the event loop"
 _ONE_LOOP: Final = "groups share the event loop and write each batch when it is ready"
 
 GROUP_ROWS: Final[tuple[Setting, ...]] = (
@@ -24,8 +27,9 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         "group.coordinator.rebalance.protocols",
         Type.LIST,
         ("classic", "consumer", "streams"),
-        "Group protocols that are served.",
+        "Group protocols that may be used.",
         choices=("consumer", "classic", "share", "streams"),
+        unserved=_CLASSIC,
     ),
     Setting("offset.metadata.max.bytes", Type.INT, 4096, "The longest note that may go with a committed offset."),
     Setting(
@@ -34,6 +38,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         5000,
         "How long a commit waits for the replicas of its partition.",
         at_least=1,
+        unserved=_NO_REPLICAS,
     ),
     Setting(
         "offsets.load.buffer.size",
@@ -41,6 +46,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         5242880,
         "Bytes read at a time when groups are loaded from the log.",
         at_least=1,
+        unserved=_SMALL_PIECES,
     ),
     Setting("offsets.retention.minutes", Type.INT, 10080, "How long offsets of an empty group are kept.", at_least=1),
     Setting(
@@ -64,6 +70,8 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         Type.INT,
         0,
         "Compression of batches in `__consumer_offsets`: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        at_least=0,
+        at_most=4,
     ),
     Setting(
         "group.coordinator.threads", Type.INT, 4, "Threads of the group coordinator.", at_least=1, unserved=_ONE_LOOP

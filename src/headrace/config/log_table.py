@@ -8,6 +8,10 @@ from .setting import DOUBLE_MAX, LONG_MAX, Setting, Type, retention_check
 
 _GROWING: Final = "segments grow as they are written"
 _ONE_CLEANER: Final = "the cleaner has one worker"
+_CLEANER_READS: Final = "the cleaner reads whole batches, as large as they are"
+_CLEANER_FILLS: Final = "the map of keys grows up to its bound, `log.cleaner.dedupe.buffer.size`"
+_SNAPSHOT_REPLACES: Final = "a new snapshot replaces the metadata log before it and the older snapshots at once"
+_ALONE: Final = "a quorum of one has no voter that could fall behind"
 _NO_TIER: Final = "there is no remote storage yet"
 _AT_ONCE: Final = "a broker whose log directory failed takes its partitions offline at once"
 
@@ -191,6 +195,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         0.9,
         "How full the cleaner's map of keys may get.",
         update="cluster-wide",
+        unserved=_CLEANER_FILLS,
     ),
     Setting(
         "log.cleaner.io.buffer.size",
@@ -199,6 +204,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         "Size of the cleaner's read and write buffers.",
         at_least=0,
         update="cluster-wide",
+        unserved=_CLEANER_READS,
     ),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
@@ -278,14 +284,22 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         Type.LONG,
         104857600,
         "Size of metadata log and snapshots at which the oldest go.",
+        unserved=_SNAPSHOT_REPLACES,
     ),
-    Setting("metadata.max.retention.ms", Type.LONG, 604800000, "Age at which metadata segments and snapshots go."),
+    Setting(
+        "metadata.max.retention.ms",
+        Type.LONG,
+        604800000,
+        "Age at which metadata segments and snapshots go.",
+        unserved=_SNAPSHOT_REPLACES,
+    ),
     Setting(
         "metadata.max.idle.interval.ms",
         Type.INT,
         500,
         "How often the controller writes a no-op record; 0: never.",
         at_least=0,
+        unserved=_ALONE,
     ),
     Setting("cordoned.log.dirs", Type.LIST, (), "Directories that new partitions stay away from.", update="per-broker"),
     Setting(

@@ -45,19 +45,20 @@ def check_served(properties: Mapping[str, str], warn: Callable[[str], None]) -> 
     """One warning for each key that is unknown or has no effect here. Raises ConfigError for keys that we cannot
     serve and whose absence would weaken security, durability or topology; its text is one line."""
     for name, text in properties.items():
-        why = _refusal(name)
+        why = refusal(name)
         if why and text.strip().lower() not in _ASKS_FOR_NOTHING:
             shown = "(hidden)" if "password" in name or "jaas" in name or "secret" in name else text
             raise ConfigError(name, shown, why)
     for name in properties:
         setting = BROKER_SETTINGS.get(name)
-        if setting is None and not _refusal(name):
+        if setting is None and not refusal(name):
             warn(f"{name} is not a setting of this broker and has no effect")
         elif setting is not None and setting.unserved:
             warn(f"{name} has no effect: {setting.unserved}")
 
 
-def _refusal(name: str) -> str:
+def refusal(name: str) -> str:
+    """Why a file that asks for this key refuses to start; empty where it does not."""
     if name in REFUSED:
         return REFUSED[name]
     # listener.name.external.ssl.keystore.location is ssl.keystore.location for one listener

@@ -12,6 +12,10 @@ _NO_SECURITY: Final = "listeners other than PLAINTEXT are not served yet"
 _NO_JAVA: Final = "classes of the Java world cannot be loaded"
 _NO_TELEMETRY: Final = "client metrics are not collected yet"
 _NO_QUOTAS: Final = "quotas are not served yet"
+_BY_CONNECTION: Final = "`connection.max.queued.requests` bounds them for each connection, and their bytes are bounded"
+_NO_ELECTION: Final = "there are no other replicas to elect yet"
+_ASKS_NOBODY: Final = "the broker sends no requests of its own yet"
+_STABLE: Final = "what is under development is not served"
 
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
     Setting("node.id", Type.INT, -1, "Number of this node in the cluster.", synonyms=("broker.id",)),
@@ -30,7 +34,8 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "listeners",
         Type.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Addresses that the broker listens on: `PLAINTEXT://host:port`; port 0 picks a free one.",
+        "Addresses that the broker listens on: `PLAINTEXT://host:port`; port 0 picks a free one. While the broker runs "
+        "any other value is refused.",
         update="per-broker",
     ),
     Setting(
@@ -107,6 +112,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         500,
         "Requests that have been read and are not answered, over all connections; beyond it reading stops.",
         at_least=1,
+        unserved=_BY_CONNECTION,
     ),
     Setting(
         "queued.max.request.bytes",
@@ -203,6 +209,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         False,
         "Default of the topic setting of this name.",
         update="cluster-wide",
+        unserved=_NO_ELECTION,
     ),
     Setting(
         "producer.id.expiration.ms",
@@ -220,13 +227,20 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         at_least=1,
         internal=True,
     ),
-    Setting("request.timeout.ms", Type.INT, 30000, "How long the broker waits for an answer to a request of its own."),
+    Setting(
+        "request.timeout.ms",
+        Type.INT,
+        30000,
+        "How long the broker waits for an answer to a request of its own.",
+        unserved=_ASKS_NOBODY,
+    ),
     Setting(
         "unstable.api.versions.enable",
         Type.BOOLEAN,
         False,
         "Whether versions under development are offered.",
         internal=True,
+        unserved=_STABLE,
     ),
     Setting(
         "unstable.feature.versions.enable",
@@ -234,6 +248,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         False,
         "Whether feature levels under development may be used.",
         internal=True,
+        unserved=_STABLE,
     ),
     Setting(
         "num.network.threads",

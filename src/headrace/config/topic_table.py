@@ -111,7 +111,7 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
            "log.roll.ms", "log.roll.hours", at_least=1),
     _topic("unclean.leader.election.enable", _BOOLEAN, False,
            "Whether a replica that is not in sync may lead when no other is left, losing records.",
-           "unclean.leader.election.enable"),
+           "unclean.leader.election.enable", unserved="there are no other replicas to elect yet"),
     Setting("record.validation", _STRING, "headers",
             "What is checked of a compressed batch: its header and CRC, or (`full`) every record in it.",
             scope="topic", update="cluster-wide", choices=VALIDATIONS, synonyms=("record.validation",), ours=True),

@@ -49,14 +49,14 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     retention_check_interval_ms: int = 600_000
+    groups_max: int = 100_000
+    """Groups of all shards of a broker; whoever would make another is told COORDINATOR_NOT_AVAILABLE."""
 
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """How long a first JoinGroup may wait before its member is given up: nobody else would notice that it died."""
 
 
-GROUPS_MAX: Final = 200_000
-"""Groups a shard holds at most; whoever would make another is told COORDINATOR_NOT_AVAILABLE."""
 PENDING_MEMBERS_MAX: Final = 10_000
 """Member ids that a group has given out and that were not used yet; beyond it: GROUP_MAX_SIZE_REACHED."""
 
@@ -100,6 +100,8 @@ class ShardState:
     settings: GroupSettings
     new_id: Callable[[], str]
     """Entropy, as the text of a random UUID."""
+    group_count: Callable[[], int]
+    """Groups of all kinds, in all shards of the broker."""
     groups: dict[str, Group] = field(default_factory=dict)
     modern: dict[str, ModernGroup] = field(default_factory=dict)
     offsets: dict[str, OffsetTable] = field(default_factory=dict)
@@ -111,7 +113,7 @@ class ShardState:
     @property
     def is_full(self) -> bool:
         """Whether there is no room for another group."""
-        return len(self.groups) >= GROUPS_MAX
+        return self.group_count() >= self.settings.groups_max
 
 
 def tombstones(modern: ModernGroup) -> list[ModernRecord]:

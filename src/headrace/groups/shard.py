@@ -33,10 +33,15 @@ EXPIRE_KEY: TimerKey = ("expire",)
 
 
 class GroupShard:
-    """The machine of one coordinator partition."""
+    """The machine of one coordinator partition.
 
-    def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
-        self.state = ShardState(settings, new_id)
+    `group_count` says how many groups there are with those of the other shards; None where this is the only one.
+    """
+
+    def __init__(
+        self, settings: GroupSettings, new_id: Callable[[], str], group_count: Callable[[], int] | None = None
+    ) -> None:
+        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count))
         self._uncommitted: deque[tuple[int, str, PartitionKey, Offset | None]] = deque()
         """Appended offset changes in order, each with the sequence number of its append."""
         self._committed_sequence = -1

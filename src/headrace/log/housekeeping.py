@@ -1,4 +1,4 @@
-"""Retention and compaction of all logs of a broker: which logs are looked at when, and on which thread.
+"""Retention, compaction and the expiry of producers, over all logs: which is looked at when, and on which thread.
 
 The event loop decides by what is in memory and changes what it owns; what reads or waits for the disk is for workers.
 A manager has one of each.
@@ -29,6 +29,10 @@ Then = Callable[[], Work | None]
 RETENTION_SLICE = 250
 """Logs that one tick looks at for retention: a broker with thousands spreads the pass over many ticks."""
 
+EXPIRY_SLICE = 250
+"""Logs that one tick looks at for producers that have stopped writing..."""
+PRODUCERS_AT_ONCE = 10_000
+"""... and the producers among which it does."""
 
 ROLLED_AT_ONCE = 16
 """Logs that lose all they have, and start a new segment on the event loop, in one step; the others are for the next."""
@@ -84,7 +88,6 @@ class Retention:
                 active = log.active
                 mark = manager.high_watermark(log.topic_partition)
                 retention.take_out(log, looked[log], now_ms, log.end_offset if mark is None else mark)
-                log.producers.remove_expired(now_ms)
                 if log.active is not active:
                     rolled.append(log)
             finally:
@@ -104,6 +107,47 @@ class Retention:
                 manager.doom([segment], now_ms + log.config.file_delete_delay_ms)
 
         manager.guarded(logs, retire)
+
+
+class ProducerExpiry:
+    """Forgets the producers that have stopped writing, on the event loop, a slice of the logs in one tick."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._queue: list[TopicPartition] = []
+
+    def start(self) -> None:
+        """Begins a pass over all logs, unless the last one goes on still."""
+        if not self._queue:
+            self._queue = list(self._manager.logs)
+
+    def some(self, now_ms: int) -> None:
+        """The next slice of the pass, by the expiration that is in force now."""
+        if not self._queue:
+            return
+        expiration_ms = self._manager.config.integer("producer.id.expiration.ms")
+        busy: list[TopicPartition] = []
+        looked_at = 0
+        for _ in range(min(EXPIRY_SLICE, len(self._queue))):
+            key = self._queue.pop()
+            log = self._manager.logs.get(key)
+            if log is None:
+                continue
+            log.producers.expiration_ms = expiration_ms
+            if not len(log.producers):
+                continue
+            # A worker has the lock where it changes the log's files: nobody waits here for that.
+            if not log.lock.acquire(blocking=False):
+                busy.append(key)
+                continue
+            looked_at += len(log.producers)
+            try:
+                log.producers.remove_expired(now_ms)
+            finally:
+                log.lock.release()
+            if looked_at >= PRODUCERS_AT_ONCE:
+                break
+        self._queue += busy
 
 
 class Mark(NamedTuple):

@@ -24,7 +24,7 @@ from headrace.log.filenames import (
     stray_directory_name,
 )
 from headrace.log.files import OpenFiles
-from headrace.log.housekeeping import Compaction, Retention, Work
+from headrace.log.housekeeping import Compaction, ProducerExpiry, Retention, Work
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
@@ -52,6 +52,7 @@ class LogManager:
         self._next_ms: dict[str, int] = {}
         self._cleaning = False
         self.retention = Retention(self)
+        self.producer_expiry = ProducerExpiry(self)
         self.compaction = Compaction(self)
         self.high_watermark: Callable[[TopicPartition], int | None] = lambda _: None
 
@@ -323,6 +324,9 @@ class LogManager:
         work: list[Work] = []
         if self._is_due("log.retention.check.interval.ms", now_ms):
             self.retention.start()
+        if self._is_due("producer.id.expiration.check.interval.ms", now_ms):
+            self.producer_expiry.start()
+        self.producer_expiry.some(now_ms)
         retention = self.retention.work(now_ms)
         if retention is not None:
             work.append(retention)
@@ -446,16 +450,23 @@ class LogManager:
     # Checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Writes how far each log is safe; the indexes up to there are made safe first. Raises LogDirFailed."""
+        """Writes how far each log is safe, where the indexes up to there can be made safe. Raises LogDirFailed."""
         for home in self.online():
             logs = [log for log in self.logs_in(home.path) if not log.is_future]
             points = {log.topic_partition: log.recovery_point for log in logs}
             moved = [
                 log for log in logs if home.recovery_points.get(log.topic_partition) != points[log.topic_partition]
             ]
-            self.guarded(moved, lambda log: log.sync_indexes())
+            unsafe = set(moved)
+
+            def sync(log: Log, unsafe: set[Log] = unsafe) -> None:
+                log.sync_indexes()
+                unsafe.discard(log)
+
+            self.guarded(moved, sync)
             for log in logs:
-                if self.logs.get(log.topic_partition) is log:  # else it was deleted meanwhile
+                # Else it was deleted meanwhile, or a full disk keeps its indexes back.
+                if self.logs.get(log.topic_partition) is log and log not in unsafe:
                     home.recovery_points[log.topic_partition] = points[log.topic_partition]
             self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
 
