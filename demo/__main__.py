@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -10,8 +11,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import click
 from rich.console import Console
@@ -47,11 +50,13 @@ class Parts:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--speed", type=click.FloatRange(min=0), default=DEFAULT_DAYS_PER_S, show_default=True, metavar="DAYS",
               help="Days of 2013 replayed in a second; 0 is as fast as it goes.")  # fmt: skip
+@click.option("--days", type=click.IntRange(1, 365), default=365, show_default=True, metavar="N",
+              help="Only the first N days of 2013: a look in less than a minute.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Leave the broker up, and say how to look around.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo-out"), show_default=True,
               metavar="DIR", help="Where the chart goes.")  # fmt: skip
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use a broker that is up already, rather than start one.")
-def main(speed: float, keep: bool, out: Path, bootstrap: str | None) -> None:
+def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None) -> None:
     """A year of flights from New York through a topic, a Spark pipeline and a second topic, checked and drawn."""
     from demo.session import java_is_missing
 
@@ -63,14 +68,15 @@ def main(speed: float, keep: bool, out: Path, bootstrap: str | None) -> None:
     parts = Parts(console)
     broker: BrokerProcess | None = None
     kept = False
+    was = signal.signal(signal.SIGTERM, _terminated)
     try:
         if bootstrap is None:
             with parts.part("starting a broker"):
                 broker = start_broker(directory)
             bootstrap = broker.bootstrap
-        right = run(bootstrap, speed, out, directory, parts)
+        right = run(bootstrap, speed, days, out, directory, parts)
         kept = keep and broker is not None
-        _say_next(console, out, bootstrap if broker is None or kept else None, broker, parts)
+        _say_next(console, out, bootstrap if broker is None or kept else None, broker, days, parts)
     except (DemoError, TimeoutError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
@@ -81,20 +87,26 @@ def main(speed: float, keep: bool, out: Path, bootstrap: str | None) -> None:
         shutil.rmtree(directory / "state", ignore_errors=True)
         if not kept:
             shutil.rmtree(directory, ignore_errors=True)
+        signal.signal(signal.SIGTERM, was)
     sys.exit(0 if right else 1)
 
 
-def run(bootstrap: str, speed: float, out: Path, directory: Path, parts: Parts) -> bool:
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    """A broker in a session of its own would outlive a demo that is terminated: it has to be stopped first."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def run(bootstrap: str, speed: float, days: int, out: Path, directory: Path, parts: Parts) -> bool:
     """Everything between the broker's start and its end; whether the result is right."""
     from demo import chart, check, flights
 
     console = parts.console
     console.print(f"the broker answers on [bold]{bootstrap}[/]")
-    with parts.part("reading 336,776 flights"):
+    with parts.part("reading the flights"):
         from demo.replay import prepare
 
         create_topics(bootstrap)
-        table, weather = flights.load_flights(), flights.load_weather()
+        table, weather = flights.of_the_first(days, flights.load_flights()), flights.load_weather()
         year = prepare(table)
     dropped = _stream(bootstrap, speed, year, weather, out, directory, parts)
     with parts.part("checking every hour of every airport against pandas"):
@@ -133,7 +145,7 @@ def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, di
         open_things.callback(replay.stop)
         screen = Screen(replay, Progress(running), reader, flights.airport_names())
         how = f"{speed:g} days a second" if speed else "as fast as it goes"
-        with parts.part(f"replaying 2013 through the topic and the query, {how}"):
+        with parts.part(f"replaying {len(year):,} flights of 2013 through the topic and the query, {how}"):
             reader.start()
             replay.start()
             drained = threading.Thread(target=_drain, args=(replay, running), daemon=True)
@@ -177,7 +189,9 @@ def _is_over(replay: Any, running: Any, drained: threading.Thread) -> bool:
     return not drained.is_alive()
 
 
-def _say_next(console: Console, out: Path, up: str | None, broker: BrokerProcess | None, parts: Parts) -> None:
+def _say_next(
+    console: Console, out: Path, up: str | None, broker: BrokerProcess | None, days: int, parts: Parts
+) -> None:
     """`up` is where a broker still answers when the demo is over; `broker` is the demo's own."""
     console.print()
     parts.show()
@@ -188,10 +202,11 @@ def _say_next(console: Console, out: Path, up: str | None, broker: BrokerProcess
         return
     where = "" if broker is None else f", its data and log in {broker.directory}"
     console.print(f"the broker is up on {up}{where}. Look around:")
+    halfway = date(2013, 1, 1) + timedelta(days=days // 2)
     for command in (
         "topic list",
         "topic describe flights surge",
-        f"consume {FLIGHTS} --from 2013-07-04 --max 5",
+        f"consume {FLIGHTS} --from {halfway} --max 5",
         f"consume {SURGE} --follow --key-separator ' '",
         "cluster describe",
     ):

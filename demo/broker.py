@@ -55,12 +55,16 @@ def start_broker(directory: Path) -> BrokerProcess:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     deadline = time.monotonic() + START_PATIENCE_S
-    while (listens := re.search(r"listens on (\S+:\d+)\n", said.read_text())) is None:
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            last = said.read_text().strip().splitlines()[-1:]
-            raise DemoError(f"the broker did not start: {' '.join(last) or 'it said nothing'}")
-        time.sleep(0.02)
+    try:
+        while (listens := re.search(r"listens on (\S+:\d+)\n", said.read_text())) is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                last = said.read_text().strip().splitlines()[-1:]
+                raise DemoError(f"the broker did not start: {' '.join(last) or 'it said nothing'}")
+            time.sleep(0.02)
+    except BaseException:
+        process.kill()  # also where the demo is interrupted: nobody else knows of the broker yet
+        process.wait()
+        raise
     return BrokerProcess(directory, listens[1], process)
 
 

@@ -43,6 +43,11 @@ def airport_names() -> dict[str, str]:
     return dict(zip(airports["faa"], airports["name"]))
 
 
+def of_the_first(days: int, flights: pd.DataFrame) -> pd.DataFrame:
+    """The flights scheduled on the first days of the year, by New York's clocks."""
+    return flights[scheduled_at(flights).dt.tz_convert(LOCAL_ZONE).dt.day_of_year <= days]
+
+
 def scheduled_at(flights: pd.DataFrame) -> pd.Series[pd.Timestamp]:
     """When each flight should have left: `time_hour` plus `minute`, in UTC."""
     return pd.to_datetime(flights["time_hour"], utc=True) + pd.to_timedelta(flights["minute"], unit="min")

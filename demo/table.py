@@ -78,7 +78,7 @@ class SurgeReader(threading.Thread):
                         continue  # the client tries again; the check reads the topic on its own
                     self.records += 1
                     self.take(json.loads(message.value() or b"{}"))
-                self.lag = self._behind(consumer)
+                self.lag = self.behind(consumer)
         finally:
             consumer.close()
 
@@ -90,7 +90,8 @@ class SurgeReader(threading.Thread):
         hours = {**self.worst, f"{hour['origin']}|{hour['hour']}": hour}
         self.worst = dict(sorted(hours.items(), key=lambda item: -float(item[1]["surge"]))[:WORST_SHOWN])
 
-    def _behind(self, consumer: Any) -> int:
+    def behind(self, consumer: Any) -> int:
+        """How many records are written that `consumer` has not read; 0 for a partition whose end it does not know."""
         behind = 0
         for place in consumer.position([TopicPartition(self.topic, index) for index in range(self.partitions)]):
             _, end = consumer.get_watermark_offsets(place, cached=True)

@@ -1,0 +1,87 @@
+"""The live table: what it shows of its own reader's lag, and of the query's."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from rich.console import Console
+
+import headrace.testing
+from demo.broker import SURGE
+from demo.table import Progress, Screen, SurgeReader
+from headrace.client import admin
+from headrace.client.cluster import Client
+from headrace.client.producer import Producer
+
+PATIENCE_S = 20.0
+
+
+def send(client: Client, partition: int, count: int) -> None:
+    with Producer(client) as producer:
+        for number in range(count):
+            hour = {"origin": "JFK", "hour": f"2013-01-01T{number % 24:02}:00:00Z", "demand": 2, "supply": 1}
+            producer.send(SURGE, json.dumps({**hour, "surge": 2.0}).encode(), partition=partition)
+
+
+def test_the_lag_is_what_is_written_and_not_read_yet() -> None:
+    with headrace.testing.broker() as broker:
+        with broker.client() as client:
+            admin.create_topic(client, SURGE, partitions=2)
+            send(client, 0, 30)
+            send(client, 1, 12)
+        reader = SurgeReader(broker.bootstrap, SURGE, partitions=2)
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "t", "enable.auto.commit": False})
+        try:
+            consumer.assign([TopicPartition(SURGE, index, 0) for index in range(2)])
+            assert reader.behind(consumer) == 0, "nobody has said yet where the topic ends"
+            read: dict[int, int] = {}
+            deadline = time.monotonic() + PATIENCE_S
+            while sum(read.values()) < 42:
+                for message in consumer.consume(1, timeout=0.5):
+                    assert message.error() is None
+                    read[message.partition()] = read.get(message.partition(), 0) + 1
+                    if len(read) == 2:  # the end of a partition is known with the first answer from it
+                        assert reader.behind(consumer) == 42 - sum(read.values())
+                assert time.monotonic() < deadline
+        finally:
+            consumer.close()
+
+
+def test_a_reader_that_has_caught_up_has_no_lag() -> None:
+    with headrace.testing.broker() as broker:
+        with broker.client() as client:
+            admin.create_topic(client, SURGE, partitions=2)
+            send(client, 1, 25)
+        reader = SurgeReader(broker.bootstrap, SURGE, partitions=2)
+        reader.lag = 99
+        reader.start()
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while reader.records < 25 or reader.lag:
+                assert time.monotonic() < deadline, (reader.records, reader.lag)
+                time.sleep(0.02)
+        finally:
+            reader.stop()
+        assert not reader.is_alive()
+        assert reader.newest["JFK"]["hour"] == "2013-01-01T23:00:00Z"
+
+
+def test_the_screen_shows_both_lags() -> None:
+    replay: Any = SimpleNamespace(delivered=1_500, now_ms=1_372_971_600_000, year=range(3_000))
+    progress = Progress(query=None, rows=1_200, batches=4, batch_ms=310)
+    reader = SurgeReader("nowhere:9092", SURGE, partitions=2)
+    reader.records, reader.lag = 640, 17
+    reader.take({"origin": "JFK", "hour": "2013-07-04T21:00:00Z", "demand": 9, "supply": 3, "surge": 3.0})
+    screen = Screen(replay, progress, reader, {"JFK": "John F Kennedy Intl"})
+    assert "flights   1,500 (0/s), lag of the query 300; surge    640 (0/s), lag 17; 0 dropped" in screen.line()
+    drawn = io.StringIO()
+    Console(width=120, file=drawn).print(screen.draw())
+    rows = {words[1]: words for line in drawn.getvalue().splitlines() if len(words := line.split()) > 1}
+    assert rows["flights"][2:5] == ["1,500", "0", "300"]
+    assert rows["surge"][2:5] == ["640", "0", "17"]
+    assert "John F Kennedy Intl" in " ".join(rows["JFK"])
