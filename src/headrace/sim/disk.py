@@ -78,7 +78,12 @@ class SimFile:
         """See File.append."""
         at = len(self._node.data)
         data = b"".join(parts)
-        self._disk.take(self.path, "write", len(data))
+        try:
+            self._disk.take(self.path, "write", len(data))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # a full disk lets the file be cut back
+                self._tear(at, data)
+            raise
         self._node.write(at, data)
         self._node.modified_ms = self._disk.now_ms
         return at
@@ -86,9 +91,18 @@ class SimFile:
     def write_at(self, at: int, data: Buffer) -> None:
         """See File.write_at."""
         content = bytes(data)
-        self._disk.take(self.path, "write", max(at + len(content) - len(self._node.data), 0))
+        try:
+            self._disk.take(self.path, "write", max(at + len(content) - len(self._node.data), 0))
+        except OSError:
+            self._tear(at, content)
+            raise
         self._node.write(at, content)
         self._node.modified_ms = self._disk.now_ms
+
+    def _tear(self, at: int, data: bytes) -> None:
+        torn = self._disk.torn(len(data))
+        if torn:
+            self._node.write(at, data[:torn])
 
     def read_cached(self, at: int, size: int) -> bytes:
         """Nothing is cold here."""
@@ -161,6 +175,12 @@ class SimDisk:
         self.fail: Callable[[str, str], OSError | None] | None = None
         """Asked before each operation with (operation, path): an error to raise, or None."""
         self.operations = 0
+        self.tears_failed_writes = False
+        """Whether a write that fails leaves a part of itself in the file, as where cutting it off again fails too."""
+
+    def torn(self, size: int) -> int:
+        """How much of a write that failed stays."""
+        return self._rng.randint(0, size) if self.tears_failed_writes else 0
 
     def take(self, path: str, operation: str, grows: int) -> None:
         """Counts an operation; raises what is injected, or ENOSPC."""

@@ -131,6 +131,16 @@ class LogCrashTest:
     # What is done to the log
 
     def _append(self) -> None:
+        chunks, expected = self._batches()
+        # In the model before the write: a crash in its middle may leave any prefix of it.
+        self.model += expected
+        results = self.log.append_many(chunks, leader_epoch=7, now_ms=self.now_ms)
+        for result, batch in zip(results, expected, strict=True):
+            self._demand(result.error is ErrorCode.NONE, f"append refused: {result}")
+            self._demand(result.base_offset == batch.base_offset, f"{result} instead of {batch.base_offset}")
+
+    def _batches(self) -> tuple[list[bytes], list[Appended]]:
+        """What one append brings, and how it lies in the log when all of it is taken."""
         chunks, expected = [], []
         offset = self.log.end_offset
         for _ in range(self.rng.randint(1, 3)):
@@ -154,12 +164,7 @@ class LogCrashTest:
             expected.append(Appended(offset, offset + count - 1, stamped, producer, last))
             chunks.append(data)
             offset += count
-        # In the model before the write: a crash in its middle may leave any prefix of it.
-        self.model += expected
-        results = self.log.append_many(chunks, leader_epoch=7, now_ms=self.now_ms)
-        for result, batch in zip(results, expected, strict=True):
-            self._demand(result.error is ErrorCode.NONE, f"append refused: {result}")
-            self._demand(result.base_offset == batch.base_offset, f"{result} instead of {batch.base_offset}")
+        return chunks, expected
 
     def _value(self, offset: int) -> bytes | None:
         if self.config.compact and self.rng.random() < 0.1:

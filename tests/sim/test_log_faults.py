@@ -1,0 +1,74 @@
+"""The log on a simulated disk that fails and fills up: a short run of seeds here, thousands with `pytest -m slow`."""
+
+from __future__ import annotations
+
+import pytest
+from sim.test_log_crash import STEPS, settings
+
+from headrace.log.producers import Producers
+from headrace.sim.disk import SimFile
+from headrace.sim.workloads.log_crash import Broken
+from headrace.sim.workloads.log_faults import LogFaultTest
+
+
+def run(seed: int) -> LogFaultTest:
+    test = LogFaultTest(seed, settings(compact=seed % 2 == 1))
+    test.run(STEPS)
+    return test
+
+
+def test_no_error_and_no_full_disk_breaks_a_promise() -> None:
+    ran = [run(seed) for seed in range(30)]
+    assert sum(test.errors for test in ran) > 30
+    assert sum(test.refusals for test in ran) > 100
+    assert sum(test.failed_starts for test in ran) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(10))
+def test_no_fault_breaks_a_promise_in_thousands_of_seeds(block: int) -> None:
+    for seed in range(10_000 + block * 100, 10_100 + block * 100):
+        run(seed)
+
+
+def test_a_seed_does_the_same_twice() -> None:
+    def files(seed: int) -> list[tuple[str, bytes]]:
+        disk = run(seed).disk
+        return [(name, disk.read_file(f"/data/t-0/{name}")) for name in disk.list("/data/t-0")]
+
+    assert files(5) == files(5)
+
+
+def broken(seeds: range) -> bool:
+    try:
+        for seed in seeds:
+            run(seed)
+    except Broken:
+        return True
+    return False
+
+
+def test_the_checker_notices_a_refused_batch_that_its_producer_is_thought_to_have_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Producers, "take_back", lambda *_: True)
+    assert broken(range(20))
+
+
+def test_the_checker_notices_a_failed_write_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    append = SimFile.append
+
+    def half(file: SimFile, parts: list[bytes]) -> int:
+        try:
+            return append(file, parts)
+        except OSError:
+            file._node.write(len(file._node.data), b"".join(parts)[:40])
+            raise
+
+    monkeypatch.setattr(SimFile, "append", half)
+    assert broken(range(0, 20, 2))
+
+
+def test_the_checker_notices_an_answer_that_the_disk_did_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.log.log.is_full", lambda _: True)  # any error is taken for a full disk
+    assert broken(range(20))
