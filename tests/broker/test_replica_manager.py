@@ -146,3 +146,42 @@ def test_what_was_written_to_a_deleted_topic_need_not_be_synced() -> None:
         assert served.call(lambda broker: broker.replicas.flusher.unsynced_bytes) > before + 1000
         raw.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000), 6)
         assert served.call(lambda broker: broker.replicas.flusher.unsynced_bytes) == before
+
+
+def crashed(data: Path, *, safe: int, bad_byte: int) -> Path:
+    """A broker's directory as a crash leaves it: t-0 has three batches, `safe` of them synced; the second is bad."""
+    with running_broker(data=data) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t")
+        create_topic(served.port, "sound")
+        for value in (b"a", b"b", b"c"):
+            assert raw.ask(produce("t", batch(value)), 9).responses[0].partition_responses[0].error_code == 0
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {safe}\n")
+    log = data / "t-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 3 + bad_byte] ^= 1
+    log.write_bytes(content)
+    return log
+
+
+def test_a_recovery_that_loses_data_says_how_much_and_where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = crashed(tmp_path, safe=0, bad_byte=64)
+    size = log.stat().st_size
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        (line,) = [record.getMessage() for record in caplog.records if "bytes cut" in record.getMessage()]
+        assert line.startswith(f"t-0: {size * 2 // 3} bytes cut from {log} at offset 1: ") and "checksum" in line
+        answer = raw.ask(produce("t", batch(b"d")), 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+def test_a_partition_that_goes_offline_names_the_file_and_the_offset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = crashed(tmp_path, safe=3, bad_byte=16)  # of what was synced, the headers are read
+    before = log.read_bytes()
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        assert raw.ask(fetch("t", 0), 11).responses[0].partitions[0].error_code == 56
+        (line,) = [record.getMessage() for record in caplog.records if "cannot be opened" in record.getMessage()]
+        assert line.startswith(f"t-0 cannot be opened: {log} is damaged at byte {len(before) // 3} (offset 1): ")
+        assert raw.ask(produce("sound", batch(b"d")), 9).responses[0].partition_responses[0].error_code == 0
+    assert log.read_bytes() == before
