@@ -260,7 +260,7 @@ def test_a_full_disk_refuses_writes_and_heals(tmp_path: Path) -> None:
     assert (result.error, result.base_offset, result.duplicate) == (ErrorCode.NONE, 5, False)
 
 
-def test_damage_takes_one_partition_offline_and_stays_unclean(tmp_path: Path) -> None:
+def test_damage_takes_one_partition_offline_and_stays_unclean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = make(tmp_path)
     for index in range(2):
         fill(manager, manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)))
@@ -272,6 +272,9 @@ def test_damage_takes_one_partition_offline_and_stays_unclean(tmp_path: Path) ->
     with pytest.raises(LogDamaged):
         manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
     assert manager.damaged["t", 0].path.endswith("t-0/00000000000000000000.log")
+    with monkeypatch.context() as patched, pytest.raises(LogDamaged, match="is damaged at byte"):
+        patched.setattr("headrace.log.manager.open_log", None)  # it is not read again: that was long, on a worker
+        manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
     assert manager.get_or_create("t", 1, TOPIC_ID, settings_of(manager)).end_offset == 10
     manager.shutdown()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()

@@ -151,6 +151,9 @@ class LogManager:
             # A worker was late and remade the folder of a topic that had been deleted; the name has a new topic now.
             self.delete(topic, partition)
             log = None
+        if key in self.damaged:
+            # Whoever recovered it found out; reading it all again, here on the event loop, tells nothing new.
+            raise LogDamaged(self.damaged[key])
         home = next((home for home in self.online() if key in home.found), None)
         try:
             if home is not None:
