@@ -130,6 +130,18 @@ def test_time_rolls_a_segment(open_at: Open, append: Append) -> None:
     assert log.bases == [0, 2]
 
 
+def test_the_time_of_each_segment_counts_from_its_first_batch(open_at: Open, append: Append) -> None:
+    """By the records' own time, whatever the clock says: every batch begins a segment here, but for the last two."""
+    log = open_at({"segment_ms": 1000})
+    for number in range(4):
+        append(log, b"v", timestamp=NOW_MS - 90_000 + number * 5000)
+    append(log, b"v", timestamp=NOW_MS - 90_000 + 15_900)
+    append(log, b"v", timestamp=NOW_MS - 90_000)
+    assert log.bases == [0, 1, 2, 3]
+    append(log, b"v", timestamp=NOW_MS - 90_000 + 16_001)
+    assert log.bases == [0, 1, 2, 3, 6]
+
+
 def test_a_full_index_rolls_a_segment(open_at: Open, append: Append) -> None:
     log = open_at({"segment_index_bytes": 80, "index_interval_bytes": 10})
     for _ in range(50):

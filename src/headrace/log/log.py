@@ -256,7 +256,7 @@ class Log:
             or segment.bytes_since_index > self._interval_bytes
             or self._staged_offset + delta - segment.base_offset > RELATIVE_OFFSET_MAX
         ) and self._must_roll(size, delta, max_timestamp, now_ms):
-            self.roll(now_ms=now_ms)
+            self.roll(now_ms=now_ms, first_timestamp=max_timestamp)
         offset = self._staged_offset
         last_offset = offset + delta
         if producer_id >= 0:
@@ -296,7 +296,7 @@ class Log:
             if refused is not None:
                 return refused
         if self._must_roll(len(data), delta, checked.max_timestamp, now_ms):
-            self.roll(now_ms=now_ms)
+            self.roll(now_ms=now_ms, first_timestamp=checked.max_timestamp)
         offset = self._staged_offset
         last_offset = offset + delta
         if producer_id >= 0:
@@ -347,7 +347,7 @@ class Log:
     def roll_before(self, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
         """Starts a new segment where a batch belongs into one. Raises OSError."""
         if self._must_roll(size, last_offset - self._staged_offset, max_timestamp, now_ms):
-            self.roll(now_ms=now_ms)
+            self.roll(now_ms=now_ms, first_timestamp=max_timestamp)
 
     def _must_roll(self, size: int, delta: int, max_timestamp: int, now_ms: int) -> bool:
         used = self.active.size + self._staged_bytes
@@ -405,11 +405,11 @@ class Log:
         if not isinstance(error, OSError):
             raise error
 
-    def roll(self, *, now_ms: int | None = None) -> None:
-        """Starts a new segment at the end of the log; an empty active one stays. Raises OSError."""
+    def roll(self, *, now_ms: int | None = None, first_timestamp: int = -1) -> None:
+        """Starts a new segment, for a batch of that timestamp if any; an empty active one stays. Raises OSError."""
         if self._staged:
             self._commit()
-        retention.roll(self, now_ms)
+        retention.roll(self, now_ms, first_timestamp)
 
     def forget_recent(self) -> None:
         """Drops the remembered places of batches: they are of another segment, or gone."""

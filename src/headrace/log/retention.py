@@ -46,18 +46,23 @@ def must_roll(log: Log, used: int, size: int, last_offset: int, max_timestamp: i
     return False
 
 
-def roll(log: Log, now_ms: int | None) -> None:
-    """Starts a new segment at the end of the log; an empty active one stays. Raises OSError."""
+def roll(log: Log, now_ms: int | None, first_timestamp: int = -1) -> None:
+    """Starts a new segment at the end of the log; an empty active one stays. Raises OSError.
+
+    `first_timestamp` is that of the batch that comes first in it: from there the time to the next roll counts.
+    """
     with log.lock:
+        log.roll_timestamp = -1
         active = log.active
         if active.size == 0:
             active.created_ms = now_ms if now_ms is not None else active.created_ms
-            active.first_timestamp = -1
+            active.first_timestamp = first_timestamp
             return
         active.finish_indexes()
         log.take_snapshot()
         created_ms = now_ms if now_ms is not None else max(active.max_timestamp, active.created_ms)
         segment = Segment(log.resources, log.directory, log.end_offset, size=0, created_ms=created_ms)
+        segment.first_timestamp = first_timestamp
         segment.create()
         log.mark_names_dirty()
         log.forget_recent()
