@@ -68,7 +68,8 @@ def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None) 
     parts = Parts(console)
     broker: BrokerProcess | None = None
     kept = False
-    was = signal.signal(signal.SIGTERM, _terminated)
+    _signals.clear()
+    was = {number: signal.signal(number, _on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         if bootstrap is None:
             with parts.part("starting a broker"):
@@ -78,22 +79,36 @@ def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None) 
         kept = keep and broker is not None
         _say_next(console, out, bootstrap if broker is None or kept else None, broker, days, parts)
     except (DemoError, TimeoutError) as error:
+        _end_if_asked()
         raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    except Exception:
+        _end_if_asked()  # what was interrupted half-way fails in ways of its own
+        raise
     finally:
         if broker is not None and not kept:
             broker.stop()
         shutil.rmtree(directory / "state", ignore_errors=True)
         if not kept:
             shutil.rmtree(directory, ignore_errors=True)
-        signal.signal(signal.SIGTERM, was)
+        for number, handler in was.items():
+            signal.signal(number, handler)
     sys.exit(0 if right else 1)
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
-    """A broker in a session of its own would outlive a demo that is terminated: it has to be stopped first."""
-    raise SystemExit(128 + signal.SIGTERM)
+_signals: list[int] = []
+"""Those that have asked the demo to end."""
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    """A broker in a session of its own would outlive a demo that just dies: it has to be stopped first."""
+    _signals.append(number)
+    raise SystemExit(128 + number)
+
+
+def _end_if_asked() -> None:
+    """Ends a demo that was asked to end inside code that takes any exception for its own."""
+    if _signals:
+        raise SystemExit(128 + _signals[0])
 
 
 def run(bootstrap: str, speed: float, days: int, out: Path, directory: Path, parts: Parts) -> bool:
@@ -135,6 +150,8 @@ def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, di
         with parts.part("starting Spark and the query"):
             spark = open_session(out / "spark.log")
             open_things.callback(spark.stop)
+            signal.signal(signal.SIGINT, _on_signal)  # Spark has put one of its own there
+            _end_if_asked()
             frame = query.weather_frame(spark, weather)
             running = query.start(spark, bootstrap, FLIGHTS, SURGE, frame, str(directory / "state"))
             open_things.callback(running.stop)
@@ -158,6 +175,7 @@ def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, di
 def _first_batch(running: Any) -> None:
     """Waits for the empty first batch: Spark is warm then, and the table moves from the replay's first second."""
     while not running.recentProgress:
+        _end_if_asked()
         if not running.isActive:
             raise DemoError(f"the query did not start: {running.exception()}")
         time.sleep(0.1)
@@ -182,6 +200,7 @@ def _wait_for_reports(progress: Any, rows: int) -> None:
 
 def _is_over(replay: Any, running: Any, drained: threading.Thread) -> bool:
     """Whether everything sent has been through the query. Raises DemoError if it never will be."""
+    _end_if_asked()
     if replay.failure:
         raise DemoError(f"the replay ended early: {replay.failure}")
     if not running.isActive:
