@@ -36,6 +36,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "round-trip-group"
 RECORDS = 200
+CLEANED = "cleaned"
+CLEANER = {"log.cleaner.backoff.ms": "200"}
 PATIENCE_S = 60.0
 COORDINATOR_COMES = (
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -52,9 +54,10 @@ class World:
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     settings: dict[str, str] = field(default_factory=dict)
+    cleaned: dict[bytes, bytes | None] = field(default_factory=dict)
 
     def topics(self) -> set[str]:
-        return {topic for topic, _ in self.records}
+        return {topic for topic, _ in self.records} | ({CLEANED} if self.cleaned else set())
 
 
 @contextmanager
@@ -146,6 +149,7 @@ def first_stage(bootstrap: str, world: World) -> None:
     commit(bootstrap, world, "codec-none", 0, 33)
     commit(bootstrap, world, "codec-gzip", 1, 7)
     alter(bootstrap, world, "codec-zstd", "123456789")
+    compact(bootstrap, world, "first")
 
 
 def second_stage(bootstrap: str, world: World) -> None:
@@ -161,10 +165,49 @@ def second_stage(bootstrap: str, world: World) -> None:
     commit(bootstrap, world, "codec-none", 0, 44)
     commit(bootstrap, world, "made-second", 2, 5)
     alter(bootstrap, world, "codec-snappy", "987654321")
+    compact(bootstrap, world, "second")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wait(admin.delete_topics(["doomed"]))
     world.deleted.add("doomed")
     del world.records["doomed", 0]
+
+
+def compact(bootstrap: str, world: World, stage: str) -> None:
+    """Writes the same keys over and over, each record in a segment of its own, and waits until the cleaner has left the
+    last of each key. One key ends in a tombstone, and one is in the active segment, which stays."""
+    if not world.cleaned:
+        config = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        wait(admin.create_topics([NewTopic(CLEANED, 1, 1, config=config)]))
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    start_ms = int(time.time() * 1000) - 3_600_000 + len(world.cleaned) * 100_000
+    keys = [b"always", f"gone-{stage}".encode(), b"changed"] * 4
+    for number, key in enumerate([*keys, f"end-{stage}".encode()]):
+        value = None if number == 10 else f"{stage}-{number}".encode()
+        producer.produce(CLEANED, value, key, timestamp=start_ms + number * 5_000)
+        assert producer.flush(PATIENCE_S) == 0
+        world.cleaned[key] = value
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found := read_cleaned(bootstrap)) > len(world.cleaned):
+        assert time.monotonic() < deadline, found
+    assert dict(found) == world.cleaned
+
+
+def read_cleaned(bootstrap: str) -> list[tuple[bytes, bytes | None]]:
+    """All that is left of the compacted topic, in order."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(CLEANED, 0, 0)])
+    rows: list[tuple[bytes, bytes | None]] = []
+    while True:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            break
+        rows.append((message.key() or b"", message.value()))
+    consumer.close()
+    return rows
 
 
 def verify(bootstrap: str, world: World) -> None:
@@ -179,6 +222,9 @@ def verify(bootstrap: str, world: World) -> None:
     found = {(each.topic, each.partition): each.offset for each in consumer.committed(wanted, PATIENCE_S)}
     assert found == world.committed
     consumer.close()
+    if world.cleaned:
+        left = read_cleaned(bootstrap)
+        assert len(left) == len(world.cleaned) and dict(left) == world.cleaned
     for topic, value in world.settings.items():
         resource = ConfigResource(ResourceType.TOPIC, topic)
         configs = admin.describe_configs([resource])[resource].result(PATIENCE_S)
@@ -258,7 +304,7 @@ def dump_log_segments_reads(data: Path) -> None:
 
 
 def test_kafka_then_ours_then_kafka(tmp_path: Path) -> None:
-    directory, peer, world = tmp_path / "node", KafkaPeer(tmp_path / "node"), World()
+    directory, peer, world = tmp_path / "node", KafkaPeer(tmp_path / "node", CLEANER), World()
     with kafka_on(directory, peer) as bootstrap:
         first_stage(bootstrap, world)
     disk = batches_on_disk(peer.data, world)
@@ -280,7 +326,7 @@ def test_kafka_then_ours_then_kafka(tmp_path: Path) -> None:
 
 
 def test_ours_then_kafka_then_ours(tmp_path: Path) -> None:
-    directory, peer, world = tmp_path / "node", KafkaPeer(tmp_path / "node"), World()
+    directory, peer, world = tmp_path / "node", KafkaPeer(tmp_path / "node", CLEANER), World()
     with ours_on(directory, peer) as bootstrap:
         first_stage(bootstrap, world)
         verify(bootstrap, world)
