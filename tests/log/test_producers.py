@@ -8,6 +8,7 @@ from typing import Any
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import SnapshotEntry, SnapshotError, decode, encode
 from headrace.log.producers import Producers
+from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
 
@@ -105,6 +106,10 @@ def marker(producer: int, *, commit: bool, epoch: int = 0) -> bytes:
     )
 
 
+def aborted_in(log: Log, offset: int, max_bytes: int = 1 << 20) -> list[AbortedTransaction]:
+    return log.aborted_transactions(offset, log.read(offset, max_bytes=max_bytes, max_offset=log.end_offset))
+
+
 def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Append) -> None:
     log = open_at({"segment_bytes": 400})
     for producer, sequence in ((1, 0), (2, 0)):
@@ -116,12 +121,26 @@ def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Ap
     assert log.last_stable_offset(4) == 1
     log.append(marker(2, commit=True), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert log.last_stable_offset(5) == 5
-    assert log.aborted_transactions(0, 5) == [(1, 0, 3, 1)]
-    assert log.aborted_transactions(4, 5) == []
+    assert aborted_in(log, 0) == [(1, 0, 3, 1)]
+    assert aborted_in(log, 4) == []
     log.flush()
     for again in (open_at({"segment_bytes": 400}), open_at({"segment_bytes": 400}, recovery_point=5)):
-        assert again.aborted_transactions(0, 5) == [(1, 0, 3, 1)]
+        assert aborted_in(again, 0) == [(1, 0, 3, 1)]
         assert again.last_stable_offset(5) == 5
+
+
+def test_no_more_aborted_transactions_are_named_than_were_read(open_at: Open, append: Append) -> None:
+    log = open_at({"segment_bytes": 2000, "index_interval_bytes": 1})
+    for sequence in range(30):
+        append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
+        log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert len(log.segments) > 2
+    assert [entry.first_offset for entry in aborted_in(log, 0)] == list(range(0, log.bases[1], 2))
+    for offset in (0, 20, log.bases[1], 58):
+        first = offset // 2 * 2
+        named = [entry.first_offset for entry in aborted_in(log, offset, max_bytes=1)]
+        assert named[0] == first
+        assert set(named) <= {first, first + 2}
 
 
 def test_an_open_transaction_survives_a_restart(open_at: Open, append: Append) -> None:

@@ -181,7 +181,7 @@ class Fetch:
             if self._committed_only:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-                    for aborted in log.aborted_transactions(offset, upper, wait=self._may_wait)
+                    for aborted in log.aborted_transactions(offset, result, wait=self._may_wait)
                 ]
         return data
 
@@ -225,18 +225,21 @@ class Fetch:
 
     def _warm(self) -> None:
         """Has a worker look up what is not in memory, so that the event loop never waits for the disk."""
-        places = [(replica.log, partition.fetch_offset, self._upper(replica)) for replica, partition in self._cold]
+        places = [
+            (replica.log, partition.fetch_offset, partition.max_bytes, self._upper(replica))
+            for replica, partition in self._cold
+        ]
         self._cold.clear()
         self._may_wait = True
         server = self._broker.server
         server.cold_lookups.value += len(places)
 
         def look_up() -> None:
-            for log, offset, upper in places:
+            for log, offset, limit, upper in places:
                 try:
-                    log.read(offset, max_bytes=1, max_offset=upper)
+                    found = log.read(offset, max_bytes=limit, max_offset=upper)
                     if self._committed_only:
-                        log.aborted_transactions(offset, upper)
+                        log.aborted_transactions(offset, found)
                 except OSError:
                     continue  # the fetch itself will meet it, and say so
 

@@ -22,24 +22,31 @@ if TYPE_CHECKING:
     from headrace.env.workers import Workers
     from headrace.log.log import Log
 
-EARLY_SHARE: Final = 0.75
-"""The share of what may be unsynced from which on logs are synced though nobody asked for it."""
+LOOK_BYTES: Final = 16 << 20
+"""Bytes appended between two looks at how far the system is behind with writing out."""
+EARLY: Final = 0.8
+LATE: Final = 0.95
+"""Shares of what the system lets lie before it makes writers wait: from the first on logs are synced though nobody
+asked for it, from the second on producers wait."""
 
 
 class Flusher:
     """Everything that is to be synced, and is being synced."""
 
     def __init__(
-        self, workers: Workers, count: Counter, failed: Callable[[Replica, OSError], None], unsynced_bytes_max: int
+        self,
+        workers: Workers,
+        count: Counter,
+        failed: Callable[[Replica, OSError], None],
+        write_pressure: Callable[[], float],
     ) -> None:
-        """`unsynced_bytes_max` is what may be written and not synced, over all logs, before producers have to wait."""
-        self.unsynced_bytes = 0
+        """`write_pressure` is what `Disk.write_pressure` is."""
         self.behind = False
         """Whether producers have to wait for the disk."""
+        self._write_pressure = write_pressure
         self._unsynced: dict[Replica, int] = {}
-        self._unsynced_max = unsynced_bytes_max
-        self._early = int(EARLY_SHARE * unsynced_bytes_max)
-        self._syncing: dict[Replica, int] = {}
+        self._unlooked = 0
+        self._syncing = 0
         self._caught_up: list[Callable[[], None]] = []
         self._workers = workers
         self._count = count
@@ -49,31 +56,31 @@ class Flusher:
     def appended(self, replica: Replica, byte_count: int) -> None:
         """Takes note of what was written to a log."""
         self._unsynced[replica] = self._unsynced.get(replica, 0) + byte_count
-        self.unsynced_bytes += byte_count
-        if self.unsynced_bytes > self._early:
-            self._hurry()
+        self._unlooked += byte_count
+        if self._unlooked >= LOOK_BYTES:
+            self._look()
 
-    def _hurry(self) -> None:
-        self.behind = self.unsynced_bytes > self._unsynced_max
-        if not self._syncing and self._unsynced:
+    def _look(self) -> None:
+        """Syncs the log with most of it where the system is behind, and has producers wait until that has helped."""
+        self._unlooked = 0
+        pressure = self._write_pressure()
+        if pressure > EARLY and not self._syncing and self._unsynced:
             self.request(max(self._unsynced, key=self._unsynced.__getitem__))
+        # Where nothing of ours is on its way to the disk, waiting would not end.
+        self.behind = pressure > LATE and self._syncing > 0
+        if not self.behind and self._caught_up:
+            waiting, self._caught_up = self._caught_up, []
+            for callback in waiting:
+                callback()
 
     def forget(self, replica: Replica) -> None:
         """A log is gone, and what was written to it need not reach the disk."""
-        self._settle(self._unsynced.pop(replica, 0))
+        self._unsynced.pop(replica, None)
 
     def when_caught_up(self, callback: Callable[[], None]) -> None:
         """Calls back when producers need not wait any more; to be asked while `behind`."""
         assert self.behind
         self._caught_up.append(callback)
-
-    def _settle(self, byte_count: int) -> None:
-        self.unsynced_bytes -= byte_count
-        if self.behind and self.unsynced_bytes <= self._unsynced_max:
-            self.behind = False
-            waiting, self._caught_up = self._caught_up, []
-            for callback in waiting:
-                callback()
 
     def request(self, replica: Replica) -> None:
         """Has everything that is in the replica's log now synced soon."""
@@ -81,7 +88,8 @@ class Flusher:
             self._again.add(replica)
             return
         replica.flushing = True
-        self._syncing[replica] = self._unsynced.pop(replica, 0)
+        self._syncing += 1
+        self._unsynced.pop(replica, None)
         self._count.value += 1
         log = replica.log
         end_offset = log.end_offset
@@ -90,8 +98,15 @@ class Flusher:
         )
 
     def _done(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
+        self._syncing -= 1
         replica.flushing = False
-        self._settle(self._syncing.pop(replica))
+        try:
+            self._synced(replica, log, reached, error)
+        finally:
+            if self.behind:
+                self._look()
+
+    def _synced(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
         if error is not None:
             self._again.discard(replica)
             if not isinstance(error, OSError):
@@ -111,8 +126,6 @@ class Flusher:
         if replica in self._again:
             self._again.discard(replica)
             self.request(replica)
-        elif self.unsynced_bytes > self._early:
-            self._hurry()
 
     @staticmethod
     def _refuse_waiting(replica: Replica, error: ErrorCode) -> None:

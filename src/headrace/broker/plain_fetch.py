@@ -138,7 +138,7 @@ class PlainFetch:
         upper = stable if self._committed else high_watermark
         try:
             found = log.read(offset, max_bytes=self._max_bytes, max_offset=upper, wait=False)
-            if self._committed and log.aborted_transactions(offset, upper, wait=False):
+            if self._committed and log.aborted_transactions(offset, found, wait=False):
                 return False
         except Exception:
             return False  # the handler meets it again, and answers

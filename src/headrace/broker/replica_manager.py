@@ -81,11 +81,9 @@ class ReplicaManager:
         self._bytes_in = metrics.counter("produce.bytes")
         self._appends = metrics.counter("produce.batches")
         self._storage_errors = metrics.counter("storage.errors")
-        unsynced_max = broker.config.integer("log.unsynced.bytes.max")
-        if unsynced_max < 0:
-            unsynced_max = broker.env.memory_bytes // 10
-        self.flusher = Flusher(broker.syncs, metrics.counter("log.flushes"), self.storage_failed, unsynced_max)
-        metrics.gauge("log.bytes_unsynced", lambda: self.flusher.unsynced_bytes)
+        flushes = metrics.counter("log.flushes")
+        self.flusher = Flusher(broker.syncs, flushes, self.storage_failed, broker.env.disk.write_pressure)
+        metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(self.by_name))
         metrics.gauge("replicas.offline", lambda: len(self.offline))
 

@@ -21,10 +21,6 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
     Setting("connection.max.queued.requests", Type.INT, 256,
             "Requests of one connection that are not answered; beyond it reading from it stops.",
             at_least=1, ours=True),
-    Setting("log.unsynced.bytes.max", Type.LONG, -1,
-            "Bytes written and not synced, over all logs, beyond which producers wait for the disk; from three "
-            "quarters of it on logs are synced unasked. -1: a tenth of the machine's memory.",
-            at_least=-1, ours=True),
     Setting("busy.poll.us", Type.INT, 100,
             "How long the broker looks for the next request before it sleeps, where one tends to follow; 0: never.",
             at_least=0, at_most=10000, ours=True),

@@ -24,5 +24,3 @@ class Environment:
     disk: Disk
     entropy: Entropy
     network: object = None
-    memory_bytes: int = 4 << 30
-    """What the machine has."""

@@ -92,6 +92,11 @@ class Disk(Protocol):
         """Opens for reading and writing; `create` makes the file where there is none."""
         ...
 
+    def write_pressure(self) -> float:
+        """How much waits to be written out, as a share of what the system lets lie before it makes writers wait; 0.0
+        where it does not tell."""
+        ...
+
     def list(self, directory: str) -> list[str]:
         """Names in a directory, sorted: the same order in every run."""
         ...

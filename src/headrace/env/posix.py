@@ -21,6 +21,8 @@ from headrace.wire.primitives import Buffer
 
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
+VMSTAT_BYTES = 1 << 16
+
 PARTS_MAX = 1024
 """IOV_MAX of Linux: more buffers than this in one pwritev are refused."""
 
@@ -181,6 +183,17 @@ class PosixDisk:
         """See Disk.open."""
         return PosixFile(path, create=create)
 
+    def write_pressure(self) -> float:
+        """See Disk.write_pressure: Linux lets writers be up to the middle of its two thresholds."""
+        try:
+            with open("/proc/vmstat", "rb", buffering=0) as vmstat:
+                counts = dict(line.split() for line in vmstat.read(VMSTAT_BYTES).splitlines())
+            waiting = int(counts[b"nr_dirty"]) + int(counts[b"nr_writeback"])
+            thresholds = int(counts[b"nr_dirty_threshold"]) + int(counts[b"nr_dirty_background_threshold"])
+        except (OSError, KeyError, ValueError):
+            return 0.0
+        return waiting * 2 / max(thresholds, 1)
+
     def list(self, directory: str) -> list[str]:
         """See Disk.list."""
         return sorted(os.listdir(directory))
@@ -325,8 +338,7 @@ class PosixEntropy:
 
 def real_environment() -> Environment:
     """The environment of a broker that runs on this machine; its network is set by the shell."""
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Environment(PosixClock(), PosixDisk(), PosixEntropy(), memory_bytes=memory_bytes)
+    return Environment(clock=PosixClock(), disk=PosixDisk(), entropy=PosixEntropy())
 
 
 def raise_open_files_limit() -> int:

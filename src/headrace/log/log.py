@@ -468,7 +468,7 @@ class Log:
                 return _NOTHING
             max_bytes = first
         size = min(size, max_bytes)
-        return ReadResult(_NO_ERROR, (segment.open_file or segment.file()).slice(position, size), size)
+        return ReadResult(_NO_ERROR, (segment.open_file or segment.file()).slice(position, size), size, segment)
 
     def _read_older(self, offset: int, max_bytes: int, max_offset: int, min_one: bool, wait: bool) -> ReadResult:
         segments = self.segments
@@ -502,12 +502,13 @@ class Log:
         place = segment.find(offset, wait=wait) if offset > segment.base_offset else (0, 0)
         return segment.size if place is None else place[0]
 
-    def aborted_transactions(self, from_offset: int, to_offset: int, *, wait: bool = True) -> list[AbortedTransaction]:
-        """The aborted transactions that reach into [from_offset, to_offset), for a read_committed consumer.
+    def aborted_transactions(self, offset: int, read: ReadResult, *, wait: bool = True) -> list[AbortedTransaction]:
+        """The aborted transactions that reach into what was read from an offset on, for a read_committed consumer.
 
-        Raises OSError, and BlockingIOError where an index has to be read first and `wait` is false.
+        Like Kafka's, the list may name some that begin behind it, as far as the index is coarse. Raises OSError, and
+        BlockingIOError where an index has to be read first and `wait` is false.
         """
-        return lookup.aborted_transactions(self, from_offset, to_offset, wait)
+        return lookup.aborted_transactions(self, offset, read, wait)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read."""

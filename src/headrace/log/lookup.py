@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.log.filenames import SNAPSHOT, offset_name, parse_offset_name
 from headrace.log.producer_snapshot import SnapshotError
 from headrace.log.producer_snapshot import decode as decode_snapshot
-from headrace.log.results import TimestampOffset
+from headrace.log.results import ReadResult, TimestampOffset
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction
@@ -21,17 +21,34 @@ if TYPE_CHECKING:
 EMPTY_SNAPSHOT_BYTES = 10
 
 
-def aborted_transactions(log: Log, from_offset: int, to_offset: int, wait: bool = True) -> list[AbortedTransaction]:
+def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: bool = True) -> list[AbortedTransaction]:
     """See Log.aborted_transactions."""
     found: list[AbortedTransaction] = []
     segments = log.segments
+    to_offset = -1
     for index in range(log.segment_of(from_offset), len(segments)):
         for entry in segments[index].aborted(wait=wait):
-            if entry.last_offset >= from_offset and entry.first_offset < to_offset:
+            if entry.last_offset < from_offset:
+                continue
+            if to_offset < 0:
+                to_offset = _end_of(log, read, wait)
+            if entry.first_offset < to_offset:
                 found.append(entry)
             if entry.last_stable_offset >= to_offset:
                 return found  # later markers end transactions that begin at or after that offset
     return found
+
+
+def _end_of(log: Log, read: ReadResult, wait: bool) -> int:
+    """An offset at or above all that was read, as near as the index says without a look at the batches."""
+    segment = read.segment
+    if segment is None or read.slice is None:
+        return 0
+    relative_offset = segment.index.offset_from(read.slice.position + read.size, wait)
+    if relative_offset is not None:
+        return segment.base_offset + relative_offset
+    after = log.segment_of(segment.base_offset) + 1
+    return log.bases[after] if after < len(log.bases) else log.end_offset
 
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:

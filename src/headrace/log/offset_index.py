@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 
 from headrace.env import Disk, File
@@ -197,6 +197,20 @@ class OffsetIndex:
             tail = self._entries_written(wait)
         at = bisect_right(tail, key)
         return tail[at - 1] & 0xFFFFFFFF if at else 0
+
+    def offset_from(self, position: int, wait: bool = True) -> int | None:
+        """Relative offset of the first entry at or beyond a position, None where there is none.
+
+        Without `wait` it raises BlockingIOError rather than read the file.
+        """
+        if (self.last & 0xFFFFFFFF) < position:
+            return None
+        tail = self._tail[:]  # another thread may write it out, and cut it, while this one looks
+        for entries in (tail,) if tail and tail[0] & 0xFFFFFFFF < position else (self._entries_written(wait), tail):
+            at = bisect_left(entries, position, key=lambda entry: entry & 0xFFFFFFFF)
+            if at < len(entries):
+                return entries[at] >> 32
+        return None
 
     def first_position_after(self, position: int) -> int | None:
         """Position of the first indexed batch beyond `position`, None where there is none."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
+
+if TYPE_CHECKING:
+    from headrace.log.segment import Segment
 
 
 class AppendResult:
@@ -52,11 +55,13 @@ class AppendResult:
 
 
 class ReadResult(NamedTuple):
-    """Batches from the asked offset on (the first may start below it), as a slice of a file; None: nothing there."""
+    """Batches from the asked offset on (the first may start below it), as a slice of a segment's file; None: nothing
+    there."""
 
     error: ErrorCode
     slice: FileSlice | None = None
     size: int = 0
+    segment: Segment | None = None
 
 
 class TimestampOffset(NamedTuple):

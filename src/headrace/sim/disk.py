@@ -244,6 +244,10 @@ class SimDisk:
         found = ((name, self._names[f"{directory}/{name}"]) for name in self.list(directory))
         return [(name, len(node.data)) for name, node in found if node is not None]
 
+    def write_pressure(self) -> float:
+        """See Disk.write_pressure: nobody waits for this one."""
+        return 0.0
+
     def exists(self, path: str) -> bool:
         """See Disk.exists."""
         return path in self._names
