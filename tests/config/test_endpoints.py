@@ -31,6 +31,11 @@ def test_any_other_text_is_refused_by_name(text: str) -> None:
     assert found.name == "A" and 0 <= found.port <= 65535
 
 
+def test_a_port_of_a_thousand_digits_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        parse_endpoint("listeners", "A://h:" + "9" * 5000, {"A": "PLAINTEXT"})
+
+
 @given(st.dictionaries(NAMES, NAMES, max_size=4), st.sampled_from([",", " , ", ",,"]))
 def test_a_map_is_read(protocols: dict[str, str], between: str) -> None:
     assert protocol_map(between.join(f"{name}:{protocol}" for name, protocol in protocols.items())) == protocols

@@ -130,12 +130,10 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
     Setting(
         "socket.receive.buffer.bytes",
         Type.INT,
-        102400,
+        -1,
         "Size of the sockets' receive buffer; -1 leaves it to the system.",
     ),
-    Setting(
-        "socket.send.buffer.bytes", Type.INT, 102400, "Size of the sockets' send buffer; -1 leaves it to the system."
-    ),
+    Setting("socket.send.buffer.bytes", Type.INT, -1, "Size of the sockets' send buffer; -1 leaves it to the system."),
     Setting("socket.listen.backlog.size", Type.INT, 50, "Connections that may wait to be accepted.", at_least=1),
     Setting("connections.max.idle.ms", Type.LONG, 600000, "A connection that is silent for this long is closed."),
     Setting(
