@@ -194,7 +194,8 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
     """`NAME://host:port` as an Endpoint; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
     name, scheme, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not (name and scheme and colon) or not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not (name and scheme and colon and is_port):
         raise ConfigError(setting, text, f"Unable to parse {text} to a broker endpoint; it reads NAME://host:port")
     name = name.upper()
     if name not in protocols:
