@@ -117,6 +117,7 @@ class Connection:
     def _readable(self) -> None:
         self.active = True
         server = self.server
+        server.hears(self)
         try:
             if self._frame is not None:
                 self._receive_frame(self._frame)
@@ -149,7 +150,7 @@ class Connection:
         """Goes on with a frame that is too large for the shared buffer."""
         if frame.is_full and not frame.grow():
             self._block(Blocked.MEMORY)
-            self.server.requests_budget.wait(self._memory_freed)
+            self.server.requests_budget.wait(lambda: self._unblock(Blocked.MEMORY))
             return
         received = self.stream.receive_into(frame.view[frame.have : frame.need])
         if received <= 0:
@@ -177,11 +178,7 @@ class Connection:
             return
         budget.force(size)
         self._block(Blocked.MEMORY)
-        budget.wait(self._memory_freed)
-
-    def _memory_freed(self) -> None:
-        if not self.closed:
-            self._unblock(Blocked.MEMORY)
+        budget.wait(lambda: self._unblock(Blocked.MEMORY))
 
     def _block(self, why: int) -> None:
         self._blocked |= why
@@ -297,11 +294,7 @@ class Connection:
         flusher = self.server.broker.replicas.flusher
         if flusher.behind and not self._blocked & Blocked.DISK:
             self._block(Blocked.DISK)
-            flusher.when_caught_up(self._disk_caught_up)
-
-    def _disk_caught_up(self) -> None:
-        if not self.closed:
-            self._unblock(Blocked.DISK)
+            flusher.when_caught_up(lambda: self._unblock(Blocked.DISK))
 
     def _refuse_size(self, size: int) -> None:
         self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} are possible")
@@ -514,7 +507,7 @@ class Connection:
             self.close(str(error) if isinstance(error, BrokenFrameError) else "")
 
     def _send(self, may_wait: bool = False) -> None:
-        outcome = self._output.send(self.stream, may_wait=may_wait)
+        outcome = self._output.send(self.stream, may_wait=may_wait, changes=self.server.changes)
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
             self._writing = waits

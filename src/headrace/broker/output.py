@@ -14,8 +14,9 @@ SMALL_SLICE_BYTES: Final = 96 * 1024
 """File ranges up to this size are read and sent with what is around them: one send wakes the reader once, where
 sendfile would need three system calls. Nothing is kept of them when the reader does not take them."""
 PARTS_PER_SEND: Final = 64
-SENDS_PER_TURN: Final = 16
-"""File ranges that one connection sends before the others get their turn."""
+SENDS_ALONE: Final = 16
+SENDS_AMONG_OTHERS: Final = 1
+"""File ranges that a connection sends in one turn of the loop, the second where others are served too."""
 TOUCH_BYTES: Final = 128 * 1024
 
 DONE: Final = 0
@@ -37,12 +38,13 @@ class Output:
     `held` counts the bytes in Python's memory; a slice of a file counts nothing.
     """
 
-    __slots__ = ("_at", "_parts", "held")
+    __slots__ = ("_at", "_changes", "_parts", "held")
 
     def __init__(self) -> None:
         self.held = 0
         self._parts: deque[Part] = deque()
         self._at = 0
+        self._changes = 0
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -67,13 +69,16 @@ class Output:
         assert type(part) is FileSlice
         return part, self._at
 
-    def send(self, stream: Stream, *, may_wait: bool = False) -> int:
+    def send(self, stream: Stream, *, may_wait: bool = False, changes: int = 0) -> int:
         """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
 
         `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
+        `changes`: how often the loop has turned from one connection to another; where others were served since the last
+        call, their turn comes sooner.
         Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
         """
-        turns = SENDS_PER_TURN
+        turns = SENDS_ALONE if changes - self._changes <= 1 else SENDS_AMONG_OTHERS
+        self._changes = changes
         parts = self._parts
         while parts:
             part = parts[0]

@@ -110,6 +110,9 @@ class Server:
         busy_poll_us = config.integer("busy.poll.us")
         self.served: Callable[[], None] | None = network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         """To be called after every readable event."""
+        self.changes = 0
+        """How often the loop has turned from what one connection sent to what another one did."""
+        self._heard: Connection | None = None
         self.waiting_fetches = 0
         self.waiting_fetches_max = config.integer("connections.max.waiting.fetches")
         self.bytes_fetched = broker.metrics.counter("fetch.bytes")
@@ -198,6 +201,12 @@ class Server:
 
     # --- for connections
 
+    def hears(self, connection: Connection) -> None:
+        """Takes note of who sent something."""
+        if self._heard is not connection:
+            self._heard = connection
+            self.changes += 1
+
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
         spares = self._spares
@@ -251,6 +260,7 @@ class Server:
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""
         self.connections.pop(connection, None)
+        self._heard = None
         host = connection.stream.peer_host
         left = self._per_host.get(host, 1) - 1
         if left:

@@ -149,8 +149,10 @@ def in_memory(file: int, position: int, size: int) -> int:
     """How many of `size` bytes at `position` can be read from the page cache, as far as a few probes tell."""
     at = 0
     try:
+        os.preadv(file, _probe, position, _NOWAIT)
         while at < size:
-            os.preadv(file, _probe, position + at, _NOWAIT)
+            # The last byte of a stride: what is read ahead arrives in order, so all before it is there too.
+            os.preadv(file, _probe, position + min(at + PROBE_STRIDE, size) - 1, _NOWAIT)
             at += PROBE_STRIDE
     except BlockingIOError:
         return at
