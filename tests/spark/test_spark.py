@@ -103,7 +103,7 @@ def test_wrong_options_end_before_the_query_starts(spark: Any, broker: Any) -> N
     ticks = spark.readStream.format("rate").load()
     for options, sentence in (
         ({**good, "topik": "x"}, "The headrace sink has no option 'topik'"),
-        (good, "A column called 'value'"),
+        (good, "The column 'value' is int64"),
     ):
         with pytest.raises(ValueError, match=sentence):
             write_stream(ticks, options)
