@@ -176,9 +176,13 @@ def test_a_stream_in_update_mode_writes_through_the_batch_sink(spark: Any, broke
 def drive(bootstrap: str, directory: Path, how_long: str) -> subprocess.Popen[str]:
     script = Path(__file__).with_name("copying.py")
     command = [sys.executable, str(script), bootstrap, "killed-in", "killed-out", str(directory), how_long]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+    with (directory / "said.txt").open("w") as said:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True)
+
+
+def last_said(directory: Path) -> str:
+    """The end of what the last driver said: why it ended by itself."""
+    return (directory / "said.txt").read_text()[-3000:]
 
 
 @pytest.mark.timeout(900)
@@ -204,7 +208,7 @@ def test_killed_drivers_lose_nothing_and_the_source_doubles_nothing(broker: Any,
         for _ in range(KILLS):
             driver = drive(broker.bootstrap, tmp_path, "forever")
             assert driver.stdout is not None
-            assert driver.stdout.readline().startswith("batch "), "the driver ended by itself"
+            assert driver.stdout.readline().startswith("batch "), last_said(tmp_path)
             time.sleep(random.uniform(0.0, 2.5))
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
@@ -213,7 +217,7 @@ def test_killed_drivers_lose_nothing_and_the_source_doubles_nothing(broker: Any,
         writer.join()
     last = drive(broker.bootstrap, tmp_path, "now")
     try:
-        assert last.wait(LAST_RUN_S) == 0
+        assert last.wait(LAST_RUN_S) == 0, last_said(tmp_path)
     finally:
         if last.poll() is None:
             os.killpg(last.pid, signal.SIGKILL)
