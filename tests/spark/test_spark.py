@@ -27,7 +27,7 @@ from headrace.wire.records import Compression
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
-KILLS = 3
+KILLS = 4
 LAST_RUN_S = 180
 MAX_RECORDS = 60_000
 """The last run reads what slow machines had time to write meanwhile."""
@@ -173,9 +173,9 @@ def test_a_stream_in_update_mode_writes_through_the_batch_sink(spark: Any, broke
         write_updates({"kafka.bootstrap.servers": broker.bootstrap, "topik": "counts"})
 
 
-def drive(bootstrap: str, directory: Path, how_long: str) -> subprocess.Popen[str]:
+def drive(bootstrap: str, directory: Path, how_long: str, what: str) -> subprocess.Popen[str]:
     script = Path(__file__).with_name("copying.py")
-    command = [sys.executable, str(script), bootstrap, "killed-in", "killed-out", str(directory), how_long]
+    command = [sys.executable, str(script), bootstrap, "killed-in", "killed-out", str(directory), how_long, what]
     with (directory / "said.txt").open("w") as said:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True)
 
@@ -205,8 +205,8 @@ def test_killed_drivers_lose_nothing_and_the_source_doubles_nothing(broker: Any,
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(KILLS):
-            driver = drive(broker.bootstrap, tmp_path, "forever")
+        for number in range(KILLS):
+            driver = drive(broker.bootstrap, tmp_path, "forever", ("files", "topic")[number % 2])
             assert driver.stdout is not None
             assert driver.stdout.readline().startswith("batch "), last_said(tmp_path)
             time.sleep(random.uniform(0.0, 2.5))
@@ -215,7 +215,7 @@ def test_killed_drivers_lose_nothing_and_the_source_doubles_nothing(broker: Any,
     finally:
         over.set()
         writer.join()
-    last = drive(broker.bootstrap, tmp_path, "now")
+    last = drive(broker.bootstrap, tmp_path, "now", "both")
     try:
         assert last.wait(LAST_RUN_S) == 0, last_said(tmp_path)
     finally:
