@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.groups.records import Record, decode
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
+from headrace.wire.primitives import varint
 from headrace.wire.records import Compression, compress, decode_batch
 
 if TYPE_CHECKING:
@@ -86,15 +87,7 @@ def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int, codec: int
 
 def _varint(value: int) -> bytes:
     """A zigzag varint of a value that is not negative."""
-    if value < 64:
-        return bytes((value << 1,))
-    value <<= 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return varint(value << 1)
 
 
 class Marker(NamedTuple):

@@ -172,7 +172,7 @@ class Fetch:
                 self.failed = True
                 return data
         limit = min(left, partition.max_bytes)
-        upper = self._upper(replica)
+        upper = stable if self._committed_only else high_watermark
         result = log.read(offset, max_bytes=limit, max_offset=upper, min_one=min_one, wait=self._may_wait)
         if result.error:
             return self._error(partition, result.error)

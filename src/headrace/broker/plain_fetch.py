@@ -11,6 +11,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.fetching import READ_COMMITTED
+from headrace.replicas.sessions import FINAL_EPOCH
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.file_slice import FileSlice
@@ -22,6 +24,7 @@ from headrace.wire.messages.k01_fetch import (
     FetchResponse,
     PartitionData,
 )
+from headrace.wire.primitives import varint
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 FETCH: Final = int(ApiKey.FETCH)
 FLEXIBLE_FROM: Final = 12
 TOPIC_IDS_FROM: Final = 13
-NO_SESSION_EPOCH: Final = -1
-READ_COMMITTED: Final = 1
 CLIENT_ID_AT: Final = 12
 """Where the client id begins in a frame, its size included: what is before it was looked at already."""
 
@@ -146,7 +147,7 @@ class PlainFetch:
         if records is None or found.error or found.size < self._min_bytes:
             return False
         size = found.size
-        length = _varint(size + 1)
+        length = varint(size + 1)
         head = self._pack(
             self._answer_size + len(length) + size,
             correlation_id,
@@ -162,19 +163,6 @@ class PlainFetch:
         return True
 
 
-def _varint(value: int) -> bytes:
-    if value < 1 << 14:
-        return bytes((value & 127 | 128, value >> 7)) if value > 127 else bytes((value,))
-    if value < 1 << 21:
-        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def plain_fetch_of(
     broker: Broker, request: FetchRequest, context: RequestContext, known: PlainFetch | None
 ) -> PlainFetch | None:
@@ -186,7 +174,7 @@ def plain_fetch_of(
         or len(topics[0].partitions) != 1
         or context.api_version < FLEXIBLE_FROM
         or request.session_id
-        or request.session_epoch != NO_SESSION_EPOCH
+        or request.session_epoch != FINAL_EPOCH
         or topics[0].partitions[0].last_fetched_epoch >= 0
     ):
         return known

@@ -38,8 +38,8 @@ ROLLED_AT_ONCE = 16
 """Logs that lose all they have, and start a new segment on the event loop, in one step; the others are for the next."""
 
 
-class Retention:
-    """Takes out what logs no longer keep: a worker looks at files, the loop takes out, a worker renames."""
+class Pass:
+    """A round over all logs, some of them at a time."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
@@ -49,6 +49,10 @@ class Retention:
         """Begins a pass over all logs, unless the last one goes on still."""
         if not self._queue:
             self._queue = list(self._manager.logs)
+
+
+class Retention(Pass):
+    """Takes out what logs no longer keep: a worker looks at files, the loop takes out, a worker renames."""
 
     def work(self, now_ms: int) -> Work | None:
         """The next slice of the pass; None where there is none."""
@@ -109,17 +113,8 @@ class Retention:
         manager.guarded(logs, retire)
 
 
-class ProducerExpiry:
+class ProducerExpiry(Pass):
     """Forgets the producers that have stopped writing, on the event loop, a slice of the logs in one tick."""
-
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
-        self._queue: list[TopicPartition] = []
-
-    def start(self) -> None:
-        """Begins a pass over all logs, unless the last one goes on still."""
-        if not self._queue:
-            self._queue = list(self._manager.logs)
 
     def some(self, now_ms: int) -> None:
         """The next slice of the pass, by the expiration that is in force now."""
