@@ -117,16 +117,13 @@ def test_an_interrupted_member_commits_and_leaves(bootstrap: str, topic: str) ->
     environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap}
     command = [sys.executable, "-m", "headrace.cli"]
     subprocess.run([*command, "topic", "create", topic, "-p", "1"], env=environment, check=True, capture_output=True)
-    subprocess.run([*command, "produce", topic], env=environment, check=True, input=b"a\nb\n", capture_output=True)
-    for signal in (2, 15):
+    for signal, lines in ((2, [b"a\n", b"b\n"]), (15, [b"c\n"])):
+        subprocess.run([*command, "produce", topic], env=environment, check=True, input=b"".join(lines))
         follower = subprocess.Popen(
             [*command, "consume", topic, "-f", "-g", topic], env=environment, stdout=subprocess.PIPE
         )
         assert follower.stdout is not None
-        if signal == 2:
-            assert [follower.stdout.readline(), follower.stdout.readline()] == [b"a\n", b"b\n"]
-        else:
-            time.sleep(1.5)
+        assert [follower.stdout.readline() for _ in lines] == lines
         follower.send_signal(signal)
         assert follower.wait(20) in (130, 143)
         follower.stdout.close()
