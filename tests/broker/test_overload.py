@@ -236,11 +236,14 @@ def test_large_answers_behind_a_waiting_fetch(served: TestBroker, topic: Callabl
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     with Raw(served.port) as raw:
         before = served.call(lambda broker: broker.server.requests_budget.used)
-        raw.send(fetch(name, 0, max_wait_ms=1500), 11)
+        raw.send(fetch(name, 0, max_wait_ms=4000), 11)
         raw.socket.sendall(b"".join(raw.frame(asked, 8) for _ in range(255)))
-        time.sleep(0.5)
-        kept = served.call(lambda broker: max(each._kept for each in broker.server.connections))
-        assert MB <= kept < 1.2 * MB
+
+        def kept() -> int:
+            return served.call(lambda broker: max(each._kept for each in broker.server.connections))
+
+        wait_until(lambda: kept() >= MB)
+        assert kept() < 1.2 * MB
         assert served.call(lambda broker: broker.server.requests_budget.used) - before > MB
         assert raw.receive(1, 11)[0] == 1
         assert [raw.receive(3, 8)[0] for _ in range(255)] == list(range(2, 257))

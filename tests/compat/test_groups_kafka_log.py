@@ -83,7 +83,12 @@ def newer_group(kafka: KafkaPeer) -> None:
     assert process.stdout is not None
     for _ in range(10):
         process.stdout.readline()
-    time.sleep(1)
+    reader = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "newer"})
+    deadline = time.monotonic() + 30
+    while reader.committed([confluent_kafka.TopicPartition("t", 0)], 30)[0].offset != 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    reader.close()
     process.kill()
     process.wait()
 
