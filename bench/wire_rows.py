@@ -327,6 +327,7 @@ def cold_read(rig: Rig, scale: Scale) -> float:
     paced = Load("produce-paced", rig.port, pinged, 0, seconds=max(3.0, scale.seconds), rate=1000)
     alone = p99(run_load(paced)["latencies"])
     drop_page_cache()
+    touch(int((paced.seconds + 1) * FILE_BYTES_PER_S))
     reading = Load(
         "fetch", rig.port, cold, BATCH_1MB, seconds=paced.seconds + 1, end_offset=end, records_per_batch=count
     )

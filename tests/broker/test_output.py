@@ -30,10 +30,11 @@ class StingyStream:
         self.got += data[:taken]
         return taken or WOULD_BLOCK
 
-    def send_slice(self, part: FileSlice, at: int, *, may_wait: bool = False) -> int:
+    def send_slice(self, part: FileSlice, at: int, size: int, *, may_wait: bool = False) -> int:
+        assert 0 < size <= part.size - at
         if not may_wait and self.rng.random() < self.cold:
             return NOT_IN_MEMORY
-        data = part.file.read(part.position + at, part.size - at)
+        data = part.file.read(part.position + at, size)
         if not data:
             return 0
         taken = self._room(len(data))
@@ -69,7 +70,7 @@ def test_everything_arrives_once_in_order(tmp_path: Path, seed: int) -> None:
             expected += content[at : at + size]
     may_wait = False
     for _ in range(20_000):
-        outcome = output.send(stream, may_wait=may_wait)  # type: ignore[arg-type]
+        outcome = output.send(stream, may_wait=may_wait, shared=rng.random() < 0.5)  # type: ignore[arg-type]
         assert outcome in (DONE, BLOCKED, COLD, AGAIN)
         if outcome == COLD:
             part, at = output.cold_slice()
@@ -91,3 +92,20 @@ def test_a_file_that_ends_early_breaks_the_frame(tmp_path: Path, size: int) -> N
     with pytest.raises(BrokenFrameError):
         for _ in range(100):
             output.send(StingyStream(random.Random(1)))  # type: ignore[arg-type]
+
+
+class EagerStream(StingyStream):
+    """Takes all that it is given."""
+
+    def _room(self, size: int) -> int:
+        return size
+
+
+def test_a_turn_beside_others_is_short(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    file = PosixDisk().open(str(tmp_path / "file"))
+    for shared, turn in ((False, 1 << 20), (True, 1 << 17)):
+        stream, output = EagerStream(random.Random(1)), Output()
+        output.add([file.slice(0, 1 << 20)])
+        assert output.send(stream, shared=shared) == (AGAIN if shared else DONE)  # type: ignore[arg-type]
+        assert len(stream.got) == turn

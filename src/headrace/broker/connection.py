@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.blocked import Blocked
 from headrace.broker.large_frame import LargeFrame
-from headrace.broker.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output, touch
+from headrace.broker.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
 from headrace.broker.registry import CloseConnectionError, Pending, RequestContext
 from headrace.broker.reply import Reply
 from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
@@ -507,7 +507,7 @@ class Connection:
             self.close(str(error) if isinstance(error, BrokenFrameError) else "")
 
     def _send(self, may_wait: bool = False) -> None:
-        outcome = self._output.send(self.stream, may_wait=may_wait, changes=self.server.changes)
+        outcome = self._output.send(self.stream, may_wait=may_wait, shared=self.server.is_shared())
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
             self._writing = waits
@@ -533,7 +533,7 @@ class Connection:
         part, at = self._output.cold_slice()
         size = min(READ_AHEAD_BYTES, part.size - at)
         self.server.cold_reads.value += 1
-        self.server.workers.submit(lambda: touch(part, at, size), self._was_read)
+        self.server.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
 
     def _was_read(self, _result: None, error: BaseException | None) -> None:
         self._waits_for_disk = False

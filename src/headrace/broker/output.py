@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Final
 
@@ -14,10 +13,9 @@ SMALL_SLICE_BYTES: Final = 96 * 1024
 """File ranges up to this size are read and sent with what is around them: one send wakes the reader once, where
 sendfile would need three system calls. Nothing is kept of them when the reader does not take them."""
 PARTS_PER_SEND: Final = 64
-SENDS_ALONE: Final = 16
-SENDS_AMONG_OTHERS: Final = 1
-"""File ranges that a connection sends in one turn of the loop, the second where others are served too."""
-TOUCH_BYTES: Final = 128 * 1024
+TURN_ALONE: Final = (16, 256 * 1024)
+TURN_SHARED: Final = (1, 128 * 1024)
+"""How many sends of how many bytes of a file a connection has in one turn of the loop: alone, or beside others."""
 
 DONE: Final = 0
 BLOCKED: Final = 1
@@ -25,7 +23,6 @@ COLD: Final = 2
 AGAIN: Final = 3
 
 _scratch = memoryview(bytearray(2 * SMALL_SLICE_BYTES))
-_pieces = threading.local()
 
 
 class BrokenFrameError(Exception):
@@ -38,13 +35,12 @@ class Output:
     `held` counts the bytes in Python's memory; a slice of a file counts nothing.
     """
 
-    __slots__ = ("_at", "_changes", "_parts", "held")
+    __slots__ = ("_at", "_parts", "held")
 
     def __init__(self) -> None:
         self.held = 0
         self._parts: deque[Part] = deque()
         self._at = 0
-        self._changes = 0
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -69,21 +65,20 @@ class Output:
         assert type(part) is FileSlice
         return part, self._at
 
-    def send(self, stream: Stream, *, may_wait: bool = False, changes: int = 0) -> int:
+    def send(self, stream: Stream, *, may_wait: bool = False, shared: bool = False) -> int:
         """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
 
         `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
-        `changes`: how often the loop has turned from one connection to another; where others were served since the last
-        call, their turn comes sooner.
+        `shared`: others are served too, and their turn comes sooner.
         Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
         """
-        turns = SENDS_ALONE if changes - self._changes <= 1 else SENDS_AMONG_OTHERS
-        self._changes = changes
+        turns, most = TURN_SHARED if shared else TURN_ALONE
         parts = self._parts
         while parts:
             part = parts[0]
-            if isinstance(part, FileSlice) and part.size - self._at > SMALL_SLICE_BYTES:
-                sent = stream.send_slice(part, self._at, may_wait=may_wait)
+            size = len(part) - self._at
+            if size > SMALL_SLICE_BYTES and isinstance(part, FileSlice):
+                sent = stream.send_slice(part, self._at, min(size, most), may_wait=may_wait)
                 whole = 0
             else:
                 run, more = self._gather(stream, may_wait)
@@ -146,15 +141,3 @@ class Output:
                 self.held -= size
             parts.popleft()
         self._at = sent
-
-
-def touch(part: FileSlice, at: int, size: int) -> None:
-    """Reads a range of a file for the sake of the page cache, a piece at a time into the same few pages; on a worker.
-
-    Raises OSError.
-    """
-    piece: memoryview | None = getattr(_pieces, "piece", None)
-    if piece is None:
-        piece = _pieces.piece = memoryview(bytearray(TOUCH_BYTES))
-    for begin in range(part.position + at, part.position + at + size, TOUCH_BYTES):
-        part.file.read_into(begin, piece)

@@ -34,6 +34,8 @@ UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 NEVER: Final = 1 << 16
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
+SHARED_S: Final = 0.01
+"""For this long after a turn from one connection to another both are served in short turns."""
 SWEEP_S_MAX: Final = 5.0
 ACCEPT_LOG_S: Final = 10.0
 """At most one line in this time says that connections cannot be accepted."""
@@ -110,8 +112,7 @@ class Server:
         busy_poll_us = config.integer("busy.poll.us")
         self.served: Callable[[], None] | None = network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         """To be called after every readable event."""
-        self.changes = 0
-        """How often the loop has turned from what one connection sent to what another one did."""
+        self._turned_at = 0.0
         self._heard: Connection | None = None
         self.waiting_fetches = 0
         self.waiting_fetches_max = config.integer("connections.max.waiting.fetches")
@@ -205,7 +206,11 @@ class Server:
         """Takes note of who sent something."""
         if self._heard is not connection:
             self._heard = connection
-            self.changes += 1
+            self._turned_at = self.loop.time()
+
+    def is_shared(self) -> bool:
+        """Whether the loop has turned from one connection to another a moment ago: long turns would be felt."""
+        return self.loop.time() - self._turned_at < SHARED_S
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""

@@ -52,6 +52,13 @@ class File(Protocol):
         """Fills as much of `buffer` as the file holds from `at`; returns how much that was."""
         ...
 
+    def read_ahead(self, at: int, size: int) -> None:
+        """Returns when a range is in memory; what follows it is on its way there. For a worker: it waits for the disk.
+
+        From the first call on, the system reads from this file what it is asked for and no more.
+        """
+        ...
+
     def size(self) -> int:
         """Bytes in the file, as this handle knows it: one handle alone may change the size of a file."""
         ...

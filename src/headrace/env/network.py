@@ -38,8 +38,8 @@ class Stream(Protocol):
         """
         ...
 
-    def send_slice(self, part: FileSlice, at: int, *, may_wait: bool = False) -> int:
-        """Sends from the `at`-th byte of a slice without reading it into Python.
+    def send_slice(self, part: FileSlice, at: int, size: int, *, may_wait: bool = False) -> int:
+        """Sends up to `size` bytes from the `at`-th of a slice without reading them into Python.
 
         Returns the bytes sent, WOULD_BLOCK, 0 when the file ends before the slice does, or NOT_IN_MEMORY when sending
         would wait for the disk: then read the next READ_AHEAD_BYTES on a worker and send with `may_wait`.

@@ -20,8 +20,15 @@ from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+_advise = getattr(os, "posix_fadvise", None)
+_probe = [bytearray(1)]
 
 VMSTAT_BYTES = 1 << 16
+
+PIECE_BYTES = 128 * 1024
+"""What is asked of the disk at once when data is read ahead: every system takes that whole, and quickly."""
+READ_ON_BYTES = 4 * PIECE_BYTES
+"""How far what the disk is asked for runs ahead of what is waited for."""
 
 PARTS_MAX = 1024
 """IOV_MAX of Linux: more buffers than this in one pwritev are refused."""
@@ -38,10 +45,11 @@ _held_locks_guard = threading.Lock()
 class PosixFile:
     """See `env.disk.File`. Closes with its last reference."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_size", "path")
+    __slots__ = ("__weakref__", "_descriptor", "_read_by_piece", "_size", "path")
 
     def __init__(self, path: str, *, create: bool) -> None:
         self._descriptor = -1
+        self._read_by_piece = False
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self.path = path
         self._descriptor = os.open(path, flags, 0o644)
@@ -127,6 +135,29 @@ class PosixFile:
                 break
             got += count
         return got
+
+    def read_ahead(self, at: int, size: int) -> None:
+        """See File.read_ahead.
+
+        The kernel's own readahead makes room for megabytes in one go, which nobody interrupts: not the thread that
+        waits for them, nor the event loop, where its send comes upon the mark that starts the next ones. So the disk is
+        asked for pieces, a few at a time.
+        """
+        descriptor = self._descriptor
+        end = min(at + size, self._size)
+        if _advise is None:
+            for begin in range(at, end, PIECE_BYTES):
+                os.pread(descriptor, PIECE_BYTES, begin)
+            return
+        if not self._read_by_piece:
+            self._read_by_piece = True
+            _advise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        for begin in range(at, end + READ_ON_BYTES, PIECE_BYTES):
+            if begin < self._size:
+                _advise(descriptor, begin, PIECE_BYTES, os.POSIX_FADV_WILLNEED)
+            awaited = begin - READ_ON_BYTES
+            if awaited >= at:
+                os.preadv(descriptor, _probe, min(awaited + PIECE_BYTES, end) - 1)
 
     def size(self) -> int:
         """See File.size."""

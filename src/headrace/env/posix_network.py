@@ -24,9 +24,7 @@ T = TypeVar("T")
 IOV_MAX: Final = 1024
 """Parts that one sendmsg takes (Linux)."""
 PROBE_STRIDE: Final = 128 * 1024
-"""Distance between the bytes that are looked up in the page cache before a send: the kernel's readahead window."""
-SEND_FILE_BYTES: Final = 2 * PROBE_STRIDE
-"""What one sendfile is asked for: more than a socket takes at once, and no more probes than that needs."""
+"""Distance between the bytes that are looked up in the page cache before a send: what is read ahead in one piece."""
 ACCEPTS_PER_EVENT: Final = 64
 ACCEPT_RETRY_S: Final = 0.5
 """How long the listener rests when a connection could not be accepted (out of descriptors, mostly)."""
@@ -80,17 +78,12 @@ class PosixStream:
         except (BlockingIOError, InterruptedError):
             return WOULD_BLOCK
 
-    def send_slice(self, part: FileSlice, at: int, *, may_wait: bool = False) -> int:
+    def send_slice(self, part: FileSlice, at: int, size: int, *, may_wait: bool = False) -> int:
         """See `Stream`."""
-        size = part.size - at
-        if size > SEND_FILE_BYTES:
-            size = SEND_FILE_BYTES
         file = part.file.fileno()
         position = part.position + at
-        if not may_wait:
-            size = in_memory(file, position, size)
-            if size == 0:
-                return NOT_IN_MEMORY
+        if not may_wait and not in_memory(file, position, size):
+            return NOT_IN_MEMORY
         try:
             return os.sendfile(self._descriptor, file, position, size)
         except (BlockingIOError, InterruptedError):
@@ -145,21 +138,23 @@ class PosixStream:
 _probe = [bytearray(1)]
 
 
-def in_memory(file: int, position: int, size: int) -> int:
-    """How many of `size` bytes at `position` can be read from the page cache, as far as a few probes tell."""
-    at = 0
+def in_memory(file: int, position: int, size: int) -> bool:
+    """Whether `size` bytes at `position` can be read from the page cache, as far as a few probes tell.
+
+    After a no, all of the range must be read before it is probed again: a vain probe has the kernel fetch the page that
+    it looked for, so a second look would find that page, and not the hole before it.
+    """
     try:
         os.preadv(file, _probe, position, _NOWAIT)
-        while at < size:
-            # The last byte of a stride: what is read ahead arrives in order, so all before it is there too.
-            os.preadv(file, _probe, position + min(at + PROBE_STRIDE, size) - 1, _NOWAIT)
-            at += PROBE_STRIDE
+        for at in range(PROBE_STRIDE, size, PROBE_STRIDE):
+            os.preadv(file, _probe, position + at, _NOWAIT)
+        os.preadv(file, _probe, position + size - 1, _NOWAIT)
     except BlockingIOError:
-        return at
+        return False
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise
-    return size
+    return True
 
 
 class BusyPoll:
