@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.env import posix_network
-from headrace.env.posix_network import BUSY_POLL_MISSES_MAX, BusyPoll
+from headrace.env.posix_network import BUSY_POLL_MISSES_MAX, CONTENDED_S, BusyPoll
 
 WINDOW_S = 0.0001
 
@@ -20,11 +20,13 @@ class Loop:
         self.now = 0.0
         self.scheduled: list[Callable[[], None]] = []
         self.yields = 0
+        self.others_run_s = 0.0
         monkeypatch.setattr(posix_network.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(posix_network.os, "sched_yield", self.sched_yield)
 
     def sched_yield(self) -> None:
         self.yields += 1
+        self.now += self.others_run_s
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.scheduled.append(callback)
@@ -97,3 +99,20 @@ def test_a_try_that_pays_ends_the_pauses(loop: Loop) -> None:
         assert loop.scheduled
         poll.served()
         loop.turns_awake()
+
+
+def test_it_makes_way_for_those_who_have_work(loop: Loop) -> None:
+    poll = poll_on(loop)
+    loop.others_run_s = CONTENDED_S + 1e-6
+    tries = 0
+    for _ in range(1000):
+        poll.served()
+        if loop.scheduled:
+            tries += 1
+            poll.served()  # something came, but the processor was somebody else's meanwhile
+            assert loop.turns_awake() == 1
+    assert tries <= BUSY_POLL_MISSES_MAX + 1000 / (1 << BUSY_POLL_MISSES_MAX) + 1
+    loop.others_run_s = CONTENDED_S / 2
+    while not loop.scheduled:
+        poll.served()
+    assert loop.turns_awake() > 1

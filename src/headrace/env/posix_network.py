@@ -29,6 +29,8 @@ ACCEPTS_PER_EVENT: Final = 64
 ACCEPT_RETRY_S: Final = 0.5
 """How long the listener rests when a connection could not be accepted (out of descriptors, mostly)."""
 
+CONTENDED_S: Final = 50e-6
+"""A processor that was offered and comes back later than this is wanted by somebody with work to do."""
 BUSY_POLL_MISSES_MAX: Final = 10
 """After this many vain moments in a row one event in a thousand is followed by another try."""
 
@@ -161,8 +163,9 @@ class BusyPoll:
     """Keeps the event loop awake for a moment after it served something, where that pays.
 
     A request that follows an answer at once finds the loop polling instead of asleep: on a virtual machine waking a
-    sleeping processor costs more than serving the request. Whoever else wants the processor gets it between two looks,
-    and the moments that nothing came of double the number of events that pass without one.
+    sleeping processor costs more than serving the request. Whoever else wants the processor gets it between two looks;
+    where somebody wants it for long there is too much to do for polling, and the moment ends. The moments that nothing
+    came of, and those that ended so, double the number of events that pass without one.
     """
 
     __slots__ = ("_came", "_loop", "_misses", "_pause", "_polling", "_until", "window_s")
@@ -191,10 +194,13 @@ class BusyPoll:
 
     def _look(self) -> None:
         """Called in every turn of the loop, which looks for events each time and waits for none."""
-        if time.monotonic() < self._until:
+        now = time.monotonic()
+        if now < self._until:
             os.sched_yield()
-            self._loop.call_soon(self._look)
-            return
+            if time.monotonic() - now < CONTENDED_S:
+                self._loop.call_soon(self._look)
+                return
+            self._came = False
         self._polling = False
         self._misses = 0 if self._came else min(self._misses + 1, BUSY_POLL_MISSES_MAX)
         self._pause = (1 << self._misses) - 1
