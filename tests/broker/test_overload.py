@@ -74,7 +74,7 @@ def neighbour_is_served(served: TestBroker, topic: str) -> None:
         before = time.monotonic()
         answer = raw.ask(produce(topic, batch(b"still here")), 9).responses[0].partition_responses[0]
         assert answer.error_code == 0
-        assert time.monotonic() - before < 2
+        assert time.monotonic() - before < 5
 
 
 def test_2000_idle_connections(served: TestBroker, topic: Callable[..., str]) -> None:
@@ -152,11 +152,12 @@ def test_waiting_fetches_are_bounded() -> None:
     with running_broker({"connections.max.waiting.fetches": "3"}) as served, Raw(served.port) as raw:
         create_topic(served.port, "quiet")
         for _ in range(3):
-            raw.send(fetch("quiet", 0, max_wait_ms=600), 11)
+            raw.send(fetch("quiet", 0, max_wait_ms=9000), 11)
+        wait_until(lambda: served.call(lambda broker: broker.server.waiting_fetches) == 3)
         with Raw(served.port) as other:
             before = time.monotonic()
-            other.ask(fetch("quiet", 0, max_wait_ms=600), 11)
-            assert time.monotonic() - before < 0.3
+            other.ask(fetch("quiet", 0, max_wait_ms=9000), 11)
+            assert time.monotonic() - before < 4
 
 
 def test_requests_beyond_the_memory_budget_take_turns() -> None:

@@ -275,7 +275,7 @@ def test_configurations(run: Any, run_json: Any, topic: str) -> None:
     node = run_json("cluster", "describe")["brokers"][0]["id"]
     assert "log.dirs" in run("config", "describe", "broker", str(node)).stdout
     run("config", "alter", "broker", "default", "--set", "log.retention.ms=123456789")
-    patience = time.monotonic() + 5
+    patience = time.monotonic() + 20
     while True:  # the broker that is asked may hear of it a moment later
         default = {each["name"]: each["value"] for each in run_json("config", "describe", "broker", "default")}
         if default.get("log.retention.ms") == "123456789":
@@ -306,4 +306,4 @@ def test_a_topic_that_is_not_there(run: Any) -> None:
         failed = run(*arguments, stdin="", code=4)
         assert len(failed.stderr.splitlines()) == 1
         assert "topic nowhere: " in failed.stderr
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 40

@@ -87,7 +87,7 @@ def test_silence_ends_with_the_timeout() -> None:
         with Client(f"127.0.0.1:{listener.getsockname()[1]}", timeout_s=0.3) as client:
             with pytest.raises(UnreachableError, match="no answer in time"):
                 client.topics()
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
 
 
 def test_silence_after_the_handshake_ends_with_the_timeout() -> None:

@@ -144,7 +144,7 @@ def test_topics_are_created_on_first_use(start: Callable[..., Running]) -> None:
     one = start(num_partitions="3")
     first = one.metadata("new", "bad/name", create=True)
     assert [t.error_code for t in first] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while (now := one.metadata("new")[0]).error_code:
         assert time.monotonic() < deadline
     assert len(now.partitions) == 3
@@ -251,7 +251,7 @@ def test_replicas_spread_over_log_directories(start: Callable[..., Running], tmp
     assert [result.log_dir for result in answer.results] == [f"{tmp_path}/one", f"{tmp_path}/two"]
     assert [sum(len(t.partitions) for t in result.topics) for result in answer.results] == [3, 3]
     assert all(result.total_bytes > result.usable_bytes > 0 for result in answer.results)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
 
     def directories() -> set[bytes]:
         return one.broker.call(lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions})
@@ -337,7 +337,7 @@ def test_a_move_back_is_called_off(start: Callable[..., Running], tmp_path: Path
     ) == 1
     assert move(one, source, "a", 0) == 0
     one.broker.call(lambda b: setattr(b.logs, "_cleaning", False))
-    time.sleep(0.5)
+    time.sleep(0.5)  # for a move that goes on although it was called off
     assert (source / "a-0").is_dir()
     assert read_all(one, "a") == [b"x"]
 
@@ -345,7 +345,7 @@ def test_a_move_back_is_called_off(start: Callable[..., Running], tmp_path: Path
 def test_a_partition_in_a_directory_that_is_gone_stays_offline(start: Callable[..., Running], tmp_path: Path) -> None:
     one = start(log_dirs=f"{tmp_path}/one,{tmp_path}/two")
     one.create("a", 2)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while one.broker.call(
         lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions} & {DIRECTORY_UNASSIGNED}
     ):
@@ -362,7 +362,7 @@ def test_a_partition_in_a_directory_that_is_gone_stays_offline(start: Callable[.
 def test_a_failed_directory_takes_its_leaders_along(start: Callable[..., Running], tmp_path: Path) -> None:
     one = start(log_dirs=f"{tmp_path}/one,{tmp_path}/two")
     one.create("a", 2)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while one.broker.call(
         lambda b: {p.directory_of(1) for p in b.image.topics.topics_by_name["a"].partitions} & {DIRECTORY_UNASSIGNED}
     ):
