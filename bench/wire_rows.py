@@ -24,6 +24,8 @@ BATCH_1MB = 1_000_000
 LZ4 = 3
 FILE_BYTES_PER_S = 1200 * MB
 """More than any broker here writes in a second: so much memory is made ready for a measurement."""
+SETTLE_S = 30
+"""Behind a virtual disk the host goes on writing for a while after a sync; what is cold was written long ago."""
 RECORD_BYTES = 1100
 """A record of 1 KB in its batch, at most."""
 TOOLS = "org.apache.kafka.tools."
@@ -321,13 +323,17 @@ def cold_read(rig: Rig, scale: Scale) -> float:
     pinged = topic_for(rig, f"pinged-{time.monotonic_ns()}")
     batch, count = wire_load.batch_of(BATCH_1MB)
     with Link(rig.port) as link:
+        written = False
         while link.end_offset(cold) // count * len(batch) < scale.cold_bytes:
             run_load(Load("produce", rig.port, cold, BATCH_1MB, 5, seconds=2.0))
+            written = True
         end = link.end_offset(cold)
+    if written:
+        subprocess.run(["sync"], check=True)
+        time.sleep(SETTLE_S)
     paced = Load("produce-paced", rig.port, pinged, 0, seconds=max(3.0, scale.seconds), rate=1000)
     alone = p99(run_load(paced)["latencies"])
     drop_page_cache()
-    touch(int((paced.seconds + 1) * FILE_BYTES_PER_S))
     reading = Load(
         "fetch", rig.port, cold, BATCH_1MB, seconds=paced.seconds + 1, end_offset=end, records_per_batch=count
     )

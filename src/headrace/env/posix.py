@@ -141,7 +141,7 @@ class PosixFile:
 
         The kernel's own readahead makes room for megabytes in one go, which nobody interrupts: not the thread that
         waits for them, nor the event loop, where its send comes upon the mark that starts the next ones. So the disk is
-        asked for pieces, a few at a time.
+        asked for pieces, a few at a time, and after each the processor is offered to those who wait for it.
         """
         descriptor = self._descriptor
         end = min(at + size, self._size)
@@ -155,6 +155,7 @@ class PosixFile:
         for begin in range(at, end + READ_ON_BYTES, PIECE_BYTES):
             if begin < self._size:
                 _advise(descriptor, begin, PIECE_BYTES, os.POSIX_FADV_WILLNEED)
+            os.sched_yield()
             awaited = begin - READ_ON_BYTES
             if awaited >= at:
                 os.preadv(descriptor, _probe, min(awaited + PIECE_BYTES, end) - 1)
