@@ -78,16 +78,17 @@ SCHEMA = pa.schema(
     st.sampled_from(Compression),
     st.sampled_from([16, 80, 5000]),
     st.integers(0, 3),
+    st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=90)), max_size=2),
 )
 def test_every_row_arrives_once_and_in_order(
-    form: str, rows: list[dict[str, Any]], codec: Compression, size: int, skipped: int
+    form: str, rows: list[dict[str, Any]], codec: Compression, size: int, skipped: int, marks: list[tuple[str, bytes]]
 ) -> None:
     table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).slice(skipped)
     rows = rows[skipped:]
     check_schema(table.schema, None)
     got: dict[tuple[str, int], list[Any]] = {}
     for topic, partition, batch, count in encode_batch(
-        table, None, lambda _: 5, now_ms=NOW, compression=codec, batch_bytes=size
+        table, None, lambda _: 5, now_ms=NOW, compression=codec, batch_bytes=size, marks=marks
     ):
         header = read_header(batch)
         assert check_crc(batch, 0, header) and header.size == len(batch) and header.record_count == count
@@ -99,10 +100,10 @@ def test_every_row_arrives_once_and_in_order(
     for topic in "ab":
         # rows without a key or a partition go to one partition together, which is chosen at random
         mine = {partition: part for (name, partition), part in got.items() if name == topic}
-        assert any(mine == placed([row for row in rows if row["topic"] == topic], loose) for loose in range(5))
+        assert any(mine == placed([row for row in rows if row["topic"] == topic], loose, marks) for loose in range(5))
 
 
-def placed(rows: list[dict[str, Any]], loose: int) -> dict[int, list[Any]]:
+def placed(rows: list[dict[str, Any]], loose: int, marks: list[tuple[str, bytes]]) -> dict[int, list[Any]]:
     """The records by partition, in order, with those that nothing binds in `loose`."""
     places: dict[int, list[Any]] = {}
     for row in rows:
@@ -111,7 +112,7 @@ def placed(rows: list[dict[str, Any]], loose: int) -> dict[int, list[Any]]:
             key = row["key"]
             partition = loose if key is None else (their_murmur2(key) & 0x7FFFFFFF) % 5
         when = NOW if row["timestamp"] is None else int((row["timestamp"] - EPOCH) / timedelta(milliseconds=1))
-        headers = [(header["key"], header["value"]) for header in row["headers"] or []]
+        headers = [(header["key"], header["value"]) for header in row["headers"] or []] + marks
         places.setdefault(partition, []).append((when, row["key"], row["value"], headers))
     return places
 

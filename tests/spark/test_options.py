@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.options import sink_options, source_options
+from headrace.spark.options import Times, sink_options, source_options
 from headrace.wire.records import Compression
 
 BROKERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -37,6 +37,22 @@ def test_names_are_the_same_in_any_case() -> None:
     assert options.isolation == "read_committed"
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900), ("10s", 10), ("250", 0.25), ("250ms", 0.25), ("1h", 3600), ("2 min", 120)]
+)
+def test_times_are_written_as_sparks(text: str, seconds: float) -> None:
+    chosen = source_options({**BROKERS, "subscribe": "t", "maxTriggerDelay": text}, streaming=True)
+    assert chosen.max_trigger_delay_s == seconds
+
+
+def test_a_time_goes_before_an_offset() -> None:
+    given = {**BROKERS, "subscribe": "t", "startingOffsets": "earliest"}
+    given["startingOffsetsByTimestamp"] = '{"t": {"0": 5}}'
+    assert source_options(given, streaming=True).starting == Times(by_partition={"t": {0: 5}})
+    given["startingTimestamp"] = "7"
+    assert source_options(given, streaming=True).starting == Times(7)
+
+
 def test_what_spark_adds_is_no_option_of_ours() -> None:
     sink = sink_options({**BROKERS, "topic": "t", "checkpointlocation": "/x", "path": "/y"})
     assert (sink.topic, sink.compression) == ("t", Compression.NONE)
@@ -63,6 +79,17 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
         ({**BROKERS, "subscribe": "t", "endingOffsets": "earliest"}, False, "'endingOffsets' is 'latest' or"),
         ({**BROKERS, "subscribe": "t", "endingOffsets": '{"t": {"0": -2}}'}, False, "cannot end at the earliest"),
         ({**BROKERS, "subscribe": "t", "maxOffsetsPerTrigger": "0"}, True, "positive whole number, not '0'"),
+        ({**BROKERS, "subscribe": "t", "minPartitions": "-1"}, True, "'minPartitions' is a positive whole number"),
+        ({**BROKERS, "subscribe": "t", "startingTimestamp": "noon"}, True, "'startingTimestamp' is a whole number"),
+        ({**BROKERS, "subscribe": "t", "startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, True, "looks like"),
+        ({**BROKERS, "subscribe": "t", "startingOffsetsByTimestampStrategy": "x"}, True, "is error or latest, not 'x'"),
+        ({**BROKERS, "subscribe": "t", "endingOffsetsByTimestamp": "{}"}, True, "for batch reads"),
+        ({**BROKERS, "subscribe": "t", "maxTriggerDelay": "soon"}, True, "is a time such as 15m"),
+        (
+            {**BROKERS, "subscribe": "t", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+            True,
+            r"'minOffsetsPerTrigger' \(9\) is larger than",
+        ),
         ({**BROKERS, "subscribe": "t", "failOnDataLoss": "maybe"}, True, "true or false, not 'maybe'"),
         ({**BROKERS, "subscribe": "t", "kafka.isolation.level": "none"}, True, "read_uncommitted or read_committed"),
     ],

@@ -76,6 +76,10 @@ def test_a_failed_task_leaves_its_producer_behind(bootstrap: str) -> None:
     assert set(found) == {b"x"} and 1 <= len(found) <= 2, "at least once"
 
 
+def test_outside_spark_there_is_no_batch_to_name(bootstrap: str) -> None:
+    assert sink.batch_headers() == ()
+
+
 def test_errors_are_the_clusters_own(bootstrap: str) -> None:
     with pytest.raises(ClientError, match="not/a/name"):
         write_rows(iter([rows(b"x")]), options(bootstrap, topic="not/a/name"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,48 +21,9 @@ from headrace.spark.options import source_options
 from headrace.spark.planning import DataLossError, Range, limited, merged
 from headrace.spark.source import IDLE_WAIT_S, POLL_S, BatchReader, RangesPartition, StreamReader
 
+from .stand_in import options, through_json, values, write
+
 ALL = ReadAllAvailable()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Client]:
-    with headrace.testing.broker() as broker, Client(broker.bootstrap) as client:
-        client.bootstrap_text = broker.bootstrap  # type: ignore[attr-defined]
-        yield client
-
-
-@pytest.fixture
-def topic(cluster: Client, request: pytest.FixtureRequest) -> str:
-    name = "t-" + str(abs(hash(request.node.nodeid)))
-    create_topic(cluster, name, partitions=2)
-    return name
-
-
-def write(client: Client, topic: str, count: int, start: int = 0) -> None:
-    with Producer(client) as producer:
-        for number in range(start, start + count):
-            producer.send(topic, b"%d" % number, key=b"k%d" % number, partition=number % 2)
-
-
-def options(client: Client, topic: str, *, streaming: bool = True, **more: str) -> Any:
-    given = {"kafka.bootstrap.servers": client.bootstrap_text, "subscribe": topic, **more}  # type: ignore[attr-defined]
-    return source_options(given, streaming=streaming)
-
-
-def values(reader: Any, tasks: Any) -> list[int]:
-    """What the tasks read, in a worker's stead: the reader goes through pickle as it does in Spark."""
-    remote = pickle.loads(pickle.dumps(reader))
-    found: list[int] = []
-    for task in tasks:
-        for batch in remote.read(pickle.loads(pickle.dumps(task))):
-            found += [int(value) for value in batch.column(1).to_pylist()]
-    return sorted(found)
-
-
-def through_json(offset: dict[str, Any]) -> dict[str, Any]:
-    """Offsets travel as JSON."""
-    result: dict[str, Any] = json.loads(json.dumps(offset))
-    return result
 
 
 def test_batch_reads_from_start_to_end(cluster: Client, topic: str) -> None:
@@ -344,3 +303,65 @@ def test_tasks_hold_every_range_once(sizes: list[int]) -> None:
 def test_tasks_are_picklable() -> None:
     task = RangesPartition([Range("t", 0, 1, 2)])
     assert pickle.loads(pickle.dumps(task)).ranges == task.ranges
+
+
+def remake(client: Client, topic: str) -> None:
+    delete_topic(client, topic)
+    create_topic(client, topic, partitions=2)
+    client.forget([topic])
+
+
+def test_a_topic_made_again_is_another_one(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 10)
+    strict = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    relaxed = StreamReader(options(cluster, topic, startingOffsets="earliest", failOnDataLoss="false"))
+    end = through_json(strict.latestOffset(strict.initialOffset(), ALL))
+    relaxed.latestOffset(relaxed.initialOffset(), ALL)
+    remake(cluster, topic)
+    write(cluster, topic, 30)  # more than before: by its offsets alone it could be the old one
+    strict._asked = relaxed._asked = -1.0
+    with pytest.raises(DataLossError, match="was deleted and made again.*failOnDataLoss"):
+        strict.latestOffset(end, ALL)
+    with pytest.warns(RuntimeWarning, match="was deleted and made again"):
+        after = through_json(relaxed.latestOffset(end, ALL))
+    assert values(relaxed, relaxed.partitions(end, after)) == list(range(30))
+
+
+def test_a_batch_planned_of_a_topic_made_again_is_not_read(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 10)
+    first = StreamReader(options(cluster, topic, startingOffsets="earliest"))
+    start = through_json(first.initialOffset())
+    end = through_json(first.latestOffset(start, ALL))
+    # the driver dies here
+    remake(cluster, topic)
+    write(cluster, topic, 30)
+    with pytest.raises(DataLossError, match="was deleted and made again"):
+        StreamReader(options(cluster, topic)).partitions(start, end)
+    relaxed = StreamReader(options(cluster, topic, failOnDataLoss="false"))
+    with pytest.warns(RuntimeWarning, match="was deleted and made again"):
+        assert values(relaxed, relaxed.partitions(start, end)) == []
+    with pytest.warns(RuntimeWarning, match="was deleted and made again"):
+        after = through_json(relaxed.latestOffset(end, ALL))
+    assert values(relaxed, relaxed.partitions(end, after)) == list(range(30))
+
+
+def test_a_batch_waits_until_it_is_worth_while_or_has_waited_long(cluster: Client, topic: str) -> None:
+    write(cluster, topic, 4)
+    more = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "10m", "startingOffsets": "earliest"}
+    reader = StreamReader(options(cluster, topic, **more))
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert end["topics"] == {topic: {"0": 2, "1": 2}}, "the first batch does not wait"
+    write(cluster, topic, 8, 4)
+    assert reader.latestOffset(end, ALL) is end
+    write(cluster, topic, 2, 12)
+    reader._asked = -1.0
+    after = reader.latestOffset(end, ALL)
+    assert after["topics"] == {topic: {"0": 7, "1": 7}}
+    write(cluster, topic, 2, 14)
+    reader._asked = -1.0
+    reader._triggered -= 600
+    assert reader.latestOffset(after, ALL)["topics"] == {topic: {"0": 8, "1": 8}}
+    frozen = StreamReader(options(cluster, topic, **more))
+    frozen._triggered = time.monotonic()
+    frozen.prepareForTriggerAvailableNow()
+    assert frozen.latestOffset(end, ALL)["topics"] == {topic: {"0": 8, "1": 8}}, "AvailableNow reads what there is"

@@ -22,6 +22,7 @@ import headrace
 import headrace.testing
 from headrace.client.admin import create_topic, delete_topic
 from headrace.client.cluster import Client
+from headrace.client.groups import fetch_offsets
 from headrace.client.producer import Producer
 from headrace.wire.records import Compression
 
@@ -156,19 +157,27 @@ def test_a_stream_in_update_mode_writes_through_the_batch_sink(spark: Any, broke
     fill(broker.bootstrap, "counted", 300, partitions=1)
     fill(broker.bootstrap, "counts", 0, partitions=1)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "counted", "maxOffsetsPerTrigger": "100"}
+    options |= {"kafka.group.id": "counting", "startingOffsets": "earliest"}
+    sink = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "counts", "batchHeaders": "true"}
     counts = (
-        spark.readStream.format("headrace").options(**options, startingOffsets="earliest").load()
+        spark.readStream.format("headrace").options(**options).load()
         .groupBy("topic").count().selectExpr("topic as key", "cast(count as string) as value")
     )  # fmt: skip
     query = (
         counts.writeStream.outputMode("update")
-        .foreachBatch(write_updates({"kafka.bootstrap.servers": broker.bootstrap, "topic": "counts"}))
+        .foreachBatch(write_updates(sink))
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    assert headrace.scan("counts", bootstrap=broker.bootstrap)["value"].to_pylist() == [b"100", b"200", b"300"]
+    table = headrace.scan("counts", bootstrap=broker.bootstrap)
+    assert table["value"].to_pylist() == [b"100", b"200", b"300"]
+    headers = [{each["key"]: each["value"] for each in row} for row in table["headers"].to_pylist()]
+    assert [row["headrace.batch_id"] for row in headers] == [b"0", b"1", b"2"]
+    assert all(row["headrace.partition"].isdigit() for row in headers)
+    with Client(broker.bootstrap) as client:
+        assert fetch_offsets(client, "counting")["counted", 0].offset == 300, "the last batch too"
     with pytest.raises(ValueError, match="no option 'topik'"):
         write_updates({"kafka.bootstrap.servers": broker.bootstrap, "topik": "counts"})
 

@@ -32,6 +32,8 @@ cdef class Rows:
     cdef const long long[::1] timestamps
     cdef const int[::1] header_starts
     cdef bint stamped, with_headers
+    cdef const unsigned char[::1] marks
+    cdef Py_ssize_t mark_count, mark_size
     cdef long long now
     cdef unsigned char[::1] out
     cdef Py_ssize_t at

@@ -125,6 +125,9 @@ class Rows:
         self.timestamps = timestamps
         self.now = now
         self.with_headers = False
+        self.mark_count = 0
+        self.marks = b""
+        self.mark_size = 0
         self.at = 0
         self.done = 0
         self.base_timestamp = 0
@@ -137,6 +140,12 @@ class Rows:
         self.lists = lists
         self.names = names
         self.contents = contents
+
+    def set_marks(self, count: int, marks: Any, size: int) -> None:
+        """Give every record `count` headers more, the same for all: `size` bytes, encoded as headers are."""
+        self.mark_count = count
+        self.marks = marks
+        self.mark_size = size
 
     def encode(self, rows: Any, first: int, last: int, out: Any, at: int) -> int:
         """Write the records of rows[first:last] into out[at:] until one does not fit; where the writing ended.
@@ -163,11 +172,7 @@ class Rows:
             self.put_varint(self.done)
             self.put_field(self.keys, row)
             self.put_field(self.values, row)
-            if self.with_headers:
-                self.put_headers(row)
-            else:
-                self.out[self.at] = 0
-                self.at += 1
+            self.put_headers(row)
             if timestamp > self.max_timestamp:
                 self.max_timestamp = timestamp
             self.done += 1
@@ -179,11 +184,12 @@ class Rows:
         """Bytes of a record after its length."""
         size = 1 + _varint_size(timestamp) + _varint_size(offset)
         size += self.field_size(self.keys, row) + self.field_size(self.values, row)
+        size += self.mark_size
         if not self.with_headers or not self.lists.has(row):
-            return size + 1
+            return size + _varint_size(self.mark_count)
         first = self.header_starts[row]
         last = self.header_starts[row + 1]
-        size += _varint_size(last - first)
+        size += _varint_size(last - first + self.mark_count)
         for entry in range(first, last):
             size += self.field_size(self.names, entry) + self.field_size(self.contents, entry)
         return size
@@ -221,14 +227,16 @@ class Rows:
             self.at += size
 
     def put_headers(self, row: int) -> None:
-        """Write a record's headers."""
-        if not self.lists.has(row):
-            self.out[self.at] = 0
-            self.at += 1
-            return
-        first = self.header_starts[row]
-        last = self.header_starts[row + 1]
-        self.put_varint(last - first)
+        """Write a record's headers: its own, then those that all have."""
+        first = 0
+        last = 0
+        if self.with_headers and self.lists.has(row):
+            first = self.header_starts[row]
+            last = self.header_starts[row + 1]
+        self.put_varint(last - first + self.mark_count)
         for entry in range(first, last):
             self.put_field(self.names, entry)
             self.put_field(self.contents, entry)
+        if self.mark_size:
+            _copy(self.out, self.at, self.marks, 0, self.mark_size)
+            self.at += self.mark_size

@@ -7,7 +7,8 @@ headers; and timestamp, which otherwise is the time of the encoding.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from headrace.arrow._rows import Column, Rows, key_partitions, order_by_partition
 from headrace.arrow.decode import HEADER_TYPE
 from headrace.wire.batch import BATCH_OVERHEAD, seal_batch, unsealed
+from headrace.wire.primitives import varint
 from headrace.wire.records import Compression, compress
 
 BATCH_BYTES: Final = 512 * 1024
@@ -24,6 +26,18 @@ _FIELD_OVERHEAD: Final = 64
 
 Encoded = tuple[str, int, bytearray, int]
 """Topic, partition, a whole batch, and how many records it holds."""
+Headers = Sequence[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What is the same for all rows of an `encode_batch`."""
+
+    now_ms: int
+    compression: Compression
+    batch_bytes: int
+    mark_count: int
+    marks: bytes
 
 _WRITABLE: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "key": (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null()),
@@ -75,31 +89,37 @@ def encode_batch(
     now_ms: int,
     compression: Compression = Compression.NONE,
     batch_bytes: int = BATCH_BYTES,
+    marks: Headers = (),
 ) -> Iterator[Encoded]:
     """The rows as whole batches, by topic (that of the argument goes before the column) and partition.
 
     The schema has passed `check_schema`. Keys choose the partition as Java's clients do, unless the partition column
-    says one; rows without either go to one partition at random. Raises ValueError for a row without a topic, or with a
-    partition that is not there.
+    says one; rows without either go to one partition at random. Every record gets the `marks` behind its own headers.
+    Raises ValueError for a row without a topic, or with a partition that is not there.
     """
+    how = _How(now_ms, compression, batch_bytes, len(marks), encode_headers(marks))
     if topic is not None:
-        yield from _encode_topic(rows, topic, partition_count(topic), now_ms, compression, batch_bytes)
+        yield from _encode_topic(rows, topic, partition_count(topic), how)
         return
     topics = rows.column(rows.schema.get_field_index("topic"))
     if topics.null_count:
         raise ValueError("A row has no topic: its column 'topic' is null and the option 'topic' is not given.")
     for name in sorted(topics.unique().to_pylist()):
         part = rows.filter(pc.equal(topics, name))
-        yield from _encode_topic(part, name, partition_count(name), now_ms, compression, batch_bytes)
+        yield from _encode_topic(part, name, partition_count(name), how)
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Headers as they lie in a record: each name and value behind its length, a zigzag varint."""
+    fields = [field for name, value in headers for field in (name.encode(), value)]
+    return b"".join(varint(2 * len(field)) + field for field in fields)
 
 
 def _ints(size: int) -> memoryview:
     return memoryview(bytearray(4 * size)).cast("i")
 
 
-def _encode_topic(
-    rows: pa.RecordBatch, topic: str, count: int, now_ms: int, compression: Compression, batch_bytes: int
-) -> Iterator[Encoded]:
+def _encode_topic(rows: pa.RecordBatch, topic: str, count: int, how: _How) -> Iterator[Encoded]:
     total = rows.num_rows
     if not total:
         return
@@ -109,21 +129,23 @@ def _encode_topic(
     key_partitions(keys, count, random.randrange(count), chosen)
     order, starts = _ints(total), _ints(count + 1)
     order_by_partition(chosen, count, order, starts)
-    records = _records(columns, keys, total, now_ms)
+    records = _records(columns, keys, total, how.now_ms)
+    records.set_marks(how.mark_count, how.marks or b"\x00", len(how.marks))
+    largest = rows.nbytes + (_FIELD_OVERHEAD + len(how.marks)) * total
     for partition in range(count):
         at, last = starts[partition], starts[partition + 1]
-        room = batch_bytes
+        room = how.batch_bytes
         while at < last:
             # no larger than everything that is left can be
-            batch = bytearray(min(room, rows.nbytes + _FIELD_OVERHEAD * total) + BATCH_OVERHEAD + _FIELD_OVERHEAD)
+            batch = bytearray(min(room, largest) + BATCH_OVERHEAD + _FIELD_OVERHEAD)
             end = records.encode(order, at, last, batch, BATCH_OVERHEAD)
             if records.done == 0:
                 room *= 4
                 continue
             at += records.done
-            room = batch_bytes
+            room = how.batch_bytes
             del batch[end:]
-            yield topic, partition, _sealed(batch, records, compression), records.done
+            yield topic, partition, _sealed(batch, records, how.compression), records.done
 
 
 def _sealed(batch: bytearray, records: Rows, compression: Compression) -> bytearray:

@@ -263,9 +263,10 @@ class Client:
         about: str,
         *,
         node_id: int | None = None,
+        timeout_s: float | None = None,
     ) -> R:
         """`call`, with the answer's error code looked at: retriable ones are retried, others a `BrokerError`."""
-        retry = Retry(self.timeout_s)
+        retry = Retry(self.timeout_s if timeout_s is None else timeout_s)
         while True:
             remaining = retry.deadline - time.monotonic()
             response = self.call(request, response_class, node_id=node_id, timeout_s=remaining)
@@ -469,7 +470,7 @@ class Client:
 
     # -- calls that go to a group's coordinator
 
-    def coordinator(self, group: str, *, deadline: float | None = None) -> int:
+    def coordinator(self, group: str, *, timeout_s: float | None = None) -> int:
         """The broker that coordinates a group, from the cache or asked for."""
         known = self._coordinators.get(group)
         if known is not None:
@@ -485,7 +486,8 @@ class Client:
         connection = self.any_connection()
         batched = connection.channel.version_for(ApiKey.FIND_COORDINATOR) >= 4
         request = FindCoordinatorRequest(coordinator_keys=[group]) if batched else FindCoordinatorRequest(key=group)
-        response = self.checked(request, FindCoordinatorResponse, error_of, f"coordinator of group {group}")
+        about = f"coordinator of group {group}"
+        response = self.checked(request, FindCoordinatorResponse, error_of, about, timeout_s=timeout_s)
         found = response.coordinators[0] if response.coordinators else response
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
         self._coordinators[group] = found.node_id
@@ -511,7 +513,7 @@ class Client:
         retry = Retry(self.timeout_s if timeout_s is None else timeout_s)
         while True:
             try:
-                node_id = self.coordinator(group)
+                node_id = self.coordinator(group, timeout_s=max(0.0, retry.deadline - time.monotonic()))
                 connection = self.node_connection(node_id)
                 call = connection.send(request, response_class)
                 response = self._wait_or_drop(connection, call, retry.deadline)

@@ -63,6 +63,7 @@ def commit_offsets(
     offsets: Mapping[TopicPartition, int | Committed],
     *,
     member: Membership | None = None,
+    timeout_s: float | None = None,
 ) -> None:
     """Commit a group's offsets. Raises `BrokerError` with the first partition's error.
 
@@ -105,7 +106,8 @@ def commit_offsets(
         codes = [p.error_code for topic in response.topics for p in topic.partitions if p.error_code]
         return codes[0] if codes else ErrorCode.NONE
 
-    client.at_coordinator(group, request, OffsetCommitResponse, error_of, about=f"commit of group {group}")
+    about = f"commit of group {group}"
+    client.at_coordinator(group, request, OffsetCommitResponse, error_of, about=about, timeout_s=timeout_s)
 
 
 def fetch_offsets(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from headrace.client.cluster import parse_addresses
@@ -16,9 +16,27 @@ from headrace.wire.records import Compression
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
+MAX_TRIGGER_DELAY_S: Final = 900.0
+GROUP_PREFIX: Final = "spark-kafka-source"
+"""Both are the connector's."""
 
 Positions = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 """`startingOffsets` and `endingOffsets`: a word, or offsets by topic and partition, where -2 and -1 are the words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """`startingTimestamp`, `startingOffsetsByTimestamp` and those for the end: the first record at or after a time.
+
+    Milliseconds since 1970: one for every partition, or one by topic and partition.
+    """
+
+    everywhere: int | None = None
+    by_partition: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+Places = Positions | Times
+"""Where a read begins or ends."""
 
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 """Keys that Spark itself puts among the options."""
@@ -26,21 +44,39 @@ _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 SOURCE_KEYS: Final = (
     "kafka.bootstrap.servers",
     "kafka.client.id",
+    "kafka.group.id",
     "kafka.isolation.level",
     "subscribe",
     "subscribePattern",
     "assign",
     "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "groupIdPrefix",
+    "commitGroupOffsets",
 )
+BATCH_KEYS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+"""What only a batch read may say: a stream has no end."""
+DELAY_UNITS_S: Final = {
+    "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
 SINK_KEYS: Final = (
     "kafka.bootstrap.servers",
     "kafka.client.id",
     "kafka.compression.type",
     "topic",
+    "batchHeaders",
 )
 
 
@@ -67,9 +103,17 @@ class SourceOptions:
 
     bootstrap: str
     subscription: Subscription
-    starting: Positions
-    ending: Positions = "latest"
+    starting: Places
+    ending: Places = "latest"
+    latest_where_too_late: bool = False
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = MAX_TRIGGER_DELAY_S
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    group: str = ""
+    group_prefix: str = GROUP_PREFIX
+    commit_group_offsets: bool = True
     fail_on_data_loss: bool = True
     include_headers: bool = False
     isolation: Isolation = "read_uncommitted"
@@ -83,6 +127,7 @@ class SinkOptions:
     bootstrap: str
     topic: str | None = None
     compression: Compression = Compression.NONE
+    batch_headers: bool = False
     client_id: str = "headrace-spark"
 
 
@@ -163,6 +208,35 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     return Subscription(assigned=tuple(sorted(assigned)))
 
 
+def _by_partition(name: str, text: str, least: int, example: str) -> dict[str, dict[int, int]]:
+    """Numbers of at least `least` by topic and partition."""
+    wrong = ValueError(f"The option {name!r} looks like {example}, not {text!r}.")
+    chosen = _json(name, text)
+    if not isinstance(chosen, dict):
+        raise wrong
+    found: dict[str, dict[int, int]] = {}
+    for topic, numbers in chosen.items():
+        if not isinstance(numbers, dict):
+            raise wrong
+        for index, number in numbers.items():
+            if not index.isascii() or not index.isdigit() or type(number) is not int or number < least:
+                raise wrong
+            found.setdefault(topic, {})[int(index)] = number
+    return found
+
+
+def _places(options: Mapping[str, str], side: str, default: Positions, words: tuple[str, ...]) -> Places:
+    """Where a read begins (`side` is "starting") or ends; as in the connector, a time goes before an offset."""
+    everywhere = _whole_number(options, f"{side}Timestamp", least=0)
+    if everywhere is not None:
+        return Times(everywhere)
+    name = f"{side}OffsetsByTimestamp"
+    if name in options:
+        example = """{"topic": {"0": 1700000000000, "1": 1700000000000}}"""
+        return Times(by_partition=_by_partition(name, options[name], 0, example))
+    return _positions(options, f"{side}Offsets", default, words)
+
+
 def _positions(options: Mapping[str, str], name: str, default: Positions, words: tuple[str, ...]) -> Positions:
     text = options.get(name)
     if text is None:
@@ -173,28 +247,29 @@ def _positions(options: Mapping[str, str], name: str, default: Positions, words:
     choice = " or ".join(repr(word) for word in words)
     if not text.strip().startswith("{"):
         raise ValueError(f"The option {name!r} is {choice} or offsets as JSON, not {text!r}.")
-    wrong = ValueError(f"""The option {name!r} looks like {{"topic": {{"0": 23, "1": -2}}}}, not {text!r}.""")
-    chosen = _json(name, text)
-    positions: dict[str, dict[int, int]] = {}
-    for topic, offsets in chosen.items():
-        if not isinstance(offsets, dict):
-            raise wrong
-        for index, offset in offsets.items():
-            if not index.isascii() or not index.isdigit() or type(offset) is not int or offset < EARLIEST_OFFSET:
-                raise wrong
-            positions.setdefault(topic, {})[int(index)] = offset
+    positions = _by_partition(name, text, EARLIEST_OFFSET, """{"topic": {"0": 23, "1": -2}}""")
     if name == "endingOffsets" and any(at == EARLIEST_OFFSET for part in positions.values() for at in part.values()):
         raise ValueError("The option 'endingOffsets' cannot end at the earliest offset (-2).")
     return positions
 
 
-def _limit(options: Mapping[str, str]) -> int | None:
-    text = options.get("maxOffsetsPerTrigger")
+def _whole_number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    text = options.get(name)
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ValueError(f"The option 'maxOffsetsPerTrigger' is a positive whole number, not {text!r}.")
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise ValueError(f"The option {name!r} is a {'positive ' if least else ''}whole number, not {text!r}.")
     return int(text)
+
+
+def _delay_s(options: Mapping[str, str], name: str, default: float) -> float:
+    text = options.get(name)
+    if text is None:
+        return default
+    found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in DELAY_UNITS_S:
+        raise ValueError(f"The option {name!r} is a time such as 15m, 10s or 500ms, not {text!r}.")
+    return int(found[1]) * DELAY_UNITS_S[found[2]]
 
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -204,19 +279,33 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     if isolation not in ("read_uncommitted", "read_committed"):
         levels = "read_uncommitted or read_committed"
         raise ValueError(f"The option 'kafka.isolation.level' is {levels}, not {isolation!r}.")
+    strategy = known.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise ValueError(f"The option 'startingOffsetsByTimestampStrategy' is error or latest, not {strategy!r}.")
+    if streaming and (ends := [name for name in BATCH_KEYS if name in known]):
+        raise ValueError(f"The option {ends[0]!r} is for batch reads; a stream has no end.")
     starting_words = ("earliest", "latest") if streaming else ("earliest",)
-    if streaming and "endingOffsets" in known:
-        raise ValueError("The option 'endingOffsets' is for batch reads; a stream has no end.")
-    starting = _positions(known, "startingOffsets", "latest" if streaming else "earliest", starting_words)
+    starting = _places(known, "starting", "latest" if streaming else "earliest", starting_words)
     if not streaming and isinstance(starting, dict):
         if any(at == LATEST_OFFSET for part in starting.values() for at in part.values()):
             raise ValueError("The option 'startingOffsets' of a batch read cannot start at the latest offset (-1).")
+    least, most = (_whole_number(known, f"{which}OffsetsPerTrigger") for which in ("min", "max"))
+    if least is not None and most is not None and least > most:
+        raise ValueError(f"The option 'minOffsetsPerTrigger' ({least}) is larger than 'maxOffsetsPerTrigger' ({most}).")
     return SourceOptions(
         bootstrap=_bootstrap(known),
         subscription=_subscription(known),
         starting=starting,
-        ending=_positions(known, "endingOffsets", "latest", ("latest",)),
-        max_offsets_per_trigger=_limit(known),
+        ending=_places(known, "ending", "latest", ("latest",)),
+        latest_where_too_late=strategy == "latest",
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_s=_delay_s(known, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+        min_partitions=_whole_number(known, "minPartitions"),
+        max_records_per_partition=_whole_number(known, "maxRecordsPerPartition"),
+        group=known.get("kafka.group.id", ""),
+        group_prefix=known.get("groupIdPrefix", GROUP_PREFIX),
+        commit_group_offsets=_flag(known, "commitGroupOffsets", True),
         fail_on_data_loss=_flag(known, "failOnDataLoss", True),
         include_headers=_flag(known, "includeHeaders", False),
         isolation="read_committed" if isolation == "read_committed" else "read_uncommitted",
@@ -234,5 +323,6 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         bootstrap=_bootstrap(known),
         topic=known.get("topic"),
         compression=Compression[codec.upper()],
+        batch_headers=_flag(known, "batchHeaders", False),
         client_id=known.get("kafka.client.id", "headrace-spark"),
     )

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
 from headrace.client.reading import EARLIEST, LATEST, list_offsets
-from headrace.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Positions, SourceOptions, Subscription
+from headrace.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Places, SourceOptions, Subscription, Times
 from headrace.wire.errors import ErrorCode
 
 Offsets = dict[TopicPartition, int]
 
 MERGE_ROWS: Final = 50_000
 """Ranges are merged into one task up to this many offsets: a Python task costs about 30 ms, whatever it reads."""
+SPLIT_ROWS: Final = 2_000_000
+"""A range of more offsets than this is shared out: seconds of work, which other cores may have time for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +85,51 @@ def latest(client: Client, partitions: Iterable[TopicPartition], options: Source
     return {at: end.offset for at, end in found.items()}
 
 
-def resolve(client: Client, partitions: list[TopicPartition], places: Positions, options: SourceOptions) -> Offsets:
-    """The offsets that `startingOffsets` or `endingOffsets` mean. Raises ValueError where they miss partitions."""
+def resolve(
+    client: Client, partitions: list[TopicPartition], places: Places, options: SourceOptions, *, ending: bool = False
+) -> Offsets:
+    """The offsets that a place to begin at means, or to end at. Raises ValueError where it misses partitions."""
     if places == "earliest":
         return earliest(client, partitions)
     if places == "latest":
         return latest(client, partitions, options)
+    if isinstance(places, Times):
+        return _at_times(client, partitions, places, options, ending=ending)
     assert isinstance(places, dict)
-    chosen = {(topic, index): offset for topic, part in places.items() for index, offset in part.items()}
-    if missing := sorted(set(partitions) - set(chosen)):
-        raise ValueError(f"The offsets given name no offset for topic {missing[0][0]} partition {missing[0][1]}.")
-    if surplus := sorted(set(chosen) - set(partitions)):
-        raise ValueError(f"The offsets given name topic {surplus[0][0]} partition {surplus[0][1]}, which is not read.")
+    chosen = _covering(partitions, places, "offset")
     first = earliest(client, [at for at in partitions if chosen[at] == EARLIEST_OFFSET])
     last = latest(client, [at for at in partitions if chosen[at] == LATEST_OFFSET], options)
     return chosen | first | last
+
+
+def _covering(partitions: list[TopicPartition], given: Mapping[str, Mapping[int, int]], what: str) -> Offsets:
+    """What is given by topic and partition, which must be the partitions that are read and no others."""
+    chosen = {(topic, index): number for topic, part in given.items() for index, number in part.items()}
+    if missing := sorted(set(partitions) - set(chosen)):
+        raise ValueError(f"The {what}s given name no {what} for topic {missing[0][0]} partition {missing[0][1]}.")
+    if surplus := sorted(set(chosen) - set(partitions)):
+        raise ValueError(f"The {what}s given name topic {surplus[0][0]} partition {surplus[0][1]}, which is not read.")
+    return chosen
+
+
+def _at_times(
+    client: Client, partitions: list[TopicPartition], times: Times, options: SourceOptions, *, ending: bool
+) -> Offsets:
+    """The first offset at or after a time; where there is none a read ends at the latest, and begins as the option
+    `startingOffsetsByTimestampStrategy` says."""
+    if times.everywhere is None:
+        wanted = _covering(partitions, times.by_partition, "timestamp")
+    else:
+        wanted = dict.fromkeys(partitions, times.everywhere)
+    found = {at: place.offset for at, place in list_offsets(client, wanted, isolation=options.isolation).items()}
+    late = sorted(at for at, offset in found.items() if offset < 0)
+    if late and not ending and not options.latest_where_too_late:
+        (topic, index), time_ms = late[0], wanted[late[0]]
+        raise ValueError(
+            f"No record of topic {topic} partition {index} is at or after timestamp {time_ms}; with the option "
+            "startingOffsetsByTimestampStrategy set to latest the read begins at the end there."
+        )
+    return found | latest(client, late, options)
 
 
 def limited(start: Mapping[TopicPartition, int], end: Offsets, limit: int) -> Offsets:
@@ -152,12 +184,35 @@ def lost(what: str, options: SourceOptions) -> None:
     warnings.warn(what, RuntimeWarning, stacklevel=3)
 
 
+def tasks_of(ranges: list[Range], options: SourceOptions) -> list[list[Range]]:
+    """Ranges as tasks: large ones are split evenly, small ones share a task, as the options bound it."""
+    most = options.max_records_per_partition or SPLIT_ROWS
+    pieces = [piece for part in ranges for piece in split(part, -(-_size(part) // most))]
+    least = options.min_partitions or 0
+    tasks = merged(pieces, min(MERGE_ROWS, most))
+    if len(tasks) >= least:
+        return tasks
+    total = sum(map(_size, pieces))
+    return [[each] for piece in pieces for each in split(piece, -(-_size(piece) * least // total))]
+
+
+def _size(part: Range) -> int:
+    return part.end - part.start
+
+
+def split(part: Range, count: int) -> list[Range]:
+    """A range in `count` pieces that are equal but for one offset; as many as it has offsets at most."""
+    count = min(count, _size(part))
+    marks = [part.start + _size(part) * i // count for i in range(count + 1)]
+    return [replace(part, start=marks[i], end=marks[i + 1]) for i in range(count)]
+
+
 def merged(ranges: list[Range], rows: int = MERGE_ROWS) -> list[list[Range]]:
     """Tasks: small ranges share one, up to `rows` offsets together; a large one has its own."""
     tasks: list[list[Range]] = []
     room = 0
-    for part in sorted(ranges, key=lambda part: part.end - part.start):
-        size = part.end - part.start
+    for part in sorted(ranges, key=_size):
+        size = _size(part)
         if not tasks or size > room:
             tasks.append([])
             room = rows

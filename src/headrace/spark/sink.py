@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -20,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.arrow.encode import check_schema, encode_batch
+from headrace.arrow.encode import Headers, check_schema, encode_batch
 from headrace.client.cluster import Client
 from headrace.client.errors import UnknownTopicError
 from headrace.client.producer import Delivery, Producer
@@ -59,6 +60,20 @@ def _partition_count(client: Client, topic: str) -> int:
         return len(client.topics([topic])[0].partitions)
 
 
+def batch_headers() -> Headers:
+    """Which batch and which task of it the rows of this task are of: what is written again has the same two.
+
+    A task's number says which rows it has as long as Spark plans the batch the same again, as it does for one that a
+    checkpoint replays. Outside a stream there is no batch id.
+    """
+    task = TaskContext.get()
+    if task is None:
+        return ()
+    batch_id = task.getLocalProperty("streaming.sql.batchId")
+    marks = [] if batch_id is None else [("headrace.batch_id", str(batch_id).encode())]
+    return (*marks, ("headrace.partition", str(task.partitionId()).encode()))
+
+
 def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
     """Write and flush the rows of one task. Raises `headrace.client.ClientError`, and ValueError for a wrong row."""
     producer = _kept_producer(options)
@@ -73,11 +88,12 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
             seen.add(topic)
         return _partition_count(client, topic)
 
+    marks = batch_headers() if options.batch_headers else ()
     try:
         for rows in batches:
             now_ms = time.time_ns() // 1_000_000
             encoded = encode_batch(
-                rows, options.topic, partition_count, now_ms=now_ms, compression=options.compression
+                rows, options.topic, partition_count, now_ms=now_ms, compression=options.compression, marks=marks
             )
             for topic, partition, batch, _ in encoded:
                 deliveries.append(producer.send_batch(topic, partition, batch))

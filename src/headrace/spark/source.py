@@ -1,13 +1,17 @@
 """The readers of `format("headrace")`: batch and stream, against Headrace and Apache Kafka.
 
-A stream's offset is JSON: `{"topics": {"flights": {"0": 12, "1": 7}}}`. The one that `initialOffset` gives also says
-`"initial": true`, and the first end that follows it carries it as `"from"`: Spark keeps the end of batch 0 but not its
-start, so a replay of batch 0 must find its start there and not where the topic's end has moved to.
+A stream's offset is JSON: `{"topics": {"flights": {"0": 12, "1": 7}}, "ids": {"flights": "x0Yz..."}, "group": "..."}`:
+positions, the ids of the topics that they are in (a topic made again under an old name is another one), and the group
+to which what is finished is committed. The one that `initialOffset` gives also says `"initial": true`, and the first
+end that follows it carries its positions as `"from"`: Spark keeps the end of batch 0 but not its start, so a replay of
+batch 0 must find its start there and not where the topic's end has moved to.
 """
 
 from __future__ import annotations
 
+import math
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,9 +23,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
 from headrace.spark import planning
+from headrace.spark.group_offsets import GroupOffsets
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Offsets, Range
 from headrace.spark.reading import read_ranges
+from headrace.wire import uuids
 
 POLL_S: Final = 0.01
 """The cluster is asked for its latest offsets no more often than this."""
@@ -54,9 +60,9 @@ class BatchReader(DataSourceReader):
         with Client(options.bootstrap, client_id=options.client_id) as client:
             partitions = planning.subscribed(client, options.subscription)
             start = planning.resolve(client, partitions, options.starting, options)
-            end = planning.resolve(client, partitions, options.ending, options)
+            end = planning.resolve(client, partitions, options.ending, options, ending=True)
             ranges = planning.checked(client, {at: (start[at], end[at]) for at in partitions}, options)
-        return [RangesPartition(task) for task in planning.merged(ranges)]
+        return [RangesPartition(task) for task in planning.tasks_of(ranges, options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task. Runs in a worker."""
@@ -90,6 +96,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._discovered = -DISCOVERY_S
         self._latest: Offsets = {}
         self._asked = -POLL_S
+        self._triggered = -math.inf
+        self._new_group = f"{options.group_prefix}-{uuid.uuid4()}"
+        self._group_offsets = GroupOffsets()
 
     def __getstate__(self) -> dict[str, Any]:
         """Workers get the options alone."""
@@ -131,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             partitions = planning.subscribed(self._cluster(), self.options.subscription)
             self._initial = planning.resolve(self._cluster(), partitions, self.options.starting, self.options)
-        return {"topics": to_json(self._initial), "initial": True}
+        return {"topics": to_json(self._initial), "initial": True, **self._named({}, self._initial)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`, where it is given."""
@@ -142,8 +151,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing that arrives after this is read."""
         self._frozen = self._ends_now()
 
+    def _ids(self, offsets: Offsets) -> dict[str, str]:
+        """The ids of the topics, as the client knows them; none of those that are gone, or of a broker without ids."""
+        found: dict[str, str] = {}
+        for name in sorted({topic for topic, _ in offsets} - self._gone):
+            try:
+                topic_id = self._cluster().topic(name).id
+            except UnknownTopicError:
+                continue
+            if topic_id != uuids.ZERO:
+                found[name] = uuids.to_text(topic_id)
+        return found
+
+    def _made_again(self, ids: dict[str, str], offsets: Offsets) -> set[str]:
+        """The topics that have other ids now, each of them complained about."""
+        again = {name for name, now in self._ids(offsets).items() if ids.get(name, now) != now}
+        for name in sorted(again):
+            planning.lost(f"topic {name} was deleted and made again; what was left of it is gone", self.options)
+        return again
+
+    def _named(self, start: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
+        """The part of an offset that is no position: the ids of the topics, and the group."""
+        ids = self._ids(offsets)
+        named: dict[str, Any] = {"ids": ids} if ids else {}
+        if self.options.commit_group_offsets:
+            named["group"] = self._group(start)
+        return named
+
+    def _group(self, start: dict[str, Any]) -> str:
+        return str(self.options.group or start.get("group") or self._new_group)
+
+    def _commit_finished(self, start: dict[str, Any]) -> None:
+        """Spark asks for a next batch when all before it are finished, the last one of AvailableNow included."""
+        if self.options.commit_group_offsets and not start.get("initial"):
+            read = set(self._subscribed())
+            finished = {at: offset for at, offset in from_json(start["topics"]).items() if at in read}
+            self._group_offsets.commit(self._cluster(), self._group(start), finished)
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends. Nothing new is the same offset again, after a wait for news."""
+        self._commit_finished(start)
         until = time.monotonic() + IDLE_WAIT_S
         while (after := self._next_end(start, limit)) is start and self._frozen is None and time.monotonic() < until:
             time.sleep(POLL_S)
@@ -157,16 +204,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # one that was cut back goes back, and partitions() says so
             if at not in vanished and (at not in end or (self._frozen is not None and end[at] < position)):
                 end[at] = position
+        if not start.get("initial") and (end == begin or self._waits_for_more(begin, end)):
+            return start
+        # asked for after the ends: if a topic is still the one that was read, they are its own
+        self._discovered = -DISCOVERY_S
+        self._subscribed()
+        if again := self._made_again(start.get("ids", {}), end):
+            begin = {at: position for at, position in begin.items() if at[0] not in again}
+            end |= planning.latest(self._cluster(), [at for at in end if at[0] in again], self.options)
         if new := [at for at in end if at not in begin]:
             begin |= planning.earliest(self._cluster(), new)
         if isinstance(limit, ReadMaxRows):
             end = planning.limited(begin, end, limit.max_rows)
-        after: dict[str, Any] = {"topics": to_json(end)}
+        after: dict[str, Any] = {"topics": to_json(end), **self._named(start, end)}
         if start.get("initial"):
             after["from"] = start["topics"]
-        elif after["topics"] == start["topics"]:
+        elif after["topics"] == start["topics"] and not again:
             return start
+        self._triggered = time.monotonic()
         return after
+
+    def _waits_for_more(self, begin: Offsets, end: Offsets) -> bool:
+        """Whether `minOffsetsPerTrigger` holds a batch back: not the first, as in the connector, nor AvailableNow's."""
+        least = self.options.min_offsets_per_trigger
+        if least is None or self._frozen is not None:
+            return False
+        rows = sum(max(last - begin.get(at, 0), 0) for at, last in end.items())
+        return rows < least and time.monotonic() - self._triggered < self.options.max_trigger_delay_s
 
     def _vanished(self, begin: Offsets, end: Offsets) -> set[TopicPartition]:
         """The partitions that a stream has read and that are deleted. It leaves them behind, as the connector does: a
@@ -190,6 +254,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_json(end["from"] if start.get("initial") and "from" in end else start["topics"])
         until = from_json(end["topics"])
         client = self._cluster()
+        self._subscribed()
+        before, planned = start.get("ids", {}), end.get("ids", {})
+        other = {name for name in before if before[name] != planned.get(name, before[name])}
+        begin = {at: offset for at, offset in begin.items() if at[0] not in other}
+        again = self._made_again(planned, until)
+        until = {at: offset for at, offset in until.items() if at[0] not in again}
         if new := [at for at in until if at not in begin]:
             begin |= planning.earliest(client, new)
         backwards = [at for at in until if until[at] < begin[at]]
@@ -199,7 +269,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.options,
             )
         ranges = planning.checked(client, {at: (begin[at], until[at]) for at in until}, self.options)
-        return [RangesPartition(task) for task in planning.merged(ranges)]
+        return [RangesPartition(task) for task in planning.tasks_of(ranges, self.options)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's own checkpoint remembers; nothing is kept at the cluster."""

@@ -1,0 +1,38 @@
+"""What Spark does around a reader, done here: options, offsets through JSON, tasks and readers through pickle."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+from headrace.client.cluster import Client
+from headrace.client.producer import Producer
+from headrace.spark.options import source_options
+
+
+def write(client: Client, topic: str, count: int, start: int = 0) -> None:
+    with Producer(client) as producer:
+        for number in range(start, start + count):
+            producer.send(topic, b"%d" % number, key=b"k%d" % number, partition=number % 2)
+
+
+def options(client: Client, topic: str, *, streaming: bool = True, **more: str) -> Any:
+    given = {"kafka.bootstrap.servers": client.bootstrap_text, "subscribe": topic, **more}  # type: ignore[attr-defined]
+    return source_options(given, streaming=streaming)
+
+
+def values(reader: Any, tasks: Any) -> list[int]:
+    """What the tasks read, in a worker's stead: the reader goes through pickle as it does in Spark."""
+    remote = pickle.loads(pickle.dumps(reader))
+    found: list[int] = []
+    for task in tasks:
+        for batch in remote.read(pickle.loads(pickle.dumps(task))):
+            found += [int(value) for value in batch.column(1).to_pylist()]
+    return sorted(found)
+
+
+def through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    """Offsets travel as JSON."""
+    result: dict[str, Any] = json.loads(json.dumps(offset))
+    return result
