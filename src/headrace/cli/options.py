@@ -24,11 +24,9 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-def cluster_options(command: F) -> F:
-    """--bootstrap and --timeout; the command receives `client`, which closes when it ends."""
-    from functools import wraps
-
-    @click.option(
+def bootstrap_options(command: F) -> F:
+    """--bootstrap and --timeout, as the arguments `bootstrap` and `timeout`."""
+    bootstrap = click.option(
         "--bootstrap",
         "-b",
         envvar="HEADRACE_BOOTSTRAP",
@@ -38,7 +36,7 @@ def cluster_options(command: F) -> F:
         metavar="HOST:PORT[,...]",
         help="Brokers to ask first.",
     )
-    @click.option(
+    timeout = click.option(
         "--timeout",
         type=click.FloatRange(0.1, TIMEOUT_MAX_S),
         default=30.0,
@@ -46,6 +44,14 @@ def cluster_options(command: F) -> F:
         metavar="SECONDS",
         help="How long one operation may take, retries included.",
     )
+    return bootstrap(timeout(command))
+
+
+def cluster_options(command: F) -> F:
+    """--bootstrap and --timeout; the command receives `client`, which closes when it ends."""
+    from functools import wraps
+
+    @bootstrap_options
     @wraps(command)
     def with_client(*args: Any, bootstrap: str, timeout: float, **kwargs: Any) -> Any:
         with connect(bootstrap, timeout) as client:
@@ -72,6 +78,26 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
         pairs[key.strip()] = value
     return pairs
+
+
+DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_option(name: str, default: str, about: str, step_ms: int = 0) -> Callable[[F], F]:
+    """An option that says a time such as 5m; the command receives milliseconds, a multiple of `step_ms` and not 0."""
+
+    def convert(ctx: click.Context, param: click.Parameter, text: str) -> int:
+        import re
+
+        found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
+        if found is None:
+            raise click.BadParameter(f"{text!r} is not a time such as 500ms, 10s, 5m, 12h or 7d", ctx, param)
+        time_ms = int(found[1]) * DURATION_UNITS_MS[found[2]]
+        if step_ms and (time_ms == 0 or time_ms % step_ms):
+            raise click.BadParameter(f"{text!r} is not a multiple of {step_ms} ms", ctx, param)
+        return time_ms
+
+    return click.option(name, default=default, show_default=True, metavar="TIME", callback=convert, help=about)
 
 
 ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}

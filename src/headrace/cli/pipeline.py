@@ -1,0 +1,323 @@
+"""`headrace pipeline`: programs over Spark's Structured Streaming, from topic to topic."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import click
+
+from headrace.cli.failures import Failure
+from headrace.cli.options import INT32_MAX, bootstrap_options, connect, duration_option, json_option, parse_pairs
+from headrace.cli.output import Progress, print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.spark.pipelines.running import Batch, Job, Pipeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LOG = "spark.log"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@click.group()
+def pipeline() -> None:
+    """Run Spark pipelines from topic to topic. Needs `pip install headrace[spark]` and Java 17 or later."""
+
+
+@pipeline.group()
+def run() -> None:
+    """Run the pipeline NAME: headrace pipeline run NAME --from TOPIC --to TOPIC --checkpoint DIR.
+
+    Records are JSON objects; the options ending in -field name their fields. A record that lacks what is needed is
+    counted as unreadable and passed over. A run goes on from its checkpoint, also where it was killed; it writes
+    a result again rather than never, under the same key.
+    """
+
+
+@pipeline.command("list")
+@json_option
+def list_pipelines(as_json: bool) -> None:
+    """List the pipelines."""
+    found = [(name, command.get_short_help_str(limit=100)) for name, command in run.commands.items()]
+    if as_json:
+        print_json([{"pipeline": name, "about": about} for name, about in found])
+    else:
+        print_table(["pipeline", "about"], found)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the options that all pipelines share say."""
+
+    bootstrap: str
+    timeout: float
+    source: str
+    sink: str
+    partitions: int | None
+    checkpoint: Path
+    once: bool
+    starting_offsets: str
+    trigger: int
+    max_per_batch: int | None
+    settings: tuple[str, ...]
+    as_json: bool
+
+
+def shared_options(command: F) -> F:
+    """The options that all pipelines share; the command receives them as `request`."""
+    from functools import wraps
+
+    @click.option("--from", "source", required=True, metavar="TOPIC", help="The topic to read.")
+    @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; made, compacted, if new.")
+    @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Of a new topic. Default: as --from.")
+    @click.option("--checkpoint", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+                  help="Where the run keeps how far it is, its state, and Spark's log.")  # fmt: skip
+    @click.option("--once", is_flag=True, help="End with what is there now; without it, run until stopped.")
+    @click.option("--starting-offsets", default="earliest", show_default=True, metavar="WHERE",
+                  help="Of a new checkpoint: earliest, latest, or JSON as for Spark's Kafka connector.")  # fmt: skip
+    @duration_option("--trigger", "1s", "A batch at most so often.")
+    @click.option("--max-per-batch", type=click.IntRange(1), metavar="N", help="At most so many records a batch.")
+    @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+    @json_option
+    @bootstrap_options
+    @wraps(command)
+    def with_request(**given: Any) -> Any:
+        common = {name: given.pop(name) for name in Request.__dataclass_fields__}
+        return command(Request(**common), **given)
+
+    return with_request  # type: ignore[return-value]
+
+
+time_unit_option = click.option(
+    "--time-unit",
+    type=click.Choice(["s", "ms", "us"]),
+    default="ms",
+    show_default=True,
+    help="Of times that are numbers, since 1970; texts are ISO 8601, UTC where they name no zone.",
+)
+watermark_option = duration_option("--watermark", "10m", "What comes later than this is dropped.")
+
+
+@run.command()
+@click.option("--zone-field", default="zone", show_default=True, metavar="NAME")
+@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the event happened.")
+@click.option("--supply-field", default="supply", show_default=True, metavar="NAME",
+              help="Whether it counts as supply: true, or a number other than 0.")  # fmt: skip
+@click.option("--supply-at-most", type=float, metavar="NUMBER", help="It counts if the field is at most this instead.")
+@time_unit_option
+@duration_option("--window", "5m", "How long a window is.", step_ms=1000)
+@watermark_option
+@shared_options
+def surge(request: Request, window: int, watermark: int, **fields: Any) -> None:
+    """Supply and demand by zone and window; surge is the demand for each one supplied.
+
+    Every event is one of demand. Written with each batch that changes it, under the key `zone|start of the window`:
+    {"zone", "start", "demand", "supply", "surge"}.
+    """
+    _run("surge", request, {**fields, "window": spark_time(window), "watermark": spark_time(watermark)})
+
+
+@run.command()
+@click.option("--user-field", default="user", show_default=True, metavar="NAME")
+@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the event happened.")
+@click.option("--page-field", default="page", show_default=True, metavar="NAME", help="What was looked at.")
+@time_unit_option
+@duration_option("--gap", "30m", "A session ends after such a gap.", step_ms=1000)
+@watermark_option
+@click.option("--top", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="Pages kept.")
+@shared_options
+def sessions(request: Request, gap: int, watermark: int, **fields: Any) -> None:
+    """What users did, in sessions: how many events, and the pages seen most.
+
+    Written once, when the watermark has passed its end and the gap, under the key `user|first event`:
+    {"user", "start", "end", "events", "top_pages": [{"page", "views"}]}.
+    """
+    _run("sessions", request, {**fields, "gap": spark_time(gap), "watermark": spark_time(watermark)})
+
+
+@run.command("log-monitor")
+@click.option("--service-field", default="service", show_default=True, metavar="NAME")
+@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the line was logged.")
+@click.option("--level-field", default="level", show_default=True, metavar="NAME")
+@click.option("--error-level", "error_levels", multiple=True, default=("ERROR", "CRITICAL", "FATAL"), show_default=True,
+              metavar="LEVEL", help="What counts as an error, in whatever case; may be repeated.")  # fmt: skip
+@time_unit_option
+@duration_option("--window", "1m", "How long a window is.", step_ms=1000)
+@watermark_option
+@click.option("--alert-rate", type=click.FloatRange(0, 1), default=0.05, show_default=True, metavar="SHARE",
+              help="A window alerts where so many of its lines are errors,")  # fmt: skip
+@click.option("--alert-lines", type=click.IntRange(1), default=20, show_default=True, metavar="N",
+              help="and it has at least so many lines.")  # fmt: skip
+@shared_options
+def log_monitor(request: Request, window: int, watermark: int, **fields: Any) -> None:
+    """Error rates of services by window, and which of them are worth an alert.
+
+    Written with each batch that changes it, under the key `service|start of the window`:
+    {"service", "start", "lines", "errors", "rate", "alert"}.
+    """
+    _run("log-monitor", request, {**fields, "window": spark_time(window), "watermark": spark_time(watermark)})
+
+
+def spark_time(ms: int) -> str:
+    """Milliseconds as a duration of Spark."""
+    return f"{ms} milliseconds"
+
+
+def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
+    """Check everything that can be checked without Spark, which takes seconds to start; then run."""
+    from importlib.util import find_spec
+
+    if request.source == request.sink:
+        raise click.UsageError("--from and --to are one topic: the pipeline would read what it writes")
+    spark_settings = parse_pairs(request.settings, "--set")
+    if find_spec("pyspark") is None:
+        raise Failure("Spark is not installed; `pip install headrace[spark]` does it")
+    from headrace.spark.options import source_options
+
+    job = _job_of(request)
+    try:
+        source_options(job.read_options(), streaming=True)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    program = _program(name, chosen)
+    _claim(request, {"pipeline": name, "from": request.source, "to": request.sink, **asdict(program)})
+    _prepare_topics(request)
+    _drive(_Report(name, request.as_json), program, job, spark_settings)
+
+
+def _job_of(request: Request) -> Job:
+    from headrace.spark.pipelines.running import Job
+
+    return Job(
+        bootstrap=request.bootstrap,
+        source=request.source,
+        sink=request.sink,
+        checkpoint=request.checkpoint,
+        starting=request.starting_offsets,
+        once=request.once,
+        trigger_ms=request.trigger,
+        max_per_batch=request.max_per_batch,
+    )
+
+
+def _program(name: str, chosen: dict[str, Any]) -> Any:
+    from headrace.spark.pipelines.log_monitor import LogMonitor
+    from headrace.spark.pipelines.sessions import Sessions
+    from headrace.spark.pipelines.surge import Surge
+
+    programs: dict[str, type[Any]] = {"surge": Surge, "sessions": Sessions, "log-monitor": LogMonitor}
+    return programs[name](**chosen)
+
+
+def _claim(request: Request, settings: dict[str, Any]) -> None:
+    from headrace.spark.pipelines.running import claim
+
+    try:
+        claim(request.checkpoint, settings)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+
+
+def _prepare_topics(request: Request) -> None:
+    """The topic to read must be there; the one to write is made where it is not."""
+    from headrace.client import admin
+
+    with connect(request.bootstrap, request.timeout) as client:
+        (source,) = client.topics([request.source])
+        partitions = request.partitions or len(source.partitions)
+        settings = {"cleanup.policy": "compact"}
+        admin.create_topic(client, request.sink, partitions=partitions, configs=settings, exist_ok=True)
+
+
+def _drive(report: _Report, program: Pipeline, job: Job, settings: dict[str, str]) -> None:
+    """Run until the end, or until a signal, which stops the query cleanly."""
+    from headrace.spark.pipelines.running import PipelineError, follow, open_session, start
+
+    asked: list[int] = []
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    def listen() -> None:
+        for number in SIGNALS:
+            signal.signal(number, on_signal)
+
+    listen()
+    log = job.checkpoint / LOG
+    with ExitStack() as open_things:
+        try:
+            spark = open_session(f"headrace-{report.name}", log, settings)
+            open_things.callback(_stop_quietly, spark)
+            listen()  # Spark has put a handler of its own there
+            if not asked:
+                report.say(f"{report.name}: {job.source} to {job.sink}; Spark logs to {log}")
+                with report:
+                    for batch in follow(start(spark, program, job), lambda: bool(asked)):
+                        report.add(batch)
+        except Exception as error:
+            # what is stopped half-way, with a JVM that perhaps had the signal too, fails in ways of its own
+            if isinstance(error, PipelineError) and not asked:
+                raise Failure(f"{error}; {log} may say more") from error
+            if not asked:
+                raise
+    if asked and job.once:
+        sys.exit(128 + asked[0])
+
+
+def _stop_quietly(spark: Any) -> None:
+    # the JVM may be gone; where it is not, it goes with this process
+    with suppress(Exception):
+        spark.stop()
+
+
+@dataclass
+class _Report:
+    """Says what gets done: JSON lines, a line a batch, or on a terminal one line that changes; and what it came to."""
+
+    name: str
+    as_json: bool
+    batches: int = 0
+    rows: int = 0
+    late: int = 0
+    unreadable: int = 0
+    _live: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._live = Progress(self.name, unit="records")
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._live.__exit__(kind, error, at)
+        self.say(
+            f"{self.batches:,} batches, {self.rows:,} records; "
+            f"{self.late:,} dropped as late, {self.unreadable:,} unreadable"
+        )
+
+    def say(self, line: str) -> None:
+        if not self.as_json:
+            click.echo(line)
+
+    def add(self, batch: Batch) -> None:
+        self.batches += 1
+        self.rows += batch.rows
+        self.late += batch.late
+        self.unreadable += batch.unreadable
+        self._live.what = f"{self.name}: batch {batch.number}, {self.late:,} late, {self.unreadable:,} unreadable;"
+        if self.as_json:
+            print_json(asdict(batch))
+        elif not sys.stdout.isatty():
+            click.echo(
+                f"batch {batch.number}: {batch.rows:,} records, {batch.rows_per_s:,.0f} a second, "
+                f"{batch.late:,} dropped as late, {batch.unreadable:,} unreadable, {batch.state_rows:,} in the state"
+            )
+        self._live.advance(batch.rows)

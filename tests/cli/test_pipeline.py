@@ -1,0 +1,96 @@
+"""`headrace pipeline`, as far as it goes without Spark: what there is, and what is wrong before Spark starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import headrace.testing
+from headrace.cli import main
+from headrace.client import admin
+
+FROM_TO = ("--from", "in", "--to", "out", "--checkpoint")
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(main, ["pipeline", *arguments], prog_name="headrace")
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def test_the_list() -> None:
+    about = {each["pipeline"]: each["about"] for each in json.loads(run("list", "--json").stdout)}
+    assert list(about) == ["surge", "sessions", "log-monitor"]
+    lines = run("list").stdout.splitlines()
+    assert lines[0].split() == ["PIPELINE", "ABOUT"]
+    assert [line.split(maxsplit=1) for line in lines[1:]] == [[name, text] for name, text in about.items()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "in"], "the pipeline would read what it writes"),
+        (["--window", "5 minutes"], "'5 minutes' is not a time such as 500ms, 10s, 5m, 12h or 7d"),
+        (["--window", "1500ms"], "'1500ms' is not a multiple of 1000 ms"),
+        (["--window", "0s"], "'0s' is not a multiple"),
+        (["--starting-offsets", "first"], "'startingOffsets' is 'earliest' or 'latest' or offsets as JSON, not"),
+        (["--set", "spark.master"], "'spark.master' is not KEY=VALUE"),
+    ],
+)
+def test_wrong_usage(tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = run("run", "surge", *FROM_TO, str(tmp_path), *arguments, code=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("headrace: ") and words in line
+
+
+def test_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    without = lambda name, *rest: None if name == "pyspark" else real(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    done = run("run", "surge", *FROM_TO, str(tmp_path), code=1)
+    assert done.stderr == "headrace: Spark is not installed; `pip install headrace[spark]` does it\n"
+
+
+def test_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", os.environ.get("PYSPARK_PYTHON", "python3"))
+    with headrace.testing.broker() as broker:
+        with broker.client() as client:
+            admin.create_topic(client, "in", partitions=3)
+        done = run("run", "surge", *FROM_TO, str(tmp_path / "state"), "-b", broker.bootstrap, code=1)
+        with broker.client() as client:
+            assert len(client.topic("out").partitions) == 3
+    (line,) = done.stderr.splitlines()
+    log = tmp_path / "state" / "spark.log"
+    assert line.startswith("headrace: Spark does not start; it needs Java 17 or later") and str(log) in line
+    assert "java" in log.read_text()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
+    with headrace.testing.broker({"auto.create.topics.enable": "false"}) as broker:
+        done = run("run", "surge", *FROM_TO, str(tmp_path), "-b", broker.bootstrap, code=4)
+        with broker.client() as client:
+            assert client.topics() == []
+    assert "topic in" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
+    from headrace.spark.pipelines.running import claim
+
+    ours = {"pipeline": "surge", "window": "60000 milliseconds", "levels": ("a", "b")}
+    claim(tmp_path, {"pipeline": "sessions"})
+    claim(tmp_path, ours)  # nothing was planned with the other
+    (tmp_path / "offsets").mkdir()
+    claim(tmp_path, ours)
+    with pytest.raises(ValueError, match="was made with window '60000 milliseconds'; give that again"):
+        claim(tmp_path, {**ours, "window": "1 hour"})
+    done = run("run", "surge", *FROM_TO, str(tmp_path), "-b", "127.0.0.1:1", code=1)
+    assert done.stderr.startswith(f"headrace: the checkpoint {tmp_path} was made with ")
+    assert len(done.stderr.splitlines()) == 1
