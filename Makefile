@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench fuzz crash lock system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench bench-spark fuzz crash lock system-deps clean
 
 install: $(INSTALLED)
 
@@ -46,9 +46,10 @@ codegen: install
 codegen-check: install
 	$(RUN) -m tools.codegen --check
 
-# Apache Kafka's jars first, so that no test waits for Maven; without Java or Maven the tests say what they skip.
+# The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
+# Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark; fi
 	$(RUN) -m pytest -rs
 
 demo: install
@@ -56,6 +57,10 @@ demo: install
 
 bench: install
 	$(RUN) -m bench $(ARGS)
+
+# Needs Java and Maven; the first run installs the PySpark that Spark's own connector is made for, beside ours.
+bench-spark: install
+	$(RUN) -m bench.spark $(ARGS)
 
 # A million mutated frames; the short one is among the tests.
 fuzz: install

@@ -1,0 +1,163 @@
+"""A Spark under measurement: a session with one of the two connectors, which does the jobs that it is asked for.
+
+    python -m bench.spark.driver headrace|kafka BOOTSTRAP DIRECTORY [JAR...]
+
+A job is a line of JSON on standard input, `{"job": "batch_sum", ...}`; the answer is a line of JSON on standard output,
+with what it measured or with `error`. It ends with its input. Both connectors get the same jobs and the same settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+JSON_SCHEMA = "id BIGINT, name STRING, amount DOUBLE, paid BOOLEAN, at TIMESTAMP"
+CHECKED_ROWS = 1000
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+BATCHES_KEPT = 100_000
+
+
+def session(directory: Path, jars: list[str]) -> SparkSession:
+    """Two cores, Spark's own defaults, and silence."""
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(directory / "local"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.numRecentProgressUpdates", str(BATCHES_KEPT))
+        .config("spark.log.level", "ERROR")
+    )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(jars))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+@dataclass
+class Jobs:
+    """The jobs of one connector at one broker. Each returns what it measured, and raises where the result is wrong."""
+
+    spark: SparkSession
+    connector: str
+    bootstrap: str
+    directory: Path
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
+
+    def _read(self, topic: str) -> DataFrame:
+        return self.spark.read.format(self.connector).options(**self._options(topic)).load()
+
+    def _checkpoint(self) -> Path:
+        return self.directory / f"checkpoint-{next(self._numbers)}"
+
+    def about(self) -> dict[str, Any]:
+        """What runs here."""
+        return {"pyspark": pyspark.__version__}
+
+    def batch_sum(self, topic: str, rows: int, size: int) -> dict[str, Any]:
+        """All of a topic, the lengths of its values added up."""
+        before = time.perf_counter()
+        total = self._read(topic).selectExpr("sum(length(value))").first()[0]
+        seconds = time.perf_counter() - before
+        assert total == rows * size, f"{total} bytes, not {rows * size}"
+        return {"seconds": seconds}
+
+    def available_now(self, topic: str, rows: int) -> dict[str, Any]:
+        """All of a topic as a stream that ends, to nowhere; from start() to its end."""
+        checkpoint = self._checkpoint()
+        before = time.perf_counter()
+        frame = self.spark.readStream.format(self.connector).options(**self._options(topic))
+        writer = frame.option("startingOffsets", "earliest").load().writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        seconds = time.perf_counter() - before
+        read = sum(progress["numInputRows"] for progress in query.recentProgress)
+        assert read == rows, f"{read} rows, not {rows}"
+        shutil.rmtree(checkpoint)
+        return {"seconds": seconds}
+
+    def batch_write(self, topic: str, rows: int, size: int) -> dict[str, Any]:
+        """Values of one size to a topic, no keys, two tasks."""
+        values = self.spark.range(0, rows, 1, 2).select(F.lit(b"x" * size).alias("value"))
+        before = time.perf_counter()
+        writer = values.write.format(self.connector).mode("append")
+        writer.option("kafka.bootstrap.servers", self.bootstrap).option("topic", topic).save()
+        return {"seconds": time.perf_counter() - before}
+
+    def json_columns(self, topic: str, rows: int) -> dict[str, Any]:
+        """All of a topic as typed columns, to nowhere."""
+        before = time.perf_counter()
+        self._typed(topic).write.format("noop").mode("overwrite").save()
+        seconds = time.perf_counter() - before
+        some = self._typed(topic).limit(CHECKED_ROWS)
+        whole = some.where("id > 0 and name like 'customer-%' and amount >= 0 and paid is not null and at is not null")
+        found = whole.count()
+        assert found == min(rows, CHECKED_ROWS), f"{found} of {CHECKED_ROWS} values are whole"
+        return {"seconds": seconds}
+
+    def _typed(self, topic: str) -> DataFrame:
+        parsed = F.from_json(F.col("value").cast("string"), JSON_SCHEMA)
+        return self._read(topic).select(parsed.alias("parsed")).select("parsed.*")
+
+    def micro_batches(self, topic: str, warm_s: float, seconds: float, manager: str) -> dict[str, Any]:
+        """How long each micro-batch with rows takes, in milliseconds, while somebody writes to the topic."""
+        was = self.spark.conf.get(MANAGER, None)
+        if manager:
+            self.spark.conf.set(MANAGER, manager)
+        checkpoint = self._checkpoint()
+        try:
+            frame = self.spark.readStream.format(self.connector).options(**self._options(topic)).load()
+            query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+            query.awaitTermination(warm_s)
+            warm = len(query.recentProgress)
+            query.awaitTermination(seconds)
+            measured = query.recentProgress[warm:]
+            query.stop()
+        finally:
+            if manager:
+                self.spark.conf.unset(MANAGER) if was is None else self.spark.conf.set(MANAGER, was)
+        times = [each["durationMs"]["triggerExecution"] for each in measured if each["numInputRows"]]
+        assert times, "no batch had a row"
+        return {"times_ms": times}
+
+
+def answer(jobs: Jobs, line: str) -> dict[str, Any]:
+    """What came of one job."""
+    asked = json.loads(line)
+    job: Callable[..., dict[str, Any]] = getattr(jobs, asked.pop("job"))
+    try:
+        return job(**asked)
+    except Exception:
+        return {"error": traceback.format_exc()}
+
+
+def main(connector: str, bootstrap: str, directory: str, *jars: str) -> None:
+    jobs = Jobs(session(Path(directory), list(jars)), connector, bootstrap, Path(directory))
+    for line in sys.stdin:
+        print(json.dumps(answer(jobs, line)), flush=True)
+    jobs.spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
