@@ -143,5 +143,5 @@ def test_available_now(outcome: Outcome) -> None:
 def test_real_time_mode(outcome: Outcome) -> None:
     found = outcome.of("real_time")
     assert found["seen"] == [f"seen {number}" for number in range(len(found["seen"]))]
-    # in micro-batches every one of these trips would be a batch of its own
-    assert 1 <= found["batches"] < len(found["seen"]) - 1
+    # in micro-batches every one of these trips would be a batch of its own, and the last may not be counted yet
+    assert 1 <= found["batches"] < 0.8 * len(found["seen"])
