@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.options import Times, sink_options, source_options
+from headrace.spark.options import RowOptions, Times, sink_options, source_options
 from headrace.wire.records import Compression
 
 BROKERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -111,3 +111,47 @@ def test_complaints_are_one_sentence(options: dict[str, str], streaming: bool, s
 def test_complaints_about_a_sink(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         sink_options(options)
+
+
+def test_how_a_row_is_made() -> None:
+    given = {**BROKERS, "subscribe": "t"}
+    assert source_options(given, streaming=True).row == RowOptions()
+    fixed = RowOptions().columns
+    typed = {**given, "valueFormat": "JSON", "valueSchema": "id INT", "eventTime": "timestamp"}
+    typed["includeHeaders"] = "true"
+    row = source_options(typed, streaming=True).row
+    assert row.columns == (*fixed, "headers", "_corrupt_record", "event_time")
+    assert (row.format, row.fail_fast, row.event_time) == ("json", False, "timestamp")
+    row = source_options({**typed, "mode": "failFast", "columns": "offset, value"}, streaming=True).row
+    assert (row.columns, row.fail_fast) == (("offset", "value"), True)
+    batch = source_options({**given, "valueFormat": "json", "eventTime": "left_at"}, streaming=False).row
+    assert batch.schema is None and batch.event_time == "left_at"
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "sentence"),
+    [
+        ({"valueFormat": "avro"}, True, "'valueFormat' is raw, string, json, not 'avro'"),
+        ({"valueFormat": "json"}, True, "A stream of JSON values needs the option 'valueSchema'"),
+        ({"valueSchema": "id INT"}, True, "'valueSchema' is for the valueFormat json, not raw"),
+        ({"valueFormat": "json", "valueSchema": "id"}, True, "looks like 'id BIGINT, name STRING', but the type of"),
+        ({"valueFormat": "json", "valueSchema": "{"}, False, "but it is no valid JSON"),
+        ({"mode": "PERMISSIVE"}, False, "'mode' is for a valueFormat other than raw"),
+        ({"valueFormat": "string", "mode": "DROPMALFORMED"}, False, "is PERMISSIVE or FAILFAST, not 'DROPMALFORMED'"),
+        ({"columns": "key,valeu"}, False, "'columns' names 'valeu'; this read has key, value, topic"),
+        ({"columns": "key,headers"}, False, "'columns' names 'headers'"),
+        ({"columns": "_corrupt_record"}, False, "'columns' names '_corrupt_record'"),
+        ({"columns": "key,offset,key"}, False, "'columns' names 'key' twice"),
+        ({"columns": ""}, False, "'columns' names ''; this read has"),
+        ({"eventTime": "left_at"}, True, "'eventTime' names 'left_at'; there are timestamp"),
+        (
+            {"valueFormat": "json", "valueSchema": "id STRING", "eventTime": "id"},
+            True,
+            "'eventTime' names 'id', which is string; it has to be timestamp, or bigint in milliseconds",
+        ),
+    ],
+)
+def test_complaints_about_a_row(options: dict[str, str], streaming: bool, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as caught:
+        source_options({**BROKERS, "subscribe": "t", **options}, streaming=streaming)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")

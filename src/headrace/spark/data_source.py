@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from headrace.spark.options import source_options
+from headrace.spark.options import SourceOptions, check_event_time, source_options
+from headrace.spark.rows import row_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
-SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS = "headers array<struct<key: string, value: binary>>"
-
 
 class HeadraceDataSource(DataSource):
-    """The source and sink, without a jar; the rows are those of Spark's own Kafka connector."""
+    """The source and sink, without a jar: the rows of Spark's own Kafka connector, their values decoded by option."""
+
+    _inferred: pa.StructType | None = None
+    """Kept, also where Spark carries the source to: a read has one schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -32,12 +33,24 @@ class HeadraceDataSource(DataSource):
         except ValueError:
             # what a batch may not say a stream may
             options = source_options(self.options, streaming=True)
-        return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
+        return row_ddl(self._with_schema(options).row)
+
+    def _with_schema(self, options: SourceOptions) -> SourceOptions:
+        """The options, the schema of JSON values inferred where they name none."""
+        if options.row.format != "json" or options.row.schema is not None:
+            return options
+        if self._inferred is None:
+            from headrace.spark.inference import infer_schema
+
+            self._inferred = infer_schema(options)
+        row = replace(options.row, schema=self._inferred)
+        check_event_time(row)
+        return replace(options, row=row)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.source import BatchReader
 
-        return BatchReader(source_options(self.options, streaming=False))
+        return BatchReader(self._with_schema(source_options(self.options, streaming=False)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from headrace.spark.source import StreamReader

@@ -10,8 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import pyarrow as pa
+
+from headrace.arrow.decode import FIELDS
 from headrace.client.cluster import parse_addresses
 from headrace.client.reading import Isolation
+from headrace.spark.schemas import TIMESTAMP, ddl, parse_schema
 from headrace.wire.records import Compression
 
 EARLIEST_OFFSET: Final = -2
@@ -19,6 +23,12 @@ LATEST_OFFSET: Final = -1
 MAX_TRIGGER_DELAY_S: Final = 900.0
 GROUP_PREFIX: Final = "spark-kafka-source"
 """Both are the connector's."""
+
+CORRUPT: Final = "_corrupt_record"
+EVENT_TIME: Final = "event_time"
+"""Columns beside those of the connector."""
+VALUE_FORMATS: Final = ("raw", "string", "json")
+MODES: Final = ("PERMISSIVE", "FAILFAST")
 
 Positions = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 """`startingOffsets` and `endingOffsets`: a word, or offsets by topic and partition, where -2 and -1 are the words."""
@@ -65,6 +75,11 @@ SOURCE_KEYS: Final = (
     "includeHeaders",
     "groupIdPrefix",
     "commitGroupOffsets",
+    "valueFormat",
+    "valueSchema",
+    "mode",
+    "columns",
+    "eventTime",
 )
 BATCH_KEYS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 """What only a batch read may say: a stream has no end."""
@@ -98,6 +113,18 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
+class RowOptions:
+    """Which columns a row has, in their order, and how values are decoded."""
+
+    columns: tuple[str, ...] = tuple(field.name for field in FIELDS)
+    format: str = "raw"
+    schema: pa.StructType | None = None
+    """The fields of JSON values; None where a batch read is to infer them."""
+    fail_fast: bool = False
+    event_time: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What a source reads, and how."""
 
@@ -116,6 +143,7 @@ class SourceOptions:
     commit_group_offsets: bool = True
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    row: RowOptions = RowOptions()
     isolation: Isolation = "read_uncommitted"
     client_id: str = "headrace-spark"
 
@@ -272,6 +300,74 @@ def _delay_s(options: Mapping[str, str], name: str, default: float) -> float:
     return int(found[1]) * DELAY_UNITS_S[found[2]]
 
 
+def _row_options(options: Mapping[str, str], *, streaming: bool) -> RowOptions:
+    how = options.get("valueFormat", "raw").lower()
+    if how not in VALUE_FORMATS:
+        raise ValueError(f"The option 'valueFormat' is {', '.join(VALUE_FORMATS)}, not {how!r}.")
+    schema: pa.StructType | None = None
+    if "valueSchema" in options:
+        if how != "json":
+            raise ValueError(f"The option 'valueSchema' is for the valueFormat json, not {how}.")
+        try:
+            schema = parse_schema(options["valueSchema"])
+        except ValueError as error:
+            raise ValueError(f"The option 'valueSchema' looks like 'id BIGINT, name STRING', but {error}.") from None
+    mode = options.get("mode", MODES[0]).upper()
+    if mode not in MODES:
+        raise ValueError(f"The option 'mode' is {' or '.join(MODES)}, not {options['mode']!r}.")
+    if "mode" in options and how == "raw":
+        raise ValueError("The option 'mode' is for a valueFormat other than raw: raw values are never malformed.")
+    names = list(RowOptions().columns)
+    if _flag(options, "includeHeaders", False):
+        names.append("headers")
+    if how != "raw" and mode == "PERMISSIVE":
+        names.append(CORRUPT)
+    if "eventTime" in options:
+        names.append(EVENT_TIME)
+    row = RowOptions(
+        columns=_columns(options, names),
+        format=how,
+        schema=schema,
+        fail_fast=mode == "FAILFAST",
+        event_time=options.get("eventTime", ""),
+    )
+    check_event_time(row)
+    # the last complaint: a batch read that has another one is asked as a stream too
+    if streaming and how == "json" and schema is None:
+        raise ValueError("A stream of JSON values needs the option 'valueSchema', such as 'id BIGINT, name STRING'.")
+    return row
+
+
+def _columns(options: Mapping[str, str], names: list[str]) -> tuple[str, ...]:
+    """Those of `names` that are chosen, in the order in which they are."""
+    text = options.get("columns")
+    if text is None:
+        return tuple(names)
+    chosen = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in chosen if name not in names]:
+        raise ValueError(f"The option 'columns' names {unknown[0]!r}; this read has {', '.join(names)}.")
+    if twice := [name for name in chosen if chosen.count(name) > 1]:
+        raise ValueError(f"The option 'columns' names {twice[0]!r} twice.")
+    return tuple(chosen)
+
+
+def check_event_time(row: RowOptions) -> None:
+    """Whether `eventTime` names something that is a time; ValueError, in one sentence, where it does not."""
+    if EVENT_TIME not in row.columns or (row.format == "json" and row.schema is None):
+        return
+    fields = {} if row.schema is None else {field.name: field.type for field in row.schema}
+    if row.event_time not in fields:
+        if row.event_time != "timestamp":
+            there = ", ".join([*fields, "timestamp"])
+            raise ValueError(f"The option 'eventTime' names {row.event_time!r}; there are {there}.")
+    elif fields[row.event_time] not in (TIMESTAMP, pa.int64()):
+        kind = ddl(fields[row.event_time])
+        raise ValueError(
+            f"The option 'eventTime' names {row.event_time!r}, which is {kind}; it has to be timestamp, or bigint in "
+            "milliseconds."
+        )
+
+
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a read. Raises ValueError with one sentence for what is unknown, missing or wrong."""
     known = _known(options, SOURCE_KEYS, "source")
@@ -308,6 +404,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         commit_group_offsets=_flag(known, "commitGroupOffsets", True),
         fail_on_data_loss=_flag(known, "failOnDataLoss", True),
         include_headers=_flag(known, "includeHeaders", False),
+        row=_row_options(known, streaming=streaming),
         isolation="read_committed" if isolation == "read_committed" else "read_uncommitted",
         client_id=known.get("kafka.client.id", "headrace-spark"),
     )

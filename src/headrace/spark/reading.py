@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
+from headrace.arrow.decode import decode_fetched
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicError
 from headrace.client.reading import Fetcher
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import DataLossError, Range, lost
+from headrace.spark.rows import Rows
 
 _clients: dict[tuple[str, str], Client] = {}
 """Workers are reused from task to task, and so are their connections."""
@@ -32,14 +33,12 @@ def drop_client(bootstrap: str, client_id: str) -> None:
         client.close()
 
 
-def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """The columns that this read has."""
-    return schema_of([name for name in COLUMN_NAMES if name != "headers" or options.include_headers])
-
-
 def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of the ranges. Raises `headrace.client.ClientError`, `CorruptBatch`, `DataLossError`."""
-    schema = arrow_schema(options)
+    """The records of the ranges.
+
+    Raises `headrace.client.ClientError`, `CorruptBatch`, `DataLossError`, `MalformedValueError`.
+    """
+    rows = Rows(options.row)
     # a partition may be in one task twice; the fetcher has one position for each
     rounds: list[dict[TopicPartition, Range]] = []
     for part in ranges:
@@ -52,15 +51,13 @@ def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.
             rounds.append({at: part})
     try:
         for taken in rounds:
-            yield from _read(taken, options, schema)
+            yield from _read(taken, options, rows)
     except Exception:
         drop_client(options.bootstrap, options.client_id)
         raise
 
 
-def _read(
-    ranges: dict[TopicPartition, Range], options: SourceOptions, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
+def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Rows) -> Iterator[pa.RecordBatch]:
     fetcher = Fetcher(
         kept_client(options.bootstrap, options.client_id),
         {at: part.start for at, part in ranges.items()},
@@ -72,7 +69,10 @@ def _read(
         while not fetcher.finished:
             try:
                 for fetched in fetcher:
-                    yield from decode_fetched(fetched, schema, committed=options.isolation == "read_committed")
+                    for batch in decode_fetched(
+                        fetched, rows.fetched, committed=options.isolation == "read_committed"
+                    ):
+                        yield rows.of(batch, fetched.topic, fetched.partition)
             except UnknownTopicError as error:
                 lost(f"topic {error.topic} was deleted while it was read", options)
                 for at in [at for at in fetcher.positions if at[0] == error.topic]:

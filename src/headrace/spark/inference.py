@@ -1,0 +1,95 @@
+"""The schema of a topic's JSON values, from its first records: for batch reads that name none."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from headrace.arrow.decode import decode_fetched, schema_of
+from headrace.client.cluster import Client
+from headrace.client.reading import Fetcher
+from headrace.spark import planning
+from headrace.spark.options import SourceOptions
+from headrace.spark.schemas import list_of
+
+SAMPLE_ROWS: Final = 1000
+
+
+def infer_schema(options: SourceOptions) -> pa.StructType:
+    """What fields the first values of a read have. Raises ValueError where they do not tell, in one sentence."""
+    return schema_of_values(_sample(options), str(options.subscription))
+
+
+def schema_of_values(values: list[bytes], where: str) -> pa.StructType:
+    """The fields of JSON values, those left out that are no objects. Raises ValueError in one sentence.
+
+    Whole numbers are bigint, others double, text is string, also where it looks like a time, and so is what is null
+    everywhere.
+    """
+    objects = [value for value in values if _is_object(value)]
+    if not objects:
+        raise ValueError(
+            f"The first records of {where} hold no JSON object to infer a schema from; give the option 'valueSchema'."
+        )
+    text = b"\n".join(objects) + b"\n"
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(text), read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text))
+        )
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"The first values of {where} do not agree on a schema ({error}); give the option 'valueSchema'."
+        ) from None
+    kind = _settled(pa.struct(list(table.schema)))
+    if kind is None:
+        raise ValueError(f"The first values of {where} have no fields; give the option 'valueSchema'.")
+    return kind
+
+
+def _is_object(value: bytes) -> bool:
+    try:
+        return isinstance(json.loads(value.decode()), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _settled(kind: pa.DataType) -> pa.DataType | None:
+    """A type as a read has it; None where it holds nothing."""
+    if pa.types.is_struct(kind):
+        fields = [(field.name, _settled(field.type)) for field in kind]
+        kept = [pa.field(name, each) for name, each in fields if each is not None]
+        return pa.struct(kept) if kept else None
+    if pa.types.is_list(kind):
+        items = _settled(kind.value_type)
+        return None if items is None else list_of(items)
+    return pa.string() if pa.types.is_null(kind) or pa.types.is_timestamp(kind) else kind
+
+
+def _sample(options: SourceOptions) -> list[bytes]:
+    """The first values of the read, at most `SAMPLE_ROWS`."""
+    found: list[bytes] = []
+    with Client(options.bootstrap, client_id=options.client_id) as client:
+        partitions = planning.subscribed(client, options.subscription)
+        start = planning.resolve(client, partitions, options.starting, options)
+        end = planning.resolve(client, partitions, options.ending, options, ending=True)
+        ranges = planning.checked(client, {at: (start[at], end[at]) for at in partitions}, options)
+        fetcher = Fetcher(
+            client,
+            {(part.topic, part.partition): part.start for part in ranges},
+            ends={(part.topic, part.partition): part.end for part in ranges},
+            isolation=options.isolation,
+        )
+        try:
+            for fetched in fetcher:
+                for batch in decode_fetched(
+                    fetched, schema_of(["value"]), committed=options.isolation == "read_committed"
+                ):
+                    found += batch.column("value").drop_null().slice(0, SAMPLE_ROWS - len(found)).to_pylist()
+                if len(found) >= SAMPLE_ROWS:
+                    break
+        finally:
+            fetcher.close()
+    return found

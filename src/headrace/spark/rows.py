@@ -1,0 +1,98 @@
+"""The rows that a read delivers: which columns, of which types, and how they come out of decoded records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.arrow.decode import COLUMN_NAMES, FIELDS, HEADERS_FIELD, schema_of
+from headrace.spark.options import CORRUPT, EVENT_TIME, RowOptions
+from headrace.spark.schemas import TIMESTAMP, ddl, quoted
+from headrace.spark.values import Decoder, JsonDecoder, TextDecoder, decode_values, why_malformed
+
+_MS_MAX: Final = (1 << 63) // 1000 - 1
+"""Milliseconds that are still a timestamp in microseconds."""
+
+
+class MalformedValueError(Exception):
+    """A value that does not decode, in a read that is to end then."""
+
+
+def row_schema(row: RowOptions) -> pa.Schema:
+    """The columns as Arrow has them, and as Spark expects them."""
+    added = (pa.field(CORRUPT, pa.string()), pa.field(EVENT_TIME, TIMESTAMP))
+    fields = {field.name: field for field in (*FIELDS, HEADERS_FIELD, *added)}
+    if row.format == "string":
+        fields["value"] = pa.field("value", pa.string())
+    elif row.format == "json":
+        fields["value"] = pa.field("value", row.schema)
+    return pa.schema([fields[name] for name in row.columns])
+
+
+def row_ddl(row: RowOptions) -> str:
+    """The same for Spark."""
+    return ", ".join(f"{quoted(field.name)} {ddl(field.type)}" for field in row_schema(row))
+
+
+class Rows:
+    """Makes the rows of a read out of decoded records: values typed, columns chosen."""
+
+    def __init__(self, row: RowOptions) -> None:
+        self.schema = row_schema(row)
+        self._row = row
+        chosen = set(row.columns)
+        fields = [] if row.schema is None else list(row.schema)
+        self._timed_by_value = EVENT_TIME in chosen and row.event_time in [field.name for field in fields]
+        self._decoder: Decoder | None = None
+        if row.format == "string" and chosen & {"value", CORRUPT}:
+            self._decoder = TextDecoder()
+        elif row.format == "json" and chosen & {"value", CORRUPT}:
+            self._decoder = JsonDecoder(row.schema)
+        elif row.format == "json" and self._timed_by_value:
+            self._decoder = JsonDecoder(pa.struct([field for field in fields if field.name == row.event_time]))
+        needed = {name for name in COLUMN_NAMES if name in chosen and (name != "value" or row.format == "raw")}
+        if self._decoder is not None:
+            needed |= {"value", "offset"}
+        if EVENT_TIME in chosen and not self._timed_by_value:
+            needed.add("timestamp")
+        self.fetched = schema_of(needed)
+        """What of the records has to be there."""
+
+    def of(self, records: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
+        """The rows of records that have the columns `fetched`. Raises `MalformedValueError` in the mode FAILFAST."""
+        if self.fetched.equals(self.schema):
+            return records
+        made = {name: records.column(name) for name in self.fetched.names}
+        if EVENT_TIME in self.schema.names and not self._timed_by_value:
+            made[EVENT_TIME] = made["timestamp"]
+        if self._decoder is not None:
+            raw = made["value"]
+            decoded = decode_values(raw, self._decoder)
+            if decoded.corrupt is not None and self._row.fail_fast:
+                row = decoded.corrupt.is_valid().index(True).as_py()
+                raise self._malformed(raw.slice(row, 1), f"topic {topic} partition {partition}", made["offset"][row])
+            made["value"] = decoded.column
+            made[CORRUPT] = pa.nulls(len(raw), pa.string()) if decoded.corrupt is None else decoded.corrupt
+            if self._timed_by_value:
+                place = decoded.column.type.get_field_index(self._row.event_time)
+                made[EVENT_TIME] = _times(pc.struct_field(decoded.column, [place]))
+        return pa.RecordBatch.from_arrays([made[name] for name in self.schema.names], schema=self.schema)
+
+    def _malformed(self, value: pa.Array, where: str, offset: pa.Scalar) -> MalformedValueError:
+        assert self._decoder is not None
+        why = why_malformed(value, self._decoder).rstrip(".")
+        return MalformedValueError(
+            f"{where} offset {offset.as_py()}: the value is malformed, {why}. "
+            f"Set the option mode to PERMISSIVE to have such values in the column {CORRUPT}."
+        )
+
+
+def _times(field: pa.Array) -> pa.Array:
+    """A field as an event's time; null where it is null, or further away than a timestamp goes."""
+    if pa.types.is_timestamp(field.type):
+        return field
+    reachable = pc.and_(pc.less_equal(field, _MS_MAX), pc.greater_equal(field, -_MS_MAX))
+    near = pc.if_else(reachable, field, pa.scalar(None, pa.int64()))
+    return near.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
