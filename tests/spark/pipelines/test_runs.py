@@ -15,7 +15,7 @@ import headrace.testing
 from headrace.client import admin
 from headrace.client.cluster import Client
 
-from .drivers import drive, finish, first_batch, latest, make, send
+from .drivers import drive, finish, first_batch, kill, latest, make, send
 from .expected import T0_S, iso, sessions_of, surge_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -80,10 +80,14 @@ def test_log_monitor_until_interrupted(bootstrap: str, tmp_path: Path) -> None:
     send(bootstrap, "logs", [{"svc": f"s{n % 2}", "time": iso(T0_S + n), "level": levels[n % 10]} for n in range(120)])
     arguments = ["log-monitor", "--from", "logs", "--to", "alerts", "--service-field", "svc", "--alert-lines", "30"]
     driver = drive(bootstrap, tmp_path, *arguments, "--alert-rate", "0.2", "--error-level", "error")
-    assert first_batch(driver)["rows"] == 120
-    # as a terminal does it: the driver and its JVM get the signal
-    os.killpg(driver.pid, signal.SIGINT)
-    finish(driver)
+    try:
+        assert first_batch(driver)["rows"] == 120
+        # as a terminal does it: the driver and its JVM get the signal
+        os.killpg(driver.pid, signal.SIGINT)
+        finish(driver)
+    finally:
+        if driver.poll() is None:
+            kill(driver)
     assert {key: (row["lines"], row["errors"], row["alert"]) for key, row in latest(bootstrap, "alerts").items()} == {
         f"s0|{iso(T0_S)}": (30, 6, True), f"s0|{iso(T0_S + 60)}": (30, 6, True),
         f"s1|{iso(T0_S)}": (30, 0, False), f"s1|{iso(T0_S + 60)}": (30, 0, False),

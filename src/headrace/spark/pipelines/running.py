@@ -217,6 +217,6 @@ def reason_of(text: str) -> str:
     text = text.partition("\n\nJVM stacktrace:")[0]
     said = re.findall(r"^  File .*\n(?:[ \t].*\n)*(?:[\w.]+: )?(\S.*)$", text, re.MULTILINE)
     if said:
-        return str(said[-1]).strip()
+        return str(said[-1]).strip().rstrip(".")
     first = next((line for line in text.splitlines() if line.strip()), "the query failed")
-    return re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", first).strip()
+    return re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", first).strip().rstrip(".")

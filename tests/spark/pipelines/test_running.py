@@ -1,0 +1,48 @@
+"""What a run says of a query, without a JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.spark.pipelines.running import Batch, batch_of, reason_of
+
+FAILED = "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: "
+PYTHON = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source does latestOffset: \
+Traceback (most recent call last):
+  File "reading.py", line 98, in pause
+    raise error
+    ^^^^^^^^^^^
+headrace.client.errors.UnknownTopicError: topic logs: the cluster has no such topic or partition
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "source.py", line 120, in _subscribed
+    planning.lost("topic logs is not there any more", self.options)
+headrace.spark.planning.DataLossError: topic logs is not there any more.
+ SQLSTATE: 38000 SQLSTATE: XXKST
+
+JVM stacktrace:
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Query
+  File "another.py", line 1, in main
+ValueError: of no use"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FAILED + PYTHON, "topic logs is not there any more"),
+        (FAILED + "Job aborted due to stage failure.\nmore\n\nJVM stacktrace:\nat", "Job aborted due to stage failure"),
+        ("", "the query failed"),
+    ],
+)
+def test_reasons_are_one_line(text: str, reason: str) -> None:
+    assert reason_of(text) == reason
+
+
+def test_a_batch_without_state_and_without_rows() -> None:
+    report = {
+        "batchId": 4, "numInputRows": 0, "processedRowsPerSecond": None, "observedMetrics": {}, "stateOperators": [],
+        "durationMs": {"addBatch": 3, "triggerExecution": 5},
+    }  # fmt: skip
+    assert batch_of(report) == Batch(4, 0, 0.0, 0, 0, 0, 5)
