@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Container, Iterable, Mapping
@@ -187,13 +188,15 @@ def lost(what: str, options: SourceOptions) -> None:
 def tasks_of(ranges: list[Range], options: SourceOptions) -> list[list[Range]]:
     """Ranges as tasks: large ones are split evenly, small ones share a task, as the options bound it."""
     most = options.max_records_per_partition or SPLIT_ROWS
-    pieces = [piece for part in ranges for piece in split(part, -(-_size(part) // most))]
     least = options.min_partitions or 0
+    counts = [math.ceil(_size(part) / most) for part in ranges]
+    pieces = [piece for part, count in zip(ranges, counts) for piece in split(part, count)]
     tasks = merged(pieces, min(MERGE_ROWS, most))
     if len(tasks) >= least:
         return tasks
-    total = sum(map(_size, pieces))
-    return [[each] for piece in pieces for each in split(piece, -(-_size(piece) * least // total))]
+    total = sum(map(_size, ranges))
+    counts = [max(count, math.ceil(_size(part) * least / total)) for part, count in zip(ranges, counts)]
+    return [[piece] for part, count in zip(ranges, counts) for piece in split(part, count)]
 
 
 def _size(part: Range) -> int:
