@@ -94,3 +94,20 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     done = run("run", "surge", *FROM_TO, str(tmp_path), "-b", "127.0.0.1:1", code=1)
     assert done.stderr.startswith(f"headrace: the checkpoint {tmp_path} was made with ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_line_a_batch_and_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
+    from headrace.cli.pipeline import _Report
+    from headrace.spark.pipelines.running import Batch
+
+    for as_json in (False, True):
+        with _Report("surge", as_json) as report:
+            report.add(Batch(0, 1200, 5400.4, 0, 3, 61, 222))
+            report.add(Batch(1, 0, 0.0, 2, 0, 40, 90))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "batch 0: 1,200 records, 5,400 a second, 0 dropped as late, 3 unreadable, 61 in the state",
+        "batch 1: 0 records, 0 a second, 2 dropped as late, 0 unreadable, 40 in the state",
+        "2 batches, 1,200 records; 2 dropped as late, 3 unreadable",
+    ]
+    assert [json.loads(line)["rows"] for line in lines[3:]] == [1200, 0]
