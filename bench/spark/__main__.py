@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -141,7 +142,7 @@ class Run:
             values = work.measure(side, self.scale)
         except (AssertionError, OSError, RuntimeError, subprocess.TimeoutExpired) as error:
             for result in results:
-                result.error = f"{side.name}: {type(error).__name__}: {str(error)[:300]}"
+                result.error = f"{side.name}: {type(error).__name__}: {str(error)[:800]}"
             return
         for result, value in zip(results, values):
             result.values.setdefault(side.name, []).append(value)
@@ -189,6 +190,7 @@ def main(argv: list[str]) -> int:
     if asked.rounds is not None:
         scale = dataclasses.replace(scale, rounds=asked.rounds)
     run = Run(asked.only, asked.side or list(SIDES), scale)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and Sparks end with us
     shutil.rmtree(DATA, ignore_errors=True)
     heads = f"{'':40} {'headrace':>8} {'kafka':>8} {'':8} {'ratio':>7} {'':9} {'':6}"
     print(f"{heads} {'our/Kafka':>10} {'their/Hdr':>10}", flush=True)

@@ -67,7 +67,7 @@ class Side:
             raise RuntimeError(f"{self.name} ended in {job}: {self.log.read_text()[-1500:]}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise RuntimeError(f"{self.name}: {job}: {answer['error'].strip()[-300:]}")
+            raise RuntimeError(f"{self.name}: {job}: {answer['error'][-600:]}")
         return answer
 
     def stop(self) -> None:
@@ -118,7 +118,11 @@ def proportional_bytes(pid: int) -> int:
 
 
 class Peak:
-    """The most memory that a side held while the block ran, looked at ten times a second."""
+    """The most memory that a side held while the block ran, looked at ten times a second.
+
+    It has to be there at two looks in a row: a child of the JVM between its vfork and its exec shows all memory of its
+    parent as its own.
+    """
 
     def __init__(self, side: Side) -> None:
         self.side = side
@@ -127,8 +131,11 @@ class Peak:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def _watch(self) -> None:
+        before = 0
         while not self._over.wait(SAMPLE_S):
-            self.bytes = max(self.bytes, self.side.proportional_bytes())
+            now = self.side.proportional_bytes()
+            self.bytes = max(self.bytes, min(before, now))
+            before = now
 
     def __enter__(self) -> Self:
         self._thread.start()
