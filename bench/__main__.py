@@ -181,19 +181,24 @@ class Run:
 
     def save(self) -> Path:
         """The run as JSON lines: the first says what was run, each other is a row."""
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        path = RESULTS / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.jsonl"
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True)
-        head = {
-            "commit": commit.stdout.decode().strip(),
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "kernel": platform.release(),
-            "scale": dataclasses.asdict(self.scale),
-        }
-        lines = [head, *(result.line(self.scale) for result in self.results)]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return path
+        about = {"scale": dataclasses.asdict(self.scale)}
+        return keep("", about, [result.line(self.scale) for result in self.results])
+
+
+def keep(kind: str, about: dict[str, Any], rows: list[dict[str, Any]]) -> Path:
+    """Writes a run's results, behind a line on where they were measured; the name begins with the `kind` of run."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{kind}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.jsonl"
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True)
+    head = {
+        "commit": commit.stdout.decode().strip(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        **about,
+    }
+    path.write_text("".join(json.dumps(line) + "\n" for line in [head, *rows]))
+    return path
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:

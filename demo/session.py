@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
+
+from headrace.spark.pipelines.running import standard_error_in
 
 JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a minute's work on two cores: the second compiler and parallel collectors would cost more than they bring."""
@@ -30,20 +30,6 @@ def java_is_missing() -> bool:
     said = subprocess.run([command, "-version"], check=False, capture_output=True, text=True)
     found = re.search(r'version "(\d+)', said.stderr)
     return found is None or int(found[1]) < JAVA_MIN
-
-
-@contextmanager
-def _standard_error_in(path: Path) -> Iterator[None]:
-    """What a process started inside writes to standard error goes to a file."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with path.open("ab") as out:
-            os.dup2(out.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def open_session(log: Path, partitions: int = 2) -> SparkSession:
@@ -64,5 +50,5 @@ def open_session(log: Path, partitions: int = 2) -> SparkSession:
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         .config("spark.sql.streaming.metricsEnabled", "false")
     )
-    with _standard_error_in(log):
+    with standard_error_in(log):
         return builder.getOrCreate()

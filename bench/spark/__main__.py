@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import os
-import platform
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.__main__ import RESULTS, number
+from bench.__main__ import keep, number
 from bench.rigs import DATA, ROOT, Kafka, Ours, Rig
 from bench.spark.rows import QUICK, WORKS, Row, Scale, Work, fill
 from bench.spark.sides import OURS, PEER, Side
@@ -149,20 +145,8 @@ class Run:
 
     def save(self) -> Path:
         """The run as JSON lines: the first says what was run, each other is a row."""
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        path = RESULTS / f"spark-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.jsonl"
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True)
-        head = {
-            "commit": commit.stdout.decode().strip(),
-            "python": platform.python_version(),
-            "cores": os.cpu_count(),
-            "kernel": platform.release(),
-            "pyspark": spark.PYSPARK_VERSION,
-            **self.about,
-            "scale": dataclasses.asdict(self.scale),
-        }
-        path.write_text("".join(json.dumps(line) + "\n" for line in [head, *(each.line() for each in self.results)]))
-        return path
+        about = {"pyspark": spark.PYSPARK_VERSION, **self.about, "scale": dataclasses.asdict(self.scale)}
+        return keep("spark-", about, [each.line() for each in self.results])
 
 
 def wanted(row: Row, only: list[str]) -> bool:

@@ -1,14 +1,30 @@
-"""A broker for a module's tests, and a topic of two partitions for each of them."""
+"""A broker and a Spark for a module's tests; without Spark, a client and a topic of two partitions for each test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import headrace.testing
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Any]:
+    with headrace.testing.broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    from spark.copying import session
+
+    running = session()
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="module")

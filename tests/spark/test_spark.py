@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +31,6 @@ KILLS = 4
 LAST_RUN_S = 180
 MAX_RECORDS = 60_000
 """The last run reads what slow machines had time to write meanwhile."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Any]:
-    with headrace.testing.broker() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from spark.copying import session
-
-    running = session()
-    yield running
-    running.stop()
 
 
 def fill(bootstrap: str, topic: str, count: int, codec: Compression = Compression.NONE, partitions: int = 3) -> None:

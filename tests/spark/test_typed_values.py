@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import headrace.testing
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
@@ -25,21 +23,6 @@ SCHEMA = (
     "route STRUCT<origin: STRING, stops: ARRAY<STRING>>"
 )
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Any]:
-    with headrace.testing.broker() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from spark.copying import session
-
-    running = session()
-    yield running
-    running.stop()
 
 
 def flight(number: int) -> dict[str, Any]:

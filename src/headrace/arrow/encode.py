@@ -39,6 +39,7 @@ class _How:
     mark_count: int
     marks: bytes
 
+
 _WRITABLE: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "key": (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null()),
     "value": (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null()),

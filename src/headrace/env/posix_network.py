@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
+from headrace.env.posix import PIECE_BYTES
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -23,8 +24,6 @@ T = TypeVar("T")
 
 IOV_MAX: Final = 1024
 """Parts that one sendmsg takes (Linux)."""
-PROBE_STRIDE: Final = 128 * 1024
-"""Distance between the bytes that are looked up in the page cache before a send: what is read ahead in one piece."""
 ACCEPTS_PER_EVENT: Final = 64
 ACCEPT_RETRY_S: Final = 0.5
 """How long the listener rests when a connection could not be accepted (out of descriptors, mostly)."""
@@ -148,7 +147,7 @@ def in_memory(file: int, position: int, size: int) -> bool:
     """
     try:
         os.preadv(file, _probe, position, _NOWAIT)
-        for at in range(PROBE_STRIDE, size, PROBE_STRIDE):
+        for at in range(PIECE_BYTES, size, PIECE_BYTES):
             os.preadv(file, _probe, position + at, _NOWAIT)
         os.preadv(file, _probe, position + size - 1, _NOWAIT)
     except BlockingIOError:

@@ -72,10 +72,7 @@ def _sample(options: SourceOptions) -> list[bytes]:
     """The first values of the read, at most `SAMPLE_ROWS`."""
     found: list[bytes] = []
     with Client(options.bootstrap, client_id=options.client_id) as client:
-        partitions = planning.subscribed(client, options.subscription)
-        start = planning.resolve(client, partitions, options.starting, options)
-        end = planning.resolve(client, partitions, options.ending, options, ending=True)
-        ranges = planning.checked(client, {at: (start[at], end[at]) for at in partitions}, options)
+        ranges = planning.batch_ranges(client, options)
         fetcher = Fetcher(
             client,
             {(part.topic, part.partition): part.start for part in ranges},

@@ -179,6 +179,14 @@ def checked(client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], op
     return ranges
 
 
+def batch_ranges(client: Client, options: SourceOptions) -> list[Range]:
+    """What one read of all that is there reads; its ends are resolved here. Raises as `resolve` and `checked`."""
+    partitions = subscribed(client, options.subscription)
+    start = resolve(client, partitions, options.starting, options)
+    end = resolve(client, partitions, options.ending, options, ending=True)
+    return checked(client, {at: (start[at], end[at]) for at in partitions}, options)
+
+
 def lost(what: str, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(f"{what}. Set the option failOnDataLoss to false to go on without them.")

@@ -58,10 +58,7 @@ class BatchReader(DataSourceReader):
         """Plan the read; ends are resolved once, here."""
         options = self.options
         with Client(options.bootstrap, client_id=options.client_id) as client:
-            partitions = planning.subscribed(client, options.subscription)
-            start = planning.resolve(client, partitions, options.starting, options)
-            end = planning.resolve(client, partitions, options.ending, options, ending=True)
-            ranges = planning.checked(client, {at: (start[at], end[at]) for at in partitions}, options)
+            ranges = planning.batch_ranges(client, options)
         return [RangesPartition(task) for task in planning.tasks_of(ranges, options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,15 +18,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 NOON = 1_700_006_400_000
 """2023-11-15T00:00:00Z in milliseconds; a good round time."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    from spark.copying import session
-
-    running = session()
-    yield running
-    running.stop()
 
 
 def records(spark: SparkSession, *values: Any) -> DataFrame:

@@ -110,7 +110,7 @@ def claim(checkpoint: Path, settings: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _standard_error_in(path: Path) -> Iterator[None]:
+def standard_error_in(path: Path) -> Iterator[None]:
     """What a process started inside writes to standard error goes to a file."""
     sys.stderr.flush()
     kept = os.dup(2)
@@ -147,7 +147,7 @@ def open_session(name: str, log: Path, settings: Mapping[str, str]) -> SparkSess
     for key, value in chosen.items():
         builder = builder.config(key, value)
     try:
-        with _standard_error_in(log):
+        with standard_error_in(log):
             return builder.getOrCreate()
     except PySparkException as error:
         raise PipelineError("Spark does not start; it needs Java 17 or later (JAVA_HOME, or the path)") from error
