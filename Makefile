@@ -34,10 +34,12 @@ tidy: install
 
 docs: install
 	$(RUN) tools/docs_configuration.py
+	$(RUN) tools/docs_spark_options.py
 	@test ! -f tools/docs_cli.py || $(RUN) tools/docs_cli.py
 
 docs-check: install
 	$(RUN) tools/docs_configuration.py --check
+	$(RUN) tools/docs_spark_options.py --check
 	@test ! -f tools/docs_cli.py || $(RUN) tools/docs_cli.py --check
 
 codegen: install

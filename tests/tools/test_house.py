@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import docs_configuration, layers, lock
+from tools import docs_configuration, docs_spark_options, layers, lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +36,10 @@ def test_an_address_does_not_get_into_the_lock() -> None:
 
 def test_configuration_page_is_up_to_date() -> None:
     assert docs_configuration.main(["--check"]) == 0
+
+
+def test_the_page_of_sparks_options_is_up_to_date() -> None:
+    assert docs_spark_options.main(["--check"]) == 0
 
 
 def test_contracts_of_packages_that_are_not_there_are_left_out() -> None:

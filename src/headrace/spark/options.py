@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.arrow.decode import FIELDS
 from headrace.client.cluster import parse_addresses
 from headrace.client.reading import Isolation
+from headrace.spark.option_table import BATCH_KEYS, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.schemas import TIMESTAMP, ddl, parse_schema
 from headrace.wire.records import Compression
 
@@ -51,48 +52,9 @@ Places = Positions | Times
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 """Keys that Spark itself puts among the options."""
 
-SOURCE_KEYS: Final = (
-    "kafka.bootstrap.servers",
-    "kafka.client.id",
-    "kafka.group.id",
-    "kafka.isolation.level",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "failOnDataLoss",
-    "includeHeaders",
-    "groupIdPrefix",
-    "commitGroupOffsets",
-    "valueFormat",
-    "valueSchema",
-    "mode",
-    "columns",
-    "eventTime",
-)
-BATCH_KEYS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-"""What only a batch read may say: a stream has no end."""
 DELAY_UNITS_S: Final = {
     "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
 }  # fmt: skip
-SINK_KEYS: Final = (
-    "kafka.bootstrap.servers",
-    "kafka.client.id",
-    "kafka.compression.type",
-    "topic",
-    "batchHeaders",
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""The options of `format("headrace")`, each once: its use, its default, and what docs/spark-options.md says.
+
+`options` reads them and complains; a name that is not here is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Final
+
+
+class Use(Flag):
+    """What an option is for."""
+
+    BATCH = auto()
+    """Reads of what is there."""
+    STREAM = auto()
+    READ = BATCH | STREAM
+    SINK = auto()
+    """Writes, of a batch or a stream."""
+    ALL = READ | SINK
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option by its name in the documentation; Spark knows it in any case of letters.
+
+    `values` and `about` are Markdown, `about` of one line. `default` is a value that does what leaving the option out
+    does; where there is no such value, `otherwise` says in words what holds then.
+    """
+
+    name: str
+    use: Use
+    values: str
+    about: str
+    default: str | None = None
+    otherwise: str = ""
+
+
+_FLAG: Final = "`true`, `false`"
+_NUMBER: Final = "a number from 1"
+
+SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
+    "The cluster": (
+        Option("kafka.bootstrap.servers", Use.ALL, "`host:port,host:port`", "Brokers to ask first.", otherwise="needed"),
+        Option("kafka.client.id", Use.ALL, "text", "How the client calls itself.", "headrace-spark"),
+        Option(
+            "kafka.isolation.level", Use.READ, "`read_uncommitted`, `read_committed`",
+            "`read_committed` leaves out records of transactions that are open or aborted.",
+            "read_uncommitted",
+        ),
+    ),
+    "What is read": (
+        Option("subscribe", Use.READ, "`flights,weather`", "Topics by their names.", otherwise="one of the three"),
+        Option(
+            "subscribePattern", Use.READ, "`flights-.*`",
+            "Topics by a regular expression for their whole names; in a stream also those made later.",
+            otherwise="one of the three",
+        ),
+        Option(
+            "assign", Use.READ, '`{"flights": [0, 1]}`', "Single partitions of topics.", otherwise="one of the three"
+        ),
+        Option(
+            "failOnDataLoss", Use.READ, _FLAG,
+            "Whether offsets and topics that are gone end the query, or are warned about and passed over.", "true",
+        ),
+    ),
+    "Where it begins and ends": (
+        Option(
+            "startingOffsets", Use.READ, '`earliest`, `latest`, `{"flights": {"0": 23, "1": -2}}`',
+            "Where a read, or a new stream, begins; -2 is earliest and -1 latest. A batch read cannot begin at latest.",
+            otherwise="batch `earliest`, stream `latest`",
+        ),
+        Option(
+            "startingTimestamp", Use.READ, "milliseconds since 1970",
+            "Begin at the first record at or after it, in every partition. Goes before the other two.",
+        ),
+        Option(
+            "startingOffsetsByTimestamp", Use.READ, '`{"flights": {"0": 1700000000000}}`',
+            "The same, with a time for each partition. Goes before `startingOffsets`.",
+        ),
+        Option(
+            "startingOffsetsByTimestampStrategy", Use.READ, "`error`, `latest`",
+            "What a partition does that has no record so late: end the query, or begin at its latest offset.", "error",
+        ),
+        Option(
+            "endingOffsets", Use.BATCH, '`latest`, `{"flights": {"0": 50, "1": -1}}`',
+            "Where a read ends, not included. A stream has no end.", "latest",
+        ),
+        Option(
+            "endingTimestamp", Use.BATCH, "milliseconds since 1970",
+            "End before the first record at or after it, in every partition; where none is so late, at the latest.",
+        ),
+        Option(
+            "endingOffsetsByTimestamp", Use.BATCH, '`{"flights": {"0": 1700000000000}}`',
+            "The same, with a time for each partition. Goes before `endingOffsets`.",
+        ),
+    ),
+    "How much at a time": (
+        Option(
+            "maxOffsetsPerTrigger", Use.STREAM, _NUMBER,
+            "Offsets a micro-batch, shared out by how far each partition lags.", otherwise="no limit",
+        ),
+        Option(
+            "minOffsetsPerTrigger", Use.STREAM, _NUMBER,
+            "A micro-batch waits for so many offsets; not the first one, and not under AvailableNow.",
+            otherwise="no wait",
+        ),
+        Option(
+            "maxTriggerDelay", Use.STREAM, "`15m`, `10s`, `500ms`", "How long it waits for them at most.", "15m"
+        ),
+        Option(
+            "minPartitions", Use.READ, _NUMBER, "At least so many tasks, large ranges of offsets split evenly.",
+            otherwise="as the ranges come",
+        ),
+        Option(
+            "maxRecordsPerPartition", Use.READ, _NUMBER, "At most so many offsets a task.",
+            otherwise="2,000,000 of one range",
+        ),
+    ),
+    "Rows": (
+        Option("includeHeaders", Use.READ, _FLAG, "Whether there is a column `headers`.", "false"),
+        Option(
+            "columns", Use.READ, "`value,offset`",
+            "Columns, in the order of delivery; values that none of them needs are not decoded.", otherwise="all",
+        ),
+        Option(
+            "valueFormat", Use.READ, "`raw`, `string`, `json`",
+            "What `value` is: bytes, text, or a struct with columns of their own types.", "raw",
+        ),
+        Option(
+            "valueSchema", Use.READ, "`id BIGINT, name STRING`, or the JSON of a schema (`schema.json()`)",
+            "The fields of JSON values. A stream needs it.", otherwise="batch: from the first 1,000 values",
+        ),
+        Option(
+            "mode", Use.READ, "`PERMISSIVE`, `FAILFAST`",
+            "Whether a malformed value goes to the column `_corrupt_record` or ends the query; not for raw values.",
+            "PERMISSIVE",
+        ),
+        Option(
+            "eventTime", Use.READ, "a field of the JSON value, or `timestamp`",
+            "Delivered as the column `event_time` as well.", otherwise="no such column",
+        ),
+    ),
+    "Lag that others see": (
+        Option(
+            "commitGroupOffsets", Use.STREAM, _FLAG,
+            "Whether the offsets of finished batches are committed to a consumer group.", "true",
+        ),
+        Option("kafka.group.id", Use.STREAM, "text", "That group.", otherwise="a new one, kept in the checkpoint"),
+        Option("groupIdPrefix", Use.STREAM, "text", "How the name of a new one begins.", "spark-kafka-source"),
+    ),
+    "What is written": (
+        Option("topic", Use.SINK, "text", "Where every row goes.", otherwise="the column `topic` says it"),
+        Option(
+            "kafka.compression.type", Use.SINK, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
+            "How batches of records are compressed.", "none",
+        ),
+        Option(
+            "batchHeaders", Use.SINK, _FLAG,
+            "Whether each record has headers `headrace.batch_id` (in a stream) and `headrace.partition` (the task).",
+            "false",
+        ),
+    ),
+}  # fmt: skip
+"""All of them, under the titles of the page."""
+
+OPTIONS: Final = tuple(option for options in SECTIONS.values() for option in options)
+SOURCE_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.READ)
+SINK_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.SINK)
+BATCH_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.READ == Use.BATCH)
+"""What only a batch read may say: a stream has no end."""

@@ -1,0 +1,56 @@
+"""Writes docs/spark-options.md from the table of options; `--check` fails where the page is not what the table says.
+
+python tools/docs_spark_options.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headrace.spark.option_table import SECTIONS, Option, Use
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark-options.md"
+
+INTRODUCTION = """# Options of format("headrace")
+
+Written from the table of options in `src/headrace/spark/option_table.py` by `make docs`; change it there.
+
+Names and meanings are those of Spark's own Kafka connector where it has the option; names are taken in any case of
+letters. One that is unknown, or a value that is wrong, is refused with one sentence: by a source in `load()`, by a sink
+before it writes. *For* says where an option counts: in `batch` reads, `stream` reads, the `sink`. [Spark](spark.md)
+has the whole of it; [from the Kafka connector](from-the-kafka-connector.md) what is not the same.
+"""
+HEAD = "| option | for | values | default | what it does |\n|---|---|---|---|---|"
+USES = {Use.BATCH: "batch", Use.STREAM: "stream", Use.SINK: "sink"}
+
+
+def row(option: Option) -> str:
+    """An option as a line of the table."""
+    used = ", ".join(word for use, word in USES.items() if use & option.use)
+    default = option.otherwise if option.default is None else f"`{option.default}`"
+    cells = [f"<a id='{option.name}'></a>`{option.name}`", used, option.values, default or "not set", option.about]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for title, options in SECTIONS.items():
+        rows = "\n".join(map(row, options))
+        parts.append(f"## {title}\n\n{HEAD}\n{rows}\n")
+    return "\n".join(parts)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--check"]:
+        if not PAGE.exists() or PAGE.read_text("utf-8") != page():
+            print("docs/spark-options.md is not what the table of options says: run `make docs`")
+            return 1
+        return 0
+    PAGE.write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
