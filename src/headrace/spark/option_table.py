@@ -43,7 +43,7 @@ _NUMBER: Final = "a number from 1"
 
 SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
     "The cluster": (
-        Option("kafka.bootstrap.servers", Use.ALL, "`host:port,host:port`", "Brokers to ask first.", otherwise="needed"),
+        Option("kafka.bootstrap.servers", Use.ALL, "`host:port,host:port`", "Brokers asked first.", otherwise="needed"),
         Option("kafka.client.id", Use.ALL, "text", "How the client calls itself.", "headrace-spark"),
         Option(
             "kafka.isolation.level", Use.READ, "`read_uncommitted`, `read_committed`",
