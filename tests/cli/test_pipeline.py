@@ -101,11 +101,11 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
 
 
 def test_a_line_a_batch_and_what_it_came_to(capsys: pytest.CaptureFixture[str]) -> None:
-    from headrace.cli.pipeline import _Report
+    from headrace.cli.driving import Report
     from headrace.spark.pipelines.running import Batch
 
     for as_json in (False, True):
-        with _Report("surge", as_json) as report:
+        with Report("surge", as_json) as report:
             report.add(Batch(0, 1200, 5400.4, 0, 3, 61, 222))
             report.add(Batch(1, 0, 0.0, 2, 0, 40, 90))
     lines = capsys.readouterr().out.splitlines()

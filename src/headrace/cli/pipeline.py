@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.failures import Failure
-from headrace.cli.options import INT32_MAX, bootstrap_options, connect, duration_option, json_option, parse_pairs
-from headrace.cli.output import Progress, print_json, print_table
+from headrace.cli.driving import Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.options import INT32_MAX, connect, duration_option, json_option, parse_pairs
+from headrace.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from headrace.spark.pipelines.running import Batch, Job, Pipeline
+    from headrace.spark.pipelines.running import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-LOG = "spark.log"
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.group()
@@ -77,16 +71,7 @@ def shared_options(command: F) -> F:
     @click.option("--from", "source", required=True, metavar="TOPIC", help="The topic to read.")
     @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; made, compacted, if new.")
     @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Of a new topic. Default: as --from.")
-    @click.option("--checkpoint", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
-                  help="Where the run keeps how far it is, its state, and Spark's log.")  # fmt: skip
-    @click.option("--once", is_flag=True, help="End with what is there now; without it, run until stopped.")
-    @click.option("--starting-offsets", default="earliest", show_default=True, metavar="WHERE",
-                  help="Of a new checkpoint: earliest, latest, or JSON as for Spark's Kafka connector.")  # fmt: skip
-    @duration_option("--trigger", "1s", "A batch at most so often.")
-    @click.option("--max-per-batch", type=click.IntRange(1), metavar="N", help="At most so many records a batch.")
-    @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
-    @json_option
-    @bootstrap_options
+    @run_options
     @wraps(command)
     def with_request(**given: Any) -> Any:
         common = {name: given.pop(name) for name in Request.__dataclass_fields__}
@@ -172,14 +157,12 @@ def spark_time(ms: int) -> str:
 
 def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     """Check everything that can be checked without Spark, which takes seconds to start; then run."""
-    from importlib.util import find_spec
-
     if request.source == request.sink:
         raise click.UsageError("--from and --to are one topic: the pipeline would read what it writes")
     spark_settings = parse_pairs(request.settings, "--set")
-    if find_spec("pyspark") is None:
-        raise Failure("Spark is not installed; `pip install headrace[spark]` does it")
+    need_spark()
     from headrace.spark.options import source_options
+    from headrace.spark.pipelines.running import start
 
     job = _job_of(request)
     try:
@@ -187,9 +170,12 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     program = _program(name, chosen)
-    _claim(request, {"pipeline": name, "from": request.source, "to": request.sink, **asdict(program)})
+    ours = {"pipeline": name, "from": request.source, "to": request.sink, **asdict(program)}
+    claim_checkpoint(request.checkpoint, ours)
     _prepare_topics(request)
-    _drive(_Report(name, request.as_json), program, job, spark_settings)
+    route = f"{request.source} to {request.sink}"
+    begin = partial(start, pipeline=program, job=job)
+    drive(Report(name, request.as_json), Drive(begin, route, request.checkpoint, request.once, spark_settings))
 
 
 def _job_of(request: Request) -> Job:
@@ -216,15 +202,6 @@ def _program(name: str, chosen: dict[str, Any]) -> Any:
     return programs[name](**chosen)
 
 
-def _claim(request: Request, settings: dict[str, Any]) -> None:
-    from headrace.spark.pipelines.running import claim
-
-    try:
-        claim(request.checkpoint, settings)
-    except ValueError as error:
-        raise Failure(str(error)) from error
-
-
 def _prepare_topics(request: Request) -> None:
     """The topic to read must be there; the one to write is made where it is not."""
     from headrace.client import admin
@@ -234,90 +211,3 @@ def _prepare_topics(request: Request) -> None:
         partitions = request.partitions or len(source.partitions)
         settings = {"cleanup.policy": "compact"}
         admin.create_topic(client, request.sink, partitions=partitions, configs=settings, exist_ok=True)
-
-
-def _drive(report: _Report, program: Pipeline, job: Job, settings: dict[str, str]) -> None:
-    """Run until the end, or until a signal, which stops the query cleanly."""
-    from headrace.spark.pipelines.running import PipelineError, follow, open_session, start
-
-    asked: list[int] = []
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-
-    def listen() -> None:
-        for number in SIGNALS:
-            signal.signal(number, on_signal)
-
-    listen()
-    log = job.checkpoint / LOG
-    with ExitStack() as open_things:
-        try:
-            spark = open_session(f"headrace-{report.name}", log, settings)
-            open_things.callback(_stop_quietly, spark)
-            listen()  # Spark has put a handler of its own there
-            if not asked:
-                report.say(f"{report.name}: {job.source} to {job.sink}; Spark logs to {log}")
-                with report:
-                    for batch in follow(start(spark, program, job), lambda: bool(asked)):
-                        report.add(batch)
-        except Exception as error:
-            # what is stopped half-way, with a JVM that perhaps had the signal too, fails in ways of its own
-            if isinstance(error, PipelineError) and not asked:
-                raise Failure(f"{error}; {log} may say more") from error
-            if not asked:
-                raise
-    if asked and job.once:
-        sys.exit(128 + asked[0])
-
-
-def _stop_quietly(spark: Any) -> None:
-    # the JVM may be gone; where it is not, it goes with this process
-    with suppress(Exception):
-        spark.stop()
-
-
-@dataclass
-class _Report:
-    """Says what gets done: JSON lines, a line a batch, or on a terminal one line that changes; and what it came to."""
-
-    name: str
-    as_json: bool
-    batches: int = 0
-    rows: int = 0
-    late: int = 0
-    unreadable: int = 0
-    _live: Progress = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._live = Progress(self.name, unit="records")
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._live.__exit__(kind, error, at)
-        self.say(
-            f"{self.batches:,} batches, {self.rows:,} records; "
-            f"{self.late:,} dropped as late, {self.unreadable:,} unreadable"
-        )
-
-    def say(self, line: str) -> None:
-        if not self.as_json:
-            click.echo(line)
-
-    def add(self, batch: Batch) -> None:
-        self.batches += 1
-        self.rows += batch.rows
-        self.late += batch.late
-        self.unreadable += batch.unreadable
-        self._live.what = f"{self.name}: batch {batch.number}, {self.late:,} late, {self.unreadable:,} unreadable;"
-        if self.as_json:
-            print_json(asdict(batch))
-        elif not sys.stdout.isatty():
-            click.echo(
-                f"batch {batch.number}: {batch.rows:,} records, {batch.rows_per_s:,.0f} a second, "
-                f"{batch.late:,} dropped as late, {batch.unreadable:,} unreadable, {batch.state_rows:,} in the state"
-            )
-        self._live.advance(batch.rows)

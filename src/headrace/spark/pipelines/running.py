@@ -169,10 +169,13 @@ def start(spark: SparkSession, pipeline: Pipeline, job: Job) -> StreamingQuery:
     return writer.option("checkpointLocation", str(job.checkpoint.resolve())).start()
 
 
-def follow(query: StreamingQuery, is_asked_to_stop: Callable[[], bool]) -> Iterator[Batch]:
+def follow(
+    query: StreamingQuery, is_asked_to_stop: Callable[[], bool], beside: Callable[[], None] | None = None
+) -> Iterator[Batch]:
     """The batches as they get done, until the query ends or is asked to. Raises `PipelineError` for one that fails.
 
-    A batch in the middle of which the query is stopped is done again by the next run.
+    A batch in the middle of which the query is stopped is done again by the next run. `beside` is called with every
+    look at a query that has not failed.
     """
     seen = -1
     while True:
@@ -190,6 +193,8 @@ def follow(query: StreamingQuery, is_asked_to_stop: Callable[[], bool]) -> Itera
                 yield batch_of(report)
         if failure is not None:
             raise PipelineError(reason_of(str(failure))) from failure
+        if beside is not None:
+            beside()
         if ended:
             return
         if is_asked_to_stop():
