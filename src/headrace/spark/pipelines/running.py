@@ -16,6 +16,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.spark import write_stream, write_updates
 from headrace.spark.pipelines.fields import UNREADABLE
@@ -26,6 +27,8 @@ REPORTS_KEPT: Final = 100
 """More than a query can finish between two looks."""
 CLAIM: Final = "pipeline.json"
 """The file in a checkpoint's directory that says whose it is."""
+BEGUN: Final = ("offsets", "position.json")
+"""What a checkpoint has once a run has begun: Spark's offsets, or how far a table is read."""
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 Mode = Literal["append", "update"]
@@ -98,7 +101,7 @@ def claim(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     checkpoint.mkdir(parents=True, exist_ok=True)
     path = checkpoint / CLAIM
     ours = json.loads(json.dumps(settings))
-    if not path.exists() or not (checkpoint / "offsets").exists():
+    if not path.exists() or not any((checkpoint / name).exists() for name in BEGUN):
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(ours, indent=2) + "\n")
         fresh.replace(path)
@@ -162,6 +165,11 @@ def start(spark: SparkSession, pipeline: Pipeline, job: Job) -> StreamingQuery:
         writer = results.writeStream.outputMode("update").foreachBatch(write_updates(job.write_options()))
     else:
         writer = write_stream(results, job.write_options()).outputMode("append")
+    return begin(writer, job)
+
+
+def begin(writer: DataStreamWriter, job: Job) -> StreamingQuery:
+    """Start a query that writes as `writer` says, with the trigger and the checkpoint of a job."""
     if job.once:
         writer = writer.trigger(availableNow=True)
     else:
