@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector at work: five programs one after the other, in a process of their own.
+"""Spark's own Kafka connector at work: six programs one after the other, in a process of their own.
 
     python connector_driver.py BOOTSTRAP DIRECTORY JAR...
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+ROOT = Path(__file__).resolve().parents[2]
 TRIPS_MIN = 20
 TRIPS_MAX = 20_000
 ANSWER_PATIENCE_S = 60.0
@@ -134,6 +136,20 @@ def available_now(place: Place) -> dict[str, Any]:
     return {"first": first, "second": run()}
 
 
+def taken_over(place: Place) -> dict[str, Any]:
+    """The query before, gone on with in `format("headrace")` as docs/from-the-kafka-connector.md says."""
+    place.append("now-in", 340, 360)
+    page = (ROOT / "docs" / "from-the-kafka-connector.md").read_text()
+    (recipe,) = re.findall(r"```python\n(from pathlib .*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"spark": place.spark}
+    exec(recipe.replace("old-checkpoint", str(place.directory / "now-out-checkpoint")), names)
+    reader = names["flights"].option("kafka.bootstrap.servers", place.bootstrap).option("subscribe", "now-in")
+    writer = reader.load().writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(place.directory / "new-checkpoint")).start()
+    query.awaitTermination()
+    return {"rows": rows_of(query)}
+
+
 def real_time(place: Place) -> dict[str, Any]:
     """Round trips through a query in real-time mode, each begun when the one before has come back, until the query has
     finished a batch at least."""
@@ -158,7 +174,7 @@ def real_time(place: Place) -> dict[str, Any]:
         query.stop()
 
 
-PROGRAMS = (batch_read, batch_write, stream, available_now, real_time)
+PROGRAMS = (batch_read, batch_write, stream, available_now, taken_over, real_time)
 
 
 def main(bootstrap: str, directory: str, *jars: str) -> None:

@@ -1,6 +1,6 @@
 """Spark's own Kafka connector, `format("kafka")`, against our broker, unmodified: it knows nothing of us.
 
-One driver runs all five programs (`connector_driver.py`), in the PySpark that the connector is made for and in a
+One driver runs all six programs (`connector_driver.py`), in the PySpark that the connector is made for and in a
 process of its own: a JVM takes the jars with its first session alone.
 """
 
@@ -138,6 +138,10 @@ def test_available_now(outcome: Outcome) -> None:
     assert max(found["first"]) <= 100, "maxOffsetsPerTrigger"
     assert found["second"] == [40]
     assert outcome.values("now-out") == sorted(f"v{number}" for number in range(340))
+
+
+def test_a_query_is_taken_over_as_the_page_says(outcome: Outcome) -> None:
+    assert outcome.of("taken_over")["rows"] == [20]
 
 
 def test_real_time_mode(outcome: Outcome) -> None:
