@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,7 +22,7 @@ STOP_PATIENCE_S = 60.0
 class HeadracePeer:
     """`headrace serve` on a free port; with `properties` it takes that file, as it would take Kafka's.
 
-    `settings` go through --set. `directory` outlives the broker when it is given.
+    `settings` go through --set, `options` stand as they are. `directory` outlives the broker when it is given.
     """
 
     def __init__(
@@ -31,12 +31,14 @@ class HeadracePeer:
         settings: Mapping[str, str] | None = None,
         properties: Path | None = None,
         port: int | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self._own = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="headrace-peer-"))
         self.port = port or free_port()
         self.settings = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
         self.file = properties
+        self.options = options
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -68,7 +70,7 @@ class HeadracePeer:
             command += ["--data", str(self.data), "--listen", self.bootstrap]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
-        return command
+        return [*command, *self.options]
 
     def start(self, patience_s: float = START_PATIENCE_S) -> None:
         """Start, and wait for the first answer. Raises RuntimeError with the broker's last words."""

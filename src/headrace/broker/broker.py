@@ -25,6 +25,7 @@ from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
     from headrace.broker.quorum import Quorum
+    from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.env import Environment
     from headrace.env.network import Network
@@ -79,6 +80,11 @@ class Broker:
         self.on_failure: Callable[[str], None] | None = None
         self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
         self.metrics.gauge("fetch.session_partitions", lambda: self.fetch_sessions.partitions)
+        self.self_topics: SelfTopics | None = None
+        if config.flag("self.topics"):
+            from headrace.broker.self_topics import SelfTopics
+
+            self.self_topics = SelfTopics(self)
 
     @property
     def image(self) -> ClusterImage:
@@ -118,7 +124,11 @@ class Broker:
             self.epoch = await register(self.quorum, node, was_clean=self.logs.was_clean)
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start()
+            if self.self_topics is not None:
+                await self.self_topics.start()
         except BaseException:
+            if self.self_topics is not None:
+                self.self_topics.close()
             await self.moves.stop()
             await self.server.close()
             self.logs.unlock()
@@ -139,6 +149,8 @@ class Broker:
         self.server.stop_listening()
         await self.groups.stop()
         await self.moves.stop()
+        if self.self_topics is not None:
+            await self.self_topics.stop()
         self.replicas.stop()
         await asyncio.sleep(DRAIN_S if self.server.connections else 0)
         await self.server.close()

@@ -9,12 +9,12 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.storage_format import StorageError
-from headrace.config import BrokerConfig
+from headrace.config import BrokerConfig, ConfigError
 from headrace.env.posix import raise_open_files_limit, real_environment
 from headrace.env.posix_network import PosixNetwork, PosixWorkers, run_loop
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
@@ -52,18 +52,28 @@ def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) ->
     `properties` is what a server.properties file says. Raises ConfigError for what cannot be served, and StartError
     where the broker cannot start; the text of both is one line. `say` gets the lines about listeners.
     """
-    config = BrokerConfig.load(properties, log.warning)
+    warnings: list[str] = []
+    try:
+        config = BrokerConfig.load(properties, warnings.append)
+    except ConfigError:
+        _warn(warnings)
+        raise
     raise_open_files_limit()
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     try:
-        return run_loop(_serve(config, say))
+        return run_loop(_serve(config, warnings, say))
     except (StorageError, LogDirLocked, LogDirFailed, CheckpointError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"the broker cannot start: {error}") from error
 
 
-async def _serve(config: BrokerConfig, say: Callable[[str], None]) -> int:
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        log.warning("%s", line)
+
+
+async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     failures: list[str] = []
@@ -76,6 +86,7 @@ async def _serve(config: BrokerConfig, say: Callable[[str], None]) -> int:
 
     broker = make_broker(config)
     broker.on_failure = failed
+    _warn(warnings)  # not before: a broker that publishes its log publishes these too
     await broker.start()
     gc.freeze()
     for opened in broker.listeners:

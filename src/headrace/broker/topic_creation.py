@@ -68,7 +68,12 @@ def automatic_topic(broker: Broker, name: str) -> CreatableTopic:
 
 async def create_automatically(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Creates topics with the shape that `automatic_topic` gives; one that exists already is no error."""
-    request = CreateTopicsRequest(topics=[automatic_topic(broker, name) for name in names])
+    return await create_topics(broker, [automatic_topic(broker, name) for name in names])
+
+
+async def create_topics(broker: Broker, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
+    """Creates topics for the broker itself; one that exists already is no error. Raises QuorumError."""
+    request = CreateTopicsRequest(topics=topics)
     context = controller_context(broker)
     response = await broker.quorum.submit(lambda image: decide_create_topics(image, request, context))
     codes = {result.name: ErrorCode(result.error_code) for result in response.topics}

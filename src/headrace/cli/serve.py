@@ -29,6 +29,7 @@ def default_data_directory() -> Path:
 @click.option("--listen", metavar="HOST:PORT", help=f"Where to listen; port 0 takes a free one. [{DEFAULT_LISTEN}]")
 @click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
+@click.option("--self-topics", is_flag=True, help="Publish the broker's own log and metrics in topics.")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 def serve(
     file: Path | None,
@@ -36,14 +37,19 @@ def serve(
     listen: str | None,
     advertise: str | None,
     settings: tuple[str, ...],
+    self_topics: bool,
     verbose: bool,
 ) -> None:
     """Run a broker until SIGTERM or an interrupt, which shut it down cleanly.
 
     Without a file it is a broker and controller in one; with one, Apache Kafka's server.properties works. Options
     here win over the file. Fresh log directories are formatted; those of Apache Kafka are adopted as they are.
+
+    With --self-topics its log lines and metrics are JSON records in headrace.logs and headrace.metrics as well.
     """
     properties = properties_of(file, [str(path) for path in data], listen, advertise, settings)
+    if self_topics:
+        properties["self.topics"] = "true"
     click.echo(f"headrace: data in {properties.get('log.dirs') or properties.get('log.dir')}", err=True)
     raise SystemExit(_run(properties, verbose))
 

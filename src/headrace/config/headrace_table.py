@@ -1,4 +1,5 @@
-"""Broker settings that Apache Kafka does not have: how an acknowledgement waits for the disk, and our named bounds."""
+"""Broker settings that Apache Kafka does not have: how an acknowledgement waits for the disk, what the broker
+publishes of itself, and our named bounds."""
 
 from __future__ import annotations
 
@@ -15,6 +16,11 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
             choices=ACKS_FLUSH_POLICIES, ours=True),
     Setting("record.validation", Type.STRING, "headers", "Default of the topic setting of this name.",
             choices=VALIDATIONS, update="cluster-wide", ours=True),
+    Setting("self.topics", Type.BOOLEAN, False,
+            "Publish the broker's log lines and metrics, as JSON, in `headrace.logs` and `headrace.metrics`.",
+            ours=True),
+    Setting("self.topics.metrics.interval.ms", Type.INT, 10000, "How often `self.topics` publishes the metrics.",
+            at_least=100, ours=True),
     Setting("queued.max.response.bytes", Type.LONG, 67108864,
             "Bytes of answers held in memory over all connections; beyond it slow readers are not read from.",
             at_least=1048576, ours=True),

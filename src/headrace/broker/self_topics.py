@@ -1,0 +1,190 @@
+"""The broker's own log lines and metrics, as JSON records in topics of its own (the setting `self.topics`).
+
+They are appended as any client's batches are. A line that is logged by that very append goes to standard error alone:
+publishing it would log the next one, for ever. What cannot be written now waits in a queue of bounded size, and no
+request waits for any of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.log_lines import Line, LogLines
+from headrace.broker.quorum import QuorumError
+from headrace.broker.topic_creation import create_topics
+from headrace.wire.apis import APIS
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
+from headrace.wire.records import Compression, Record, build_batch
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger("headrace.broker")
+
+LOGS_TOPIC: Final = "headrace.logs"
+METRICS_TOPIC: Final = "headrace.metrics"
+
+TOPIC_SETTINGS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(7 * 24 * 3600 * 1000),
+    "retention.bytes": str(128 * 1024 * 1024),
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+"""What the topics are made with: a week, and no more than so many bytes and a segment. Whoever wants it otherwise
+alters them, or makes them first."""
+
+TICK_S: Final = 0.5
+"""How long a line waits for others to share its batch."""
+RETRY_S: Final = 5.0
+"""The rest after a topic could not be made or written."""
+BATCH_LINES_MAX: Final = 500
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""What one turn of the event loop publishes: about a millisecond. What is beyond it has the next one."""
+
+PASSING: Final = frozenset(
+    {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+"""Refusals that say nothing about the lines: they are tried again."""
+
+_API_NAMES: Final = frozenset(api.name for api in APIS.values())
+
+
+class SelfTopics:
+    """What one broker says of itself. It hears the lines of its whole process from its making on, until it is stopped
+    or closed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._service = f"headrace-{broker.config.node_id}"
+        self._key = self._service.encode()
+        self._interval_s = broker.config.integer("self.topics.metrics.interval.ms") / 1000
+        self._published = broker.metrics.counter("self_topics.records")
+        self._refused = broker.metrics.counter("self_topics.refused")
+        self.lines = LogLines(
+            self._service, broker.env.clock.now_ms, broker.metrics.counter("self_topics.lines_dropped")
+        )
+        broker.metrics.gauge("self_topics.lines_queued", lambda: len(self.lines))
+        self._timer: asyncio.TimerHandle | None = None
+        self._creation: asyncio.Task[None] | None = None
+        self._create_at = self._write_at = self._metrics_at = 0.0
+        self._complained: set[str] = set()
+        logging.getLogger().addHandler(self.lines)
+
+    # --- life
+
+    async def start(self) -> None:
+        """Makes the topics where they are missing, and begins to publish; what fails is tried again later."""
+        await self._create()
+        self._tick()
+
+    async def stop(self) -> None:
+        """Publishes what there is, if that is possible now, and nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._creation is not None:
+            await asyncio.wait([self._creation])
+        self.close()
+        while self._publish_lines():
+            pass
+        self._publish_metrics()
+
+    def close(self) -> None:
+        """Hears no more lines."""
+        logging.getLogger().removeHandler(self.lines)
+
+    def _tick(self) -> None:
+        now = self._broker.env.clock.monotonic()
+        loop = asyncio.get_running_loop()
+        if self._missing() and now >= self._create_at:
+            self._creation = loop.create_task(self._create())
+        goes_on = now >= self._write_at and self._publish_lines()
+        if now >= self._metrics_at:
+            self._metrics_at = now + self._interval_s
+            self._publish_metrics()
+        self._timer = loop.call_later(0 if goes_on else TICK_S, self._tick)
+
+    # --- the topics
+
+    def _missing(self) -> list[str]:
+        topics = self._broker.image.topics
+        return [name for name in (LOGS_TOPIC, METRICS_TOPIC) if topics.by_name(name) is None]
+
+    async def _create(self) -> None:
+        self._create_at = self._broker.env.clock.monotonic() + RETRY_S
+        brokers = max(1, len(self._broker.image.online_brokers()))
+        replicas = min(self._broker.config.integer("default.replication.factor"), brokers)
+        configs = [CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_SETTINGS.items()]
+        topics = [
+            CreatableTopic(name=name, num_partitions=1, replication_factor=replicas, configs=configs)
+            for name in self._missing()
+        ]
+        try:
+            codes = await create_topics(self._broker, topics) if topics else {}
+        except QuorumError:
+            return  # the quorum has said so where it failed
+        for name, code in codes.items():
+            if code is not ErrorCode.NONE and name not in self._complained:
+                self._complained.add(name)
+                log.warning("%s cannot be created, and nothing is published there: %s", name, code.name)
+
+    # --- publishing
+
+    def _publish_lines(self) -> bool:
+        """Publishes a batch of lines; whether there are more that could go at once."""
+        lines = self.lines.take(BATCH_LINES_MAX, BATCH_BYTES_MAX)
+        if not lines:
+            return False
+        error = self._append(LOGS_TOPIC, lines)
+        if error in PASSING:
+            self.lines.put_back(lines)
+            self._write_at = self._broker.env.clock.monotonic() + RETRY_S
+            return False
+        return len(self.lines) > 0
+
+    def _publish_metrics(self) -> None:
+        """Publishes every gauge, and every counter that has counted. They never wait: the next ones will do."""
+        now_ms = self._broker.env.clock.now_ms()
+        statistics = self._broker.metrics.statistics()
+        counters = {name: value for name, value in statistics.counters.items() if value}
+        metrics: list[Line] = []
+        for kind, values in (("counter", counters), ("gauge", statistics.gauges)):
+            for name, value in values.items():
+                said = {"service": self._service, "time": now_ms, **named(name), "kind": kind, "value": value}
+                metrics.append(Line(now_ms, json.dumps(said).encode()))
+        error = self._append(METRICS_TOPIC, metrics)
+        if error in PASSING:
+            self._refused.value += len(metrics)
+
+    def _append(self, topic: str, lines: Sequence[Line]) -> ErrorCode:
+        """One batch, to the first partition that this broker leads. What was refused for good is counted."""
+        broker = self._broker
+        batch = build_batch(
+            [Record(0, line.time_ms, self._key, line.value) for line in lines], compression=Compression.LZ4
+        )
+        with self.lines.muted():
+            replica = broker.replicas.find(topic, self._partition(topic))
+            if isinstance(replica, ErrorCode):
+                return replica
+            result = broker.replicas.append_many(replica, (batch,), broker.env.clock.now_ms())[0]
+        error = ErrorCode(result.error)
+        if error is ErrorCode.NONE:
+            self._published.value += len(lines)
+        elif error not in PASSING:
+            self._refused.value += len(lines)
+        return error
+
+    def _partition(self, topic: str) -> int:
+        known = self._broker.image.topics.by_name(topic)
+        partitions = known.partitions if known is not None else ()
+        return next((each.index for each in partitions if each.leader == self._broker.node_id), 0)
+
+
+def named(name: str) -> dict[str, Any]:
+    """A metric's name, and what of it is a label: `requests.fetch` counts requests of one API."""
+    family, _, label = name.rpartition(".")
+    return {"name": family, "api": label} if family == "requests" and label in _API_NAMES else {"name": name}
