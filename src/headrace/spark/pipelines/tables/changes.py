@@ -1,0 +1,72 @@
+"""A batch of records as what it does to a table, in Arrow: which rows are new to it, and the last one of each key.
+
+The columns of the table are called c0, c1 and so on, so that no name of theirs meets one of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.spark.pipelines.tables.layout import Layout
+from headrace.spark.schemas import TIMESTAMP
+
+PARTITION: Final = pa.field("partition", pa.int32())
+OFFSET: Final = pa.field("offset", pa.int64())
+WRITTEN: Final = pa.field("timestamp", TIMESTAMP)
+DELETED: Final = pa.field("deleted", pa.bool_())
+BUCKET: Final = pa.field("bucket", pa.int32())
+_ROW: Final = "row"
+
+
+def column_names(layout: Layout) -> list[str]:
+    """What the columns of the table are called here."""
+    return [f"c{number}" for number in range(len(layout.fields))]
+
+
+def schema_of(layout: Layout, *, buckets: bool = False, nested_as_json: bool = False) -> pa.Schema:
+    """The columns of a batch of changes."""
+    kinds = [pa.string() if nested_as_json and pa.types.is_nested(f.type) else f.type for f in layout.fields]
+    columns = [pa.field(name, kind) for name, kind in zip(column_names(layout), kinds, strict=True)]
+    return pa.schema([PARTITION, OFFSET, WRITTEN, DELETED, *([BUCKET] if buckets else []), *columns])
+
+
+def beyond(changes: pa.Table, positions: Mapping[int, int]) -> pa.Table:
+    """The changes at or after the next offset of their partition; all of a partition that is not named."""
+    if not positions:
+        return changes
+    known = sorted(positions)
+    at = pc.index_in(changes[PARTITION.name], value_set=pa.array(known, PARTITION.type))
+    least = pc.take(pa.array([positions[partition] for partition in known], OFFSET.type), at)
+    return changes.filter(pc.greater_equal(changes[OFFSET.name], pc.fill_null(least, 0)))
+
+
+def positions_after(changes: pa.Table, positions: Mapping[int, int]) -> dict[int, int]:
+    """The next offsets once these changes, all of them beyond `positions`, are applied."""
+    ends = changes.group_by(PARTITION.name).aggregate([(OFFSET.name, "max")])
+    reached = zip(ends[PARTITION.name].to_pylist(), ends[f"{OFFSET.name}_max"].to_pylist(), strict=True)
+    return {**positions, **{partition: offset + 1 for partition, offset in reached}}
+
+
+def last_of_each_key(changes: pa.Table, layout: Layout) -> pa.Table:
+    """Of each key the change to apply: the last one in its partition.
+
+    A key belongs into one partition. Where it is in several, because partitions were added or a producer chose them,
+    the change that was written last counts, by its timestamp.
+    """
+    keys = column_names(layout)[: len(layout.key)]
+    in_order = changes.sort_by([(PARTITION.name, "ascending"), (OFFSET.name, "ascending")])
+    latest = last_rows(in_order, [*keys, PARTITION.name])
+    in_time = latest.sort_by([(WRITTEN.name, "ascending"), (PARTITION.name, "ascending")])
+    return last_rows(in_time, keys)
+
+
+def last_rows(rows: pa.Table, keys: list[str]) -> pa.Table:
+    """Of the rows with the same keys, the last one; in the order of the rows."""
+    numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(rows)))
+    numbered = rows.select(keys).append_column(_ROW, pc.subtract(numbers, 1))
+    last = numbered.group_by(keys).aggregate([(_ROW, "max")])[f"{_ROW}_max"]
+    return rows.take(last.combine_chunks().sort())

@@ -1,0 +1,104 @@
+"""What a table knows of the topic that it follows, kept beside its rows and changed together with them.
+
+Offsets grow along a partition, and a batch is applied whole or not at all. So one number a partition says of every
+record whether the table has it: the offset after the last one applied. What is below is passed over, be it an upsert
+or a delete, whatever batch it comes in; a deleted row needs no tombstone, and the table no column of ours.
+
+This holds while one run writes a table, in the order of the offsets. Each run puts a name of its own beside the
+positions when it begins; one that was thought dead finds another's there and ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+BOOKS: Final = "headrace_table_sync"
+"""The table that databases keep this in, a row for each table that follows a topic."""
+
+
+class TableError(Exception):
+    """What a table refuses, or does not fit; the text is one line, without a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic and its id in hexadecimal digits, empty where the cluster has no ids."""
+
+    name: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """A topic, the run that writes its table, and the next offset by partition."""
+
+    topic: Topic
+    run: str
+    positions: Mapping[int, int]
+
+    def text(self) -> str:
+        """As it is kept."""
+        return json.dumps(
+            {
+                "topic": self.topic.name,
+                "topic_id": self.topic.id,
+                "run": self.run,
+                "positions": {str(partition): at for partition, at in sorted(self.positions.items())},
+            }
+        )
+
+    def at(self, positions: Mapping[int, int]) -> Following:
+        """The same, further on."""
+        return replace(self, positions=dict(positions))
+
+    def written_by(self, run: str, table: str) -> Following:
+        """The same. Raises `TableError` where another run has taken the table over."""
+        if self.run != run:
+            raise TableError(f"another run has taken over {table}; one table has one writer")
+        return self
+
+
+def following_of(text: str) -> Following:
+    """What `Following.text` has written."""
+    said = json.loads(text)
+    positions = {int(partition): int(at) for partition, at in said["positions"].items()}
+    return Following(Topic(said["topic"], said["topic_id"]), said["run"], positions)
+
+
+def taken_over(known: Following | None, topic: Topic, run: str, table: str) -> Following:
+    """What a run begins with that takes up a table. Raises `TableError` for a table of another topic."""
+    if known is None:
+        return Following(topic, run, {})
+    if known.topic.name != topic.name:
+        raise TableError(f"{table} follows the topic {known.topic.name}; it cannot follow {topic.name} too")
+    if known.topic.id and topic.id and known.topic.id != topic.id:
+        raise TableError(
+            f"the topic {topic.name} was deleted and made again since {table} followed it; "
+            "its offsets begin anew, so let the rows go into another table"
+        )
+    return replace(known, topic=topic, run=run)
+
+
+class Target(Protocol):
+    """A table that follows a topic."""
+
+    nested_as_json: bool
+    """Whether arrays and structs come as JSON text."""
+    takes_nul: bool
+    """Whether a text may have a NUL in it."""
+    buckets: int
+    """How many buckets keys are spread over; 0 where rows come without."""
+
+    def open(self, topic: Topic, run: str) -> None:
+        """Make the table, or look whether it fits, and take it over. Raises `TableError`."""
+
+    def apply(self, changes: pa.Table) -> None:
+        """Apply a batch of changes, as `changes.schema_of` has them, all or nothing.
+
+        What the table has already changes nothing. Raises `TableError`.
+        """

@@ -1,0 +1,78 @@
+"""The columns of a table that follows a topic: those of the record's key, and those of its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from headrace.spark.schemas import ddl, parse_schema, quoted
+
+KeyFormat = Literal["text", "json"]
+"""A key of one column is that column's text; one of several, or where it is asked for, a JSON object of them."""
+KEY_FORMATS: Final[tuple[KeyFormat, ...]] = ("text", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Names and types of the columns: first the key's, which name a row, then the value's."""
+
+    key: pa.StructType
+    value: pa.StructType
+    key_format: KeyFormat
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """All columns in their order."""
+        return [*self.key, *self.value]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [field.name for field in self.fields]
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the columns that name a row."""
+        return [field.name for field in self.key]
+
+    def told(self) -> dict[str, str]:
+        """The layout as texts: what a checkpoint and a manifest keep of it."""
+        return {"key": ddl_of(self.key), "value": ddl_of(self.value), "key_format": self.key_format}
+
+
+def ddl_of(columns: pa.StructType) -> str:
+    """Columns as DDL says them."""
+    return ", ".join(f"{quoted(column.name)} {ddl(column.type)}" for column in columns)
+
+
+def layout_of(key: str, value: str, key_format: str | None = None) -> Layout:
+    """The layout that two texts of DDL say. Raises ValueError, in one sentence, for what is no layout."""
+    if not value.strip():
+        raise ValueError("the columns of the value are missing, such as 'name STRING, price DOUBLE'")
+    try:
+        columns = parse_schema(key)
+    except ValueError as error:
+        raise ValueError(f"the key's columns look like 'id BIGINT', but {error}") from None
+    try:
+        values = parse_schema(value)
+    except ValueError as error:
+        raise ValueError(f"the value's columns look like 'name STRING, price DOUBLE', but {error}") from None
+    if nested := [column.name for column in columns if pa.types.is_nested(column.type)]:
+        raise ValueError(f"the key's column {nested[0]!r} is no single value")
+    form = key_format or ("text" if columns.num_fields == 1 else "json")
+    if form not in KEY_FORMATS:
+        raise ValueError(f"the format of keys is {' or '.join(KEY_FORMATS)}, not {form!r}")
+    if form == "text" and columns.num_fields > 1:
+        raise ValueError("a key that is text is one column; several are fields of a key in JSON")
+    layout = Layout(columns, values, "text" if form == "text" else "json")
+    seen: dict[str, str] = {}
+    for name in layout.names:
+        if "\0" in name:
+            raise ValueError("a column's name has no NUL in it")
+        # SQLite and Spark do not tell them apart
+        if name.lower() in seen:
+            raise ValueError(f"two columns are called {seen[name.lower()]!r} and {name!r}; name each column once")
+        seen[name.lower()] = name
+    return layout

@@ -1,0 +1,241 @@
+"""A table of PostgreSQL that follows a topic: a batch goes in by COPY and two statements, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+
+from headrace.spark.pipelines.tables.changes import beyond, column_names, last_of_each_key, positions_after
+from headrace.spark.pipelines.tables.following import (
+    BOOKS,
+    Following,
+    TableError,
+    Topic,
+    following_of,
+    taken_over,
+)
+from headrace.spark.pipelines.tables.layout import Layout
+from headrace.spark.pipelines.tables.places import PostgresPlace
+from headrace.spark.pipelines.tables.statements import create_table, listed, matches, quoted, upsert
+from headrace.spark.schemas import TIMESTAMP, ddl
+
+NAME_BYTES_MAX: Final = 63
+"""PostgreSQL cuts longer names off."""
+STAGED: Final = "headrace_staged"
+_INTEGERS: Final = ("smallint", "integer", "bigint", "numeric")
+_FITTING: Final[dict[pa.DataType, tuple[str, ...]]] = {
+    pa.bool_(): ("boolean",),
+    pa.int8(): _INTEGERS,
+    pa.int16(): _INTEGERS,
+    pa.int32(): _INTEGERS[1:],
+    pa.int64(): _INTEGERS[2:],
+    pa.float32(): ("real", "double precision"),
+    pa.float64(): ("double precision",),
+    pa.string(): ("text", "character varying", "character", "citext", "uuid"),
+    pa.date32(): ("date",),
+    TIMESTAMP: ("timestamp with time zone",),
+    pa.timestamp("us"): ("timestamp without time zone",),
+}
+"""The types of columns that take a value of ours; the first one is made."""
+_NESTED: Final = ("jsonb", "json")
+_DECIMAL: Final = ("numeric",)
+
+_COLUMNS: Final = b"""
+SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+_UNIQUE: Final = b"""
+SELECT array_agg(a.attname::text) FROM pg_index i
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid
+"""
+
+
+def fitting_types(kind: pa.DataType) -> tuple[str, ...]:
+    """The types of PostgreSQL, without their sizes, that take a value of this type."""
+    if pa.types.is_nested(kind):
+        return _NESTED
+    return _DECIMAL if pa.types.is_decimal(kind) else _FITTING[kind]
+
+
+def made_type(kind: pa.DataType) -> str:
+    """The type of a column that is made for this type."""
+    if pa.types.is_decimal(kind):
+        return f"numeric({kind.precision},{kind.scale})"
+    return fitting_types(kind)[0]
+
+
+def as_csv(rows: pa.Table) -> pa.Buffer:
+    """Rows as COPY reads them: every value between quotation marks, a null as nothing."""
+    texts = pa.table([column.cast(pa.string()) for column in rows.columns], names=rows.column_names)
+    out = pa.BufferOutputStream()
+    options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+    pyarrow.csv.write_csv(texts, out, options)
+    return out.getvalue()
+
+
+@contextmanager
+def connected(place: PostgresPlace) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection and a transaction, which ends with the block. Raises `TableError` for what the database refuses."""
+    try:
+        psycopg.conninfo.conninfo_to_dict(place.conninfo)
+    except psycopg.Error:
+        # what it says repeats the address, password and all
+        raise TableError(f"{place} is no address as PostgreSQL's own client takes it") from None
+    try:
+        with psycopg.connect(place.conninfo, fallback_application_name="headrace") as connection:
+            yield connection
+    except psycopg.Error as error:
+        said = error.diag.message_primary or next(iter(str(error).splitlines()), type(error).__name__)
+        raise TableError(f"{place}: {said}") from None
+
+
+class Catalogue:
+    """What a database says of one table, which may not be there yet."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], place: PostgresPlace) -> None:
+        """Looks for the table along the search path, where the place names no schema."""
+        for name in (place.schema or "", place.table):
+            if len(name.encode()) > NAME_BYTES_MAX:
+                raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
+        self._connection = connection
+        wanted = quoted(place.table) if place.schema is None else f"{quoted(place.schema)}.{quoted(place.table)}"
+        found = connection.execute(
+            b"SELECT c.oid, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            b"WHERE c.oid = to_regclass(%s)",
+            [wanted],
+        ).fetchone()
+        self.oid: int | None = None if found is None else found[0]
+        self.schema: str | None
+        if found is not None:
+            self.schema = found[1]
+        elif place.schema is not None:
+            self.schema = place.schema
+        else:
+            (self.schema,) = connection.execute(b"SELECT current_schema()").fetchone() or (None,)
+        if self.schema is None:
+            raise TableError(f"{place}: the search path has no schema to make tables in; write #SCHEMA.TABLE")
+
+    def columns(self) -> dict[str, str]:
+        """Names and types, without their sizes, of the table's columns."""
+        return dict(self._connection.execute(_COLUMNS, [self.oid]).fetchall())
+
+    def is_unique(self, names: list[str]) -> bool:
+        """Whether these columns, in any order, have a unique index of their own."""
+        return any(set(row[0]) == set(names) for row in self._connection.execute(_UNIQUE, [self.oid]))
+
+
+class PostgresTable:
+    """A `following.Target` in PostgreSQL. Connects for each batch, so that nothing is held while there is none."""
+
+    nested_as_json = True
+    takes_nul = False
+    buckets = 0
+
+    def __init__(self, place: PostgresPlace, layout: Layout) -> None:
+        self._place = place
+        self._layout = layout
+        self._run = ""
+        self._table = ""
+        self._books = ""
+
+    def open(self, topic: Topic, run: str) -> None:
+        self._run = run
+        with connected(self._place) as connection:
+            # two runs that begin at once would both make what is missing
+            connection.execute(b"SELECT pg_advisory_xact_lock(hashtext(%s))", [BOOKS])
+            catalogue = Catalogue(connection, self._place)
+            assert catalogue.schema is not None
+            self._table = f"{quoted(catalogue.schema)}.{quoted(self._place.table)}"
+            self._books = f"{quoted(catalogue.schema)}.{quoted(BOOKS)}"
+            books = f"CREATE TABLE IF NOT EXISTS {self._books} (table_name text PRIMARY KEY, following text NOT NULL)"
+            connection.execute(books.encode())
+            known = self._following(connection)
+            if catalogue.oid is None:
+                if known is not None:
+                    raise TableError(f"{self._place} is gone; delete its row in {BOOKS} too to have it made anew")
+                self._check_names()
+                connection.execute(create_table(self._table, self._layout, made_type).encode())
+            else:
+                self._check(catalogue)
+            self._keep(connection, taken_over(known, topic, run, str(self._place)))
+
+    def _check_names(self) -> None:
+        for name in self._layout.names:
+            if len(name.encode()) > NAME_BYTES_MAX:
+                raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
+
+    def _check(self, catalogue: Catalogue) -> None:
+        """Whether the table takes our rows."""
+        there = catalogue.columns()
+        for field in self._layout.fields:
+            if field.name not in there:
+                raise TableError(f"{self._place} has no column {field.name!r}; it has {', '.join(there)}")
+            wanted = fitting_types(field.type)
+            if there[field.name] not in wanted:
+                kind = f"{there[field.name]}, and {ddl(field.type)} needs {' or '.join(wanted)}"
+                raise TableError(f"{self._place}: the column {field.name!r} is {kind}")
+        if not catalogue.is_unique(self._layout.key_names):
+            keys = ", ".join(self._layout.key_names)
+            raise TableError(f"{self._place} has no primary key or unique index of {keys}, which rows are found by")
+
+    def apply(self, changes: pa.Table) -> None:
+        with connected(self._place) as connection:
+            known = self._following(connection)
+            if known is None:
+                raise TableError(f"{BOOKS} has lost the row of {self._place}, which says how far it is")
+            known.written_by(self._run, str(self._place))
+            fresh = beyond(changes, known.positions)
+            if fresh.num_rows:
+                self._write(connection, last_of_each_key(fresh, self._layout))
+                self._keep(connection, known.at(positions_after(fresh, known.positions)))
+
+    def _following(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Following | None:
+        """What the table knows of its topic, locked until the transaction ends."""
+        query = f"SELECT following FROM {_in_query(self._books)} WHERE table_name = %s FOR UPDATE"
+        found = connection.execute(query.encode(), [self._place.table]).fetchone()
+        return None if found is None else following_of(found[0])
+
+    def _keep(self, connection: psycopg.Connection[tuple[Any, ...]], following: Following) -> None:
+        query = (
+            f"INSERT INTO {_in_query(self._books)} VALUES (%s, %s) "
+            "ON CONFLICT (table_name) DO UPDATE SET following = excluded.following"
+        )
+        connection.execute(query.encode(), [self._place.table, following.text()])
+
+    def _write(self, connection: psycopg.Connection[tuple[Any, ...]], rows: pa.Table) -> None:
+        """Upsert and delete rows, each key once."""
+        names = column_names(self._layout)
+        connection.execute(staging(self._table, self._layout).encode())
+        with connection.cursor() as cursor:
+            with cursor.copy(f"COPY {STAGED} FROM STDIN (FORMAT csv)".encode()) as copy:
+                copy.write(as_csv(rows.select(["deleted", *names])))
+        for statement in applying(self._table, self._layout):
+            connection.execute(statement.encode())
+
+
+def _in_query(name: str) -> str:
+    """A quoted name in a statement with parameters."""
+    return name.replace("%", "%%")
+
+
+def staging(table: str, layout: Layout) -> str:
+    """The statement that makes the table that a batch is copied into, of the types of the real one."""
+    names = zip(layout.names, column_names(layout), strict=True)
+    columns = ", ".join(f"{quoted(real)} AS {name}" for real, name in names)
+    return f"CREATE TEMP TABLE {STAGED} ON COMMIT DROP AS SELECT false AS deleted, {columns} FROM {table} WITH NO DATA"
+
+
+def applying(table: str, layout: Layout) -> list[str]:
+    """Statements that bring what was copied into the real table."""
+    names = column_names(layout)
+    keys = [f"s.{name}" for name in names[: len(layout.key)]]
+    return [
+        upsert(table, layout, f"SELECT {listed(names)} FROM {STAGED} WHERE NOT deleted"),
+        f"DELETE FROM {table} t USING {STAGED} s WHERE s.deleted AND {matches(layout.key_names, keys, 't')}",
+    ]

@@ -1,0 +1,33 @@
+"""Layouts of tables, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.spark.pipelines.tables.layout import layout_of
+
+
+def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
+    one = layout_of("id BIGINT", "name STRING, price DECIMAL(10, 2)")
+    assert one.told() == {"key": "`id` bigint", "value": "`name` string, `price` decimal(10,2)", "key_format": "text"}
+    assert (one.names, one.key_names) == (["id", "name", "price"], ["id"])
+    assert layout_of("shop STRING, id INT", "n INT").key_format == "json"
+    assert layout_of("id INT", "n INT", "json").key_format == "json"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "form", "words"),
+    [
+        ("id", "n INT", None, "the key's columns look like 'id BIGINT', but the type of the last field is missing"),
+        ("id INT", "n", None, "the value's columns look like"),
+        ("id INT", " ", None, "the columns of the value are missing"),
+        ("id ARRAY<INT>", "n INT", None, "'id' is no single value"),
+        ("a INT, b INT", "n INT", "text", "a key that is text is one column"),
+        ("a INT", "n INT", "avro", "text or json, not 'avro'"),
+        ("Id INT", "n INT, iD INT", None, "two columns are called 'Id' and 'iD'"),
+    ],
+)
+def test_wrong_ones(key: str, value: str, form: str | None, words: str) -> None:
+    with pytest.raises(ValueError, match=".") as complaint:
+        layout_of(key, value, form)
+    assert words in str(complaint.value)

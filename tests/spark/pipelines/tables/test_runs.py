@@ -1,0 +1,226 @@
+"""`table-sync` as a person runs it, both ways, and killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+import headrace.testing
+from headrace.client.cluster import Client
+from headrace.client.partitioner import partition_for_key
+from headrace.client.producer import Producer
+from headrace.spark.pipelines.tables import read_table
+from spark.pipelines.drivers import RUN_S, drive, finish, first_batch, kill, make
+
+from .databases import Database
+from .postgres_server import Server
+
+pytestmark = [pytest.mark.slow]
+
+CHANGES = 24_000
+KEYS = 700
+A_BATCH = "400"
+"""Small, so that a kill comes in the middle of much that is left to do."""
+SCHEMA = ("--key-schema", "id BIGINT", "--value-schema", "name STRING, price DOUBLE, tags ARRAY<STRING>")
+
+Record = tuple[bytes | None, Any]
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with headrace.testing.broker() as broker:
+        yield broker.bootstrap
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[Record], partitions: int = 2) -> None:
+    """Keys and values; a value is JSON, bytes as they are, or None."""
+    with Client(bootstrap) as client, Producer(client) as producer:
+        for key, value in records:
+            text = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            producer.send(topic, text, key=key, partition=0 if key is None else partition_for_key(key, partitions))
+
+
+def change(number: int) -> Record:
+    """One of many keys, which are deleted now and then, and some of them at last."""
+    key = number * 7919 % KEYS
+    if (number // KEYS + key) % 5 == 0:
+        return str(key).encode(), None
+    return str(key).encode(), {"name": f"n{number}", "price": number / 4, "tags": [str(key), None]}
+
+
+def table_of(records: Iterable[Record]) -> dict[int, tuple[Any, ...]]:
+    found: dict[int, tuple[Any, ...]] = {}
+    for key, value in records:
+        assert key is not None
+        found.pop(int(key), None)
+        if value is not None:
+            found[int(key)] = (value["name"], value["price"], value["tags"])
+    return found
+
+
+class Table:
+    """A table of one of the three kinds: its address, its row by id, and whether the password was told."""
+
+    def __init__(self, kind: str, directory: Path, server: Server, database: str) -> None:
+        self.database: Database | None = None
+        self.directory = directory / "items"
+        if kind == "parquet":
+            self.address = f"parquet:{self.directory}"
+            return
+        if kind == "postgresql":
+            self.database = Database(server.address(database))
+        else:
+            self.database = Database(f"sqlite:{directory / 'shop.db'}", directory / "shop.db")
+        self.address = f"{self.database.address}#items"
+
+    def rows(self) -> dict[int, tuple[Any, ...]]:
+        if self.database is None:
+            found = [tuple(row.values()) for row in read_table(self.directory).to_pylist()]
+        else:
+            found = self.database.run("SELECT id, name, price, tags FROM items")
+        rows = {row[0]: (*row[1:3], json.loads(row[3]) if isinstance(row[3], str) else row[3]) for row in found}
+        assert len(rows) == len(found)
+        return rows
+
+
+@pytest.fixture(params=["postgresql", "sqlite", "parquet"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, database: str) -> Table:
+    return Table(request.param, tmp_path, postgres, database)
+
+
+@pytest.mark.jvm
+@pytest.mark.timeout(600)
+def test_a_killed_driver_leaves_the_exact_table(bootstrap: str, tmp_path: Path, table: Table) -> None:
+    """Killed at a random moment, and once more where another server writes; then run to the end."""
+    topic = f"killed-{table.address.partition(':')[0]}"
+    make(bootstrap, topic, partitions=2)
+    records = [change(number) for number in range(CHANGES)]
+    produce(bootstrap, topic, records)
+    state = tmp_path / "state"
+    arguments = ["table-sync", "--from", topic, "--to", table.address, *SCHEMA]
+    for _ in range(2 if topic == "killed-postgresql" else 1):
+        driver = drive(bootstrap, state, *arguments, "--max-per-batch", A_BATCH, "--trigger", "0s")
+        try:
+            first_batch(driver)
+            time.sleep(random.uniform(0.0, 2.0))
+        finally:
+            kill(driver)
+        assert table.rows() != table_of(records)
+    batches = finish(drive(bootstrap, state, *arguments, "--once"))
+    assert 1000 < sum(batch["rows"] for batch in batches) < CHANGES, "it went on where it was killed"
+    assert table.rows() == table_of(records)
+
+
+@pytest.mark.jvm
+def test_unreadable_records_are_passed_over_and_no_password_is_kept(
+    bootstrap: str, tmp_path: Path, postgres: Server, database: str
+) -> None:
+    make(bootstrap, "odd", partitions=2)
+    good = {"name": "x", "price": 1, "tags": ["a\\u0000"], "more": True}
+    produce(bootstrap, "odd", [
+        (b"1", good), (b"2", b"no json"), (b"three", good), (None, good), (b"4", {"name": "a\0b"}),
+        (b"5", {"tags": ["\0"]}), (b"6", {"price": "x"}), (b"\xff", good), (b"7", {}), (b"8", b"[]"), (b"9", None),
+    ])  # fmt: skip
+    table = Table("postgresql", tmp_path, postgres, database)
+    state = tmp_path / "state"
+    arguments = ["table-sync", "--from", "odd", "--to", table.address, *SCHEMA, "--once"]
+    (batch,) = finish(drive(bootstrap, state, *arguments))
+    assert table.rows() == {1: ("x", 1.0, ["a\\u0000"]), 7: (None, None, None)}
+    assert (batch["rows"], batch["unreadable"]) == (11, 8)
+    kept = [path for path in state.rglob("*") if path.is_file()]
+    assert any(path.name == "pipeline.json" for path in kept)
+    assert not [path for path in kept if b"s3cret" in path.read_bytes()]
+    # a run with the same checkpoint finds nothing, and one with another finds what the table has
+    assert [batch["rows"] for batch in finish(drive(bootstrap, state, *arguments))] in ([], [0])
+    assert table.database is not None
+    table.database.run("UPDATE items SET name = 'touched'")
+    assert sum(batch["rows"] for batch in finish(drive(bootstrap, tmp_path / "anew", *arguments))) == 11
+    assert {row[0] for row in table.rows().values()} == {"touched"}
+
+
+@pytest.mark.jvm
+def test_a_failed_batch_says_why_in_one_line(bootstrap: str, tmp_path: Path, postgres: Server, database: str) -> None:
+    make(bootstrap, "unfit")
+    produce(bootstrap, "unfit", [(b"1", {"name": "x"})], partitions=1)
+    table = Table("postgresql", tmp_path, postgres, database)
+    assert table.database is not None
+    columns = "id BIGINT PRIMARY KEY, name TEXT CHECK (name <> 'x'), price FLOAT, tags JSON"
+    table.database.run(f"CREATE TABLE items ({columns})")
+    driver = drive(bootstrap, tmp_path / "state", "table-sync", "--from", "unfit", "--to", table.address, *SCHEMA)
+    try:
+        said, complaints = driver.communicate(timeout=RUN_S)
+    finally:
+        if driver.poll() is None:
+            kill(driver)
+    (line,) = complaints.splitlines()
+    assert (driver.returncode, said) == (1, "")
+    assert line.startswith(f"headrace: postgresql://headrace@127.0.0.1:{postgres.port}/{database}#items: new row for")
+    assert "s3cret" not in (tmp_path / "state" / "spark.log").read_text()
+
+
+# -- a table into a topic, which needs no JVM
+
+
+def follow(bootstrap: str, state: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", "table-sync", *arguments, "--json"]
+    return subprocess.Popen(
+        [*command, "-b", bootstrap, "--checkpoint", str(state)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def sent(bootstrap: str, topic: str) -> list[tuple[str, Any]]:
+    found = headrace.scan(topic, bootstrap=bootstrap, columns=["key", "value", "offset", "partition"]).to_pylist()
+    found.sort(key=lambda row: (row["partition"], row["offset"]))
+    return [(row["key"].decode(), None if row["value"] is None else json.loads(row["value"])) for row in found]
+
+
+def test_a_table_into_a_topic(bootstrap: str, tmp_path: Path, shop: Database) -> None:
+    """Followed while it changes, killed, gone on with; the last value of each key is the table."""
+    topic = "from-postgres" if shop.sqlite is None else "from-sqlite"
+    shop.run("CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT, version BIGINT, gone BIGINT DEFAULT 0)")
+    shop.run("INSERT INTO items VALUES " + ", ".join(f"({n}, 'n{n}', {n}, 0)" for n in range(500)))
+    arguments = ["--from", f"{shop.address}#items", "--to", topic, "--key-column", "id", "--by", "version", "-p", "3"]
+    arguments += ["--look-back", "20", "--deleted-column", "gone"]
+    driver = follow(bootstrap, tmp_path / "state", *arguments, "--max-per-batch", "100", "--trigger", "10ms")
+    try:
+        assert [first_batch(driver)["rows"] for _ in range(5)] == [100] * 5
+        shop.run("UPDATE items SET gone = 1, version = 501 WHERE id = 3")
+        assert first_batch(driver)["rows"] == 1
+        shop.run("INSERT INTO items VALUES (1000, 'late', 490, 0)")
+        assert first_batch(driver)["rows"] == 1
+    finally:
+        kill(driver)
+    shop.run("UPDATE items SET name = 'again', version = 502 WHERE id = 4")
+    batches = finish(follow(bootstrap, tmp_path / "state", *arguments, "--once"))
+    # what the look-back holds: versions 481 to 499 and 490 again, 501, 502
+    assert sum(batch["rows"] for batch in batches) == 22
+    records = sent(bootstrap, topic)
+    assert len(records) == 502 + 22
+    wanted = {str(n): {"id": n, "name": f"n{n}", "version": n} for n in range(500)}
+    wanted |= {"3": None, "4": {"id": 4, "name": "again", "version": 502}}  # type: ignore[dict-item]
+    assert dict(records) == wanted | {"1000": {"id": 1000, "name": "late", "version": 490}}
+    with Client(bootstrap) as client:
+        assert len(client.topic(topic).partitions) == 3
+
+
+def test_a_signal_ends_it(bootstrap: str, tmp_path: Path) -> None:
+    shop = Database(f"sqlite:{tmp_path / 'shop.db'}", tmp_path / "shop.db")
+    shop.run("CREATE TABLE items (id INTEGER PRIMARY KEY, at TEXT)")
+    shop.run("INSERT INTO items VALUES (1, '2026-11-21 08:00:00')")
+    arguments = ["--from", f"{shop.address}#items", "--to", "signalled", "--key-column", "id", "--by", "at"]
+    driver = follow(bootstrap, tmp_path / "state", *arguments, "--trigger", "1h")
+    first_batch(driver)
+    driver.send_signal(signal.SIGTERM)
+    assert finish(driver) == []
+    assert sent(bootstrap, "signalled") == [("1", {"id": 1, "at": "2026-11-21 08:00:00"})]

@@ -1,0 +1,231 @@
+"""A table's changes, read from a real PostgreSQL and from SQLite: what is sent, and what is sent again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.spark.pipelines.tables.following import TableError
+from headrace.spark.pipelines.tables.moments import Position, look_back_of
+from headrace.spark.pipelines.tables.watching import Watch, Watcher
+
+from .databases import Database
+
+WATCH = Watch(("id",), "changed", "deleted")
+
+
+class Sent:
+    """What a watcher has sent; `fails` makes the next send fail."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, Any]] = []
+        self.fails = False
+
+    def __call__(self, rows: pa.RecordBatch) -> None:
+        if self.fails:
+            raise ConnectionError("the brokers are gone")
+        values = [None if value is None else json.loads(value) for value in rows["value"].to_pylist()]
+        self.records += zip(rows["key"].to_pylist(), values, strict=True)
+
+    def take(self) -> list[tuple[str, Any]]:
+        taken, self.records = self.records, []
+        return taken
+
+
+def items(shop: Database, *rows: str) -> None:
+    shop.run("CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT, changed BIGINT, deleted BOOLEAN DEFAULT FALSE)")
+    insert(shop, *rows)
+
+
+def insert(shop: Database, *rows: str) -> None:
+    shop.run(f"INSERT INTO items (id, name, changed) VALUES {', '.join(rows)}")
+
+
+def watcher(
+    shop: Database, directory: Path, sent: Sent, look_back: str = "10", watch: Watch = WATCH, table: str = "items"
+) -> Watcher:
+    """In pages of three rows."""
+    source = shop.source(table, watch)
+    source.check()
+    return Watcher(source, sent, Position(directory), look_back_of(look_back), 3)
+
+
+def look(each: Watcher) -> int:
+    return sum(page.sent for page in each.look())
+
+
+def ids(sent: Sent) -> list[int]:
+    return [int(key) for key, _ in sent.take()]
+
+
+def test_what_is_there_then_what_changes(shop: Database, tmp_path: Path) -> None:
+    items(shop, "(1, 'one', 5)", "(2, 'two', 5)", "(3, 'three', 5)", "(4, 'four', 5)", "(7, 'seven', NULL)")
+    insert(shop, "(5, 'five', 6)", "(6, NULL, 3)")
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent)
+    assert look(running) == 6
+    assert [key for key, _ in sent.records] == ["6", "1", "2", "3", "4", "5"], "pages of three, ties among them"
+    assert sent.take()[0][1] == {"id": 6, "name": None, "changed": 3}
+    assert look(running) == 0
+    shop.run("UPDATE items SET name = 'zwei', changed = 7 WHERE id = 2")
+    assert (look(running), sent.take()) == (1, [("2", {"id": 2, "name": "zwei", "changed": 7})])
+    shop.run("UPDATE items SET name = 'uno' WHERE id = 1")
+    assert look(running) == 1, "within the look-back a change is seen even where the column did not increase"
+
+
+def test_late_commits_are_found_as_far_as_the_look_back_goes(shop: Database, tmp_path: Path) -> None:
+    items(shop, "(1, 'x', 100)")
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent)
+    look(running)
+    insert(shop, "(2, 'late', 90)", "(3, 'too late', 89)")
+    sent.take()
+    assert look(running) == 1
+    assert ids(sent) == [2]
+    insert(shop, "(4, 'ahead', 120)")
+    look(running)
+    insert(shop, "(5, 'late', 110)", "(6, 'too late', 109)")
+    look(running)
+    assert ids(sent) == [4, 5]
+
+
+def test_a_transaction_that_commits_late(postgres: Any, database: str, tmp_path: Path) -> None:
+    """It wrote before what was read and sent, and commits after."""
+    shop = Database(postgres.address(database))
+    shop.run("CREATE TABLE items (id INT PRIMARY KEY, changed TIMESTAMPTZ DEFAULT clock_timestamp())")
+    sent = Sent()
+    watch = Watch(("id",), "changed")
+    running = watcher(shop, tmp_path, sent, "1m", watch=watch)
+    with psycopg.connect(shop.address) as slow:
+        slow.execute("INSERT INTO items (id) VALUES (1)")
+        shop.run("INSERT INTO items (id) VALUES (2)")
+        look(running)
+        assert ids(sent) == [2]
+    look(running)
+    assert ids(sent) == [1]
+    assert look(running) == 0
+
+
+def test_a_restart_goes_on_and_sends_the_look_back_again(shop: Database, tmp_path: Path) -> None:
+    items(shop, *(f"({n}, 'x', {n})" for n in range(50)))
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent))
+    assert ids(sent) == [*range(50)]
+    insert(shop, "(50, 'x', 50)", "(100, 'late', 2)")
+    look(watcher(shop, tmp_path, sent))
+    assert ids(sent) == [*range(39, 51)], "10 before the position, 49"
+    look(watcher(shop, tmp_path, sent, "0"))
+    assert ids(sent) == [50]
+
+
+def test_the_position_waits_for_the_brokers(shop: Database, tmp_path: Path) -> None:
+    items(shop, *(f"({n}, 'x', {n})" for n in range(7)))
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent, "0")
+    pages = running.look()
+    next(pages)
+    sent.fails = True
+    with pytest.raises(ConnectionError):
+        next(pages)
+    assert Position(tmp_path).moment == 2
+    sent.fails = False
+    sent.take()
+    look(watcher(shop, tmp_path, sent, "0"))
+    assert ids(sent) == [2, 3, 4, 5, 6]
+
+
+def test_soft_deletes_are_nulls(shop: Database, tmp_path: Path) -> None:
+    items(shop, "(1, 'one', 1)", "(2, 'two', 1)")
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent)
+    look(running)
+    sent.take()
+    shop.run("UPDATE items SET deleted = TRUE, changed = 2 WHERE id = 1")
+    look(running)
+    assert sent.take() == [("1", None)]
+    shop.run("UPDATE items SET deleted = FALSE, changed = 3 WHERE id = 1")
+    look(running)
+    assert sent.take() == [("1", {"id": 1, "name": "one", "changed": 3})]
+    shop.run("DELETE FROM items WHERE id = 2")
+    assert look(running) == 0, "a row that is gone is not seen"
+
+
+def test_deleted_by_a_time_and_keys_of_several_columns(shop: Database, tmp_path: Path) -> None:
+    shop.run('CREATE TABLE items ("sh%p" TEXT, no INT, at TEXT, gone TEXT, PRIMARY KEY ("sh%p", no))')
+    shop.run("INSERT INTO items VALUES ('a', 1, '2026-01-01 08:00:00', NULL), ('a', 2, '2026-01-01 08:00:05', 'x')")
+    sent = Sent()
+    watch = Watch(("sh%p", "no"), "at", "gone")
+    running = watcher(shop, tmp_path, sent, "1m", watch=watch)
+    look(running)
+    one = {"sh%p": "a", "no": 1, "at": "2026-01-01 08:00:00"}
+    assert [(json.loads(key), value) for key, value in sent.records] == [
+        ({"sh%p": "a", "no": 1}, one), ({"sh%p": "a", "no": 2}, None),
+    ]  # fmt: skip
+    sent.take()
+    shop.run("INSERT INTO items VALUES ('b', 1, '2026-01-01 07:59:05', NULL), ('b', 2, '2026-01-01 07:59:04', NULL)")
+    look(running)
+    assert [json.loads(key)["no"] for key, _ in sent.take()] == [1]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz", "date", "numeric", "real"])
+def test_columns_that_increase_in_postgres(postgres: Any, database: str, tmp_path: Path, kind: str) -> None:
+    shop = Database(postgres.address(database))
+    value = "(DATE '2026-01-01' + %d)" if kind in ("timestamp", "timestamptz", "date") else "%d.5"
+    back = "1d" if "DATE" in value else "1"
+    shop.run(f"CREATE TABLE items (id INT PRIMARY KEY, changed {kind})")
+    for number in range(5):
+        shop.run(f"INSERT INTO items VALUES ({number}, {value % number})")
+    sent = Sent()
+    watch = Watch(("id",), "changed")
+    look(watcher(shop, tmp_path, sent, back, watch=watch))
+    assert ids(sent) == [0, 1, 2, 3, 4]
+    look(watcher(shop, tmp_path, sent, back, watch=watch))
+    assert ids(sent) == [3, 4]
+
+
+def test_what_is_remembered_is_bounded_by_the_look_back(shop: Database, tmp_path: Path) -> None:
+    items(shop, *(f"({n}, 'x', {n})" for n in range(300)))
+    running = watcher(shop, tmp_path, Sent())
+    assert max(page.remembered for page in running.look()) < 30
+
+
+@pytest.mark.parametrize(
+    ("watch", "words"),
+    [
+        (Watch(("id",), "at"), "has no column 'at'; it has id, name, changed, deleted"),
+        (Watch(("no",), "changed"), "has no column 'no'"),
+        (Watch(("id",), "changed", "gone"), "has no column 'gone'"),
+        (Watch(("name",), "changed"), "no primary key or unique index of name, so it is no key"),
+    ],
+)
+def test_a_table_that_cannot_be_read(shop: Database, tmp_path: Path, watch: Watch, words: str) -> None:
+    items(shop, "(1, 'x', 1)")
+    with pytest.raises(TableError) as complaint:
+        watcher(shop, tmp_path, Sent(), watch=watch)
+    assert words in str(complaint.value)
+    with pytest.raises(TableError, match="is not there"):
+        watcher(shop, tmp_path, Sent(), table="no_items")
+
+
+def test_what_is_no_position_is_said_before_anything_is_sent(shop: Database, tmp_path: Path) -> None:
+    items(shop, "(1, 'x', 1)")
+    sent = Sent()
+    for watch, back, words in (
+        (WATCH, "1m", "the look-back is a time, and the increasing column holds numbers"),
+        (Watch(("id",), "name"), "1m", "'x', which is no number and no time"),
+    ):
+        with pytest.raises(TableError, match=words):
+            look(watcher(shop, tmp_path, sent, back, watch=watch))
+    assert (sent.records, list(tmp_path.glob("position*"))) == ([], [])
+    look(watcher(shop, tmp_path, sent))
+    sent.take()
+    shop.run("CREATE TABLE others (id BIGINT PRIMARY KEY, changed TEXT)")
+    shop.run("INSERT INTO others VALUES (1, '2026-01-01')")
+    with pytest.raises(TableError):
+        look(watcher(shop, tmp_path, sent, table="others", watch=Watch(("id",), "changed")))
+    assert sent.records == []
