@@ -1,0 +1,288 @@
+"""`headrace pipeline run table-sync`: a topic kept equal to a table, or a table's changes into a topic."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import uuid
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from headrace.cli.driving import SIGNALS, Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.failures import Failure
+from headrace.cli.options import INT32_MAX, connect, duration_option, parse_pairs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.spark.pipelines.running import Batch
+    from headrace.spark.pipelines.tables.following import Target, Topic
+    from headrace.spark.pipelines.tables.layout import Layout
+    from headrace.spark.pipelines.tables.places import Place
+    from headrace.spark.pipelines.tables.watching import Page, Source, Watch, Watcher
+
+NAME = "table-sync"
+PLACES = "TOPIC|TABLE"
+TO_TABLE = ("key_schema", "value_schema", "key_format", "buckets", "grace", "starting_offsets", "settings")
+TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "partitions")
+"""Options of one direction alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the options of both directions say."""
+
+    bootstrap: str
+    timeout: float
+    source: str
+    sink: str
+    checkpoint: Path
+    once: bool
+    trigger: int
+    max_per_batch: int | None
+    as_json: bool
+
+
+@click.command(NAME)
+@click.option("--from", "source", required=True, metavar=PLACES, help="The topic, or the table, to read.")
+@click.option("--to", "sink", required=True, metavar=PLACES, help="The table, or the topic, to write; made if new.")
+@click.option("--key-schema", metavar="COLUMNS", help="Columns of the key. Default: key STRING.")
+@click.option("--value-schema", metavar="COLUMNS", help="Columns of the value, such as 'name STRING, price DOUBLE'.")
+@click.option("--key-format", type=click.Choice(["text", "json"]),
+              help="Of the record's key. Default: text for one column, json for several.")  # fmt: skip
+@click.option("--buckets", type=click.IntRange(1, 65536), default=16, show_default=True, help="Files of Parquet.")
+@duration_option("--grace", "10m", "How long a file of Parquet stays once it is replaced.")
+@click.option("--key-column", "key_columns", multiple=True, metavar="NAME", help="From a table: its key; repeatable.")
+@click.option("--by", metavar="NAME", help="From a table: the column that increases with every change.")
+@click.option("--look-back", metavar="TIME|NUMBER",
+              help="From a table: how late a change may appear. Default: 1m, or 1000 of a number.")  # fmt: skip
+@click.option("--deleted-column", metavar="NAME", help="From a table: says that a row is deleted.")
+@click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), default=1, show_default=True,
+              help="Of a new topic.")  # fmt: skip
+@run_options
+@click.pass_context
+def table_sync(ctx: click.Context, /, **given: Any) -> None:
+    """A topic kept equal to a table of PostgreSQL, SQLite or Parquet; or a table into a topic.
+
+    \b
+    A table is  postgresql://USER@HOST:PORT/DATABASE#TABLE  (or #SCHEMA.TABLE)
+                sqlite:PATH#TABLE
+                parquet:DIRECTORY                           (to write only)
+
+    To a table: values are JSON objects, a null value deletes. Batches are applied whole, with the offsets beside
+    them, so that a batch that comes again changes nothing. From a table: rows as JSON objects, at least once.
+    """
+    request = Request(**{name: given.pop(name) for name in Request.__dataclass_fields__})
+    _need_packages(request)
+    source, sink = _place(request.source, "--from"), _place(request.sink, "--to")
+    if (source is None) == (sink is None):
+        what = "topics; `headrace pipeline run mirror` copies those" if source is None else "tables"
+        raise click.UsageError(f"--from and --to are both {what}: one is a topic, one a table")
+    for name in TO_TOPIC if sink is not None else TO_TABLE:
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            way = "from a table" if sink is not None else "to a table"
+            raise click.UsageError(f"{_option(ctx, name)} is for the way {way}")
+    if sink is not None:
+        _to_table(request, sink, **{name: given[name] for name in TO_TABLE})
+    else:
+        assert source is not None
+        _to_topic(request, source, **{name: given[name] for name in TO_TOPIC})
+
+
+def _option(ctx: click.Context, name: str) -> str:
+    return next(each.opts[0] for each in ctx.command.params if each.name == name)
+
+
+def _need_packages(request: Request) -> None:
+    from importlib.util import find_spec
+
+    need_spark()
+    if any(text.startswith(("postgresql:", "postgres:")) for text in (request.source, request.sink)):
+        if find_spec("psycopg") is None:
+            raise Failure("psycopg is not installed; `pip install headrace[postgres]` does it")
+
+
+def _place(text: str, option: str) -> Place | None:
+    from headrace.spark.pipelines.tables.places import parse_place
+
+    try:
+        return parse_place(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+# -- a topic into a table
+
+
+def _to_table(
+    request: Request,
+    place: Place,
+    *,
+    key_schema: str | None,
+    value_schema: str | None,
+    key_format: str | None,
+    buckets: int,
+    grace: int,
+    starting_offsets: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Check everything that can be checked without Spark, which takes seconds to start; then run."""
+    from headrace.spark.options import source_options
+    from headrace.spark.pipelines.running import Job
+    from headrace.spark.pipelines.tables import syncing
+    from headrace.spark.pipelines.tables.following import TableError
+    from headrace.spark.pipelines.tables.layout import layout_of
+
+    spark_settings = parse_pairs(settings, "--set")
+    job = Job(
+        bootstrap=request.bootstrap,
+        source=request.source,
+        sink=str(place),
+        checkpoint=request.checkpoint,
+        starting=starting_offsets,
+        once=request.once,
+        trigger_ms=request.trigger,
+        max_per_batch=request.max_per_batch,
+    )
+    try:
+        layout = layout_of(key_schema or "key STRING", value_schema or "", key_format)
+        source_options(job.read_options(), streaming=True)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    claim_checkpoint(
+        request.checkpoint, {"pipeline": NAME, "from": request.source, "to": str(place), **layout.told()}
+    )
+    target = _target(place, layout, buckets, grace / 1000)
+    topic = _topic(request)
+    try:
+        target.open(topic, uuid.uuid4().hex)
+    except TableError as error:
+        raise Failure(str(error)) from None
+    sync = syncing.sync_of(layout, target)
+    begin = partial(syncing.start, sync=sync, target=target, job=job)
+    run = Drive(begin, f"{request.source} to {place}", request.checkpoint, request.once, spark_settings)
+    drive(Report(NAME, request.as_json), run)
+
+
+def _target(place: Place, layout: Layout, buckets: int, grace_s: float) -> Target:
+    from headrace.spark.pipelines.tables.places import ParquetPlace, PostgresPlace
+
+    if isinstance(place, ParquetPlace):
+        from headrace.spark.pipelines.tables.parquet import ParquetTable
+
+        return ParquetTable(place, layout, buckets=buckets, grace_s=grace_s)
+    if isinstance(place, PostgresPlace):
+        from headrace.spark.pipelines.tables.postgres import PostgresTable
+
+        return PostgresTable(place, layout)
+    from headrace.spark.pipelines.tables.sqlite import SqliteTable
+
+    return SqliteTable(place, layout)
+
+
+def _topic(request: Request) -> Topic:
+    from headrace.spark.pipelines.tables.following import Topic
+
+    with connect(request.bootstrap, request.timeout) as client:
+        (found,) = client.topics([request.source])
+        return Topic(found.name, found.id.hex() if any(found.id) else "")
+
+
+# -- a table into a topic
+
+
+def _to_topic(
+    request: Request,
+    place: Place,
+    *,
+    key_columns: tuple[str, ...],
+    by: str | None,
+    look_back: str | None,
+    deleted_column: str | None,
+    partitions: int,
+) -> None:
+    """Look, send, wait; until there is nothing more with --once, else until a signal."""
+    from headrace.client import admin
+    from headrace.spark.options import SinkOptions
+    from headrace.spark.pipelines.tables.following import TableError
+    from headrace.spark.pipelines.tables.moments import Position, look_back_of
+    from headrace.spark.pipelines.tables.watching import PAGE_ROWS, Watch, Watcher
+    from headrace.spark.sink import write_rows
+
+    if not key_columns or by is None:
+        raise click.UsageError("from a table, --key-column and --by are needed")
+    try:
+        back = look_back_of(look_back)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--look-back") from None
+    watch = Watch(key_columns, by, deleted_column)
+    source = _source(place, watch)
+    ours = {"key": list(key_columns), "by": by, "deleted": deleted_column}
+    claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": str(place), "to": request.sink, **ours})
+    options = SinkOptions(request.bootstrap, request.sink)
+
+    def send(rows: pa.RecordBatch) -> None:
+        write_rows(iter([rows]), options)
+
+    watcher = Watcher(source, send, Position(request.checkpoint), back, request.max_per_batch or PAGE_ROWS)
+    try:
+        source.check()
+        with connect(request.bootstrap, request.timeout) as client:
+            settings = {"cleanup.policy": "compact"}
+            admin.create_topic(client, request.sink, partitions=partitions, configs=settings, exist_ok=True)
+        _watch(request, watcher, f"{place} to {request.sink}")
+    except TableError as error:
+        raise Failure(str(error)) from None
+
+
+def _source(place: Place, watch: Watch) -> Source:
+    from headrace.spark.pipelines.tables.places import PostgresPlace, SqlitePlace
+    from headrace.spark.pipelines.tables.sources import PostgresSource, SqliteSource
+
+    if isinstance(place, PostgresPlace):
+        return PostgresSource(place, watch)
+    if isinstance(place, SqlitePlace):
+        return SqliteSource(place, watch)
+    raise click.UsageError("a table of Parquet files cannot be read from: it has no increasing column to ask for")
+
+
+def _watch(request: Request, watcher: Watcher, route: str) -> None:
+    """Look for changes, as often as `--trigger` says, until a signal; once with `--once`."""
+    asked: list[int] = []
+    wake = threading.Event()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        wake.set()
+
+    for number in SIGNALS:
+        signal.signal(number, on_signal)
+    report = Report(NAME, request.as_json)
+    report.say(f"{NAME}: {route}")
+    pages = 0
+    with report:
+        while not asked:
+            for page in watcher.look():
+                report.add(_batch(pages, page))
+                pages += 1
+                if asked:
+                    break
+            if request.once:
+                break
+            wake.wait(request.trigger / 1000)
+    if asked and request.once:
+        sys.exit(128 + asked[0])
+
+
+def _batch(number: int, page: Page) -> Batch:
+    from headrace.spark.pipelines.running import Batch
+
+    rows_per_s = page.sent / max(page.took_ms, 1) * 1000
+    return Batch(number, page.sent, rows_per_s, 0, 0, page.remembered, page.took_ms)
