@@ -17,9 +17,9 @@ INTRODUCTION = """# Options of format("headrace")
 Written from the table of options in `src/headrace/spark/option_table.py` by `make docs`; change it there.
 
 Names and meanings are those of Spark's own Kafka connector where it has the option; names are taken in any case of
-letters. One that is unknown, or a value that is wrong, is refused with one sentence: by a source
-before it reads, by a sink before it writes. *For* says where an option counts: in `batch` reads, `stream` reads, the `sink`. [Spark](spark.md)
-has the whole of it; [from the Kafka connector](from-the-kafka-connector.md) what is not the same.
+letters. One that is unknown, or a value that is wrong, is refused with one sentence: by a source before it reads, by a
+sink before it writes. *For* says where an option counts: in `batch` reads, in `stream` reads, in the `sink`.
+[Spark](spark.md) has the whole of it; [from the Kafka connector](from-the-kafka-connector.md) what is not the same.
 """
 HEAD = "| option | for | values | default | what it does |\n|---|---|---|---|---|"
 USES = {Use.BATCH: "batch", Use.STREAM: "stream", Use.SINK: "sink"}

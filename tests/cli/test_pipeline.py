@@ -58,6 +58,17 @@ def test_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.stderr == "headrace: Spark is not installed; `pip install headrace[spark]` does it\n"
 
 
+def test_a_picture_that_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = run("run", "surge", *FROM_TO, str(tmp_path), "--plot", str(tmp_path / "no" / "x.png"), code=2)
+    assert f"there is no directory {tmp_path / 'no'}" in there.stderr
+    assert "it ends in .png" in run("run", "surge", *FROM_TO, str(tmp_path), "--plot", "x.svg", code=2).stderr
+    real = importlib.util.find_spec
+    without = lambda name, *rest: None if name == "matplotlib" else real(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    done = run("run", "surge", *FROM_TO, str(tmp_path), "--plot", str(tmp_path / "x.png"), code=1)
+    assert done.stderr == "headrace: matplotlib is not installed; `pip install headrace[plot]` does it\n"
+
+
 def test_without_java(tmp_path: Path) -> None:
     """In a process of its own: this one may have started Java already."""
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
@@ -16,17 +18,40 @@ import click
 from headrace.cli.failures import Failure
 from headrace.cli.options import bootstrap_options, duration_option, json_option
 from headrace.cli.output import Progress, print_json
+from headrace.cli.pipeline_metrics import Metric, MetricsServer, exposition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from headrace.spark.pipelines.plots import Result
     from headrace.spark.pipelines.running import Batch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOG = "spark.log"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+DRAWN_BATCHES = 50_000
+"""So many batches are kept for the picture of a run, the last ones."""
+
+
+def _kept(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """Keep an option that is about what a run says, for its `Report`: no command has to hand it on."""
+    ctx.meta[f"{__name__}.{option.name}"] = value
+
+
+def _picture(ctx: click.Context, option: click.Parameter, value: Path | None) -> None:
+    """What the end of a run would fail with fails before it."""
+    from importlib.util import find_spec
+
+    if value is not None:
+        if value.suffix.lower() != ".png":
+            raise click.BadParameter(f"{value} is no name for a PNG: it ends in .png")
+        if not value.absolute().parent.is_dir():
+            raise click.BadParameter(f"there is no directory {value.absolute().parent}")
+        if find_spec("matplotlib") is None:
+            raise Failure("matplotlib is not installed; `pip install headrace[plot]` does it")
+    _kept(ctx, option, value)
 
 
 def run_options(command: F) -> F:
@@ -43,6 +68,12 @@ def run_options(command: F) -> F:
         click.option("--max-per-batch", type=click.IntRange(1), metavar="N", help="At most so many records a batch."),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                      help="A setting of Spark; may be repeated."),
+        click.option("--plot", metavar="FILE.png", type=click.Path(path_type=Path, dir_okay=False), expose_value=False,
+                     callback=_picture, help="Draw a picture of the results, or of the run, at its end."),
+        click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", expose_value=False,
+                     callback=_kept, help="Serve the run's numbers for Prometheus; 0 is any free port."),
+        click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", expose_value=False,
+                     callback=_kept, help="Where that is."),
         json_option,
         bootstrap_options,
     )  # fmt: skip
@@ -127,35 +158,61 @@ def _stop_quietly(spark: Any) -> None:
 
 @dataclass
 class Report:
-    """Says what gets done: JSON lines, a line a batch, or on a terminal one line that changes; and what it came to."""
+    """Says what gets done: JSON lines, a line a batch, or on a terminal one line that changes; and what it came to.
+
+    Where the command line asks for it, the numbers are served meanwhile, and a picture is drawn at the end: of what the
+    run's target holds then, which `results` gives, or where there is nothing, of the run itself.
+    """
 
     name: str
     as_json: bool
+    results: Callable[[], list[Result]] | None = None
     batches: int = 0
     rows: int = 0
     late: int = 0
     unreadable: int = 0
     _live: Progress = field(init=False)
+    _plot: Path | None = field(init=False)
+    _listen: tuple[str, int | None] = field(init=False)
+    _server: MetricsServer | None = field(init=False, default=None)
+    _done: deque[tuple[float, Batch]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._live = Progress(self.name, unit="records")
+        ctx = click.get_current_context(silent=True)
+        asked = {} if ctx is None else ctx.meta
+        self._plot = asked.get(f"{__name__}.plot")
+        self._listen = asked.get(f"{__name__}.metrics_host", ""), asked.get(f"{__name__}.metrics_port")
+        self._done = deque(maxlen=DRAWN_BATCHES if self._plot else 1)
 
     def __enter__(self) -> Self:
+        host, port = self._listen
+        if port is not None:
+            try:
+                self._server = MetricsServer(host, port, self._page)
+            except OSError as error:
+                raise Failure(f"no metrics on {host}:{port}: {error.strerror or error}") from error
+            self.say(f"metrics on {host}:{self._server.port}/metrics")
         self._live.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._live.__exit__(kind, error, at)
+        if self._server is not None:
+            self._server.close()
         self.say(
             f"{self.batches:,} batches, {self.rows:,} records; "
             f"{self.late:,} dropped as late, {self.unreadable:,} unreadable"
         )
+        if self._plot is not None and kind is None:
+            self._draw(self._plot)
 
     def say(self, line: str) -> None:
         if not self.as_json:
             click.echo(line)
 
     def add(self, batch: Batch) -> None:
+        self._done.append((time.time(), batch))
         self.batches += 1
         self.rows += batch.rows
         self.late += batch.late
@@ -169,3 +226,33 @@ class Report:
                 f"{batch.late:,} dropped as late, {batch.unreadable:,} unreadable, {batch.state_rows:,} in the state"
             )
         self._live.advance(batch.rows)
+
+    def _draw(self, path: Path) -> None:
+        from headrace.spark.pipelines.plots import Done, draw
+
+        batches = [Done(at_s, batch.rows, batch.behind, batch.rows_per_s) for at_s, batch in self._done]
+        try:
+            draw(path, self.name, batches, self.results() if self.results is not None else [])
+        except OSError as error:
+            raise Failure(f"no picture in {path}: {error.strerror or error}") from error
+        self.say(f"picture in {path}")
+
+    def _page(self) -> str:
+        """The numbers for Prometheus; asked for in another thread."""
+        metrics = [
+            Metric("batches_total", "Batches done in this run.", self.batches),
+            Metric("records_total", "Records read in this run.", self.rows),
+            Metric("late_total", "Records dropped behind the watermark in this run.", self.late),
+            Metric("unreadable_total", "Records passed over as unreadable in this run.", self.unreadable),
+        ]
+        if self._done:
+            at_s, batch = self._done[-1]
+            metrics += [
+                Metric("last_batch_timestamp_seconds", "When the last batch was done, since 1970.", at_s),
+                Metric("last_batch_duration_seconds", "How long the last batch took.", batch.took_ms / 1000),
+                Metric("last_batch_records", "Records in the last batch.", batch.rows),
+                Metric("state_rows", "Windows, sessions or rows in the state.", batch.state_rows),
+            ]
+            if batch.behind is not None:
+                metrics.append(Metric("behind_records", "Records left to read after the last batch.", batch.behind))
+        return exposition(self.name, metrics)

@@ -162,6 +162,7 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     spark_settings = parse_pairs(request.settings, "--set")
     need_spark()
     from headrace.spark.options import source_options
+    from headrace.spark.pipelines.plots import latest_results
     from headrace.spark.pipelines.running import start
 
     job = _job_of(request)
@@ -175,7 +176,8 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     _prepare_topics(request)
     route = f"{request.source} to {request.sink}"
     begin = partial(start, pipeline=program, job=job)
-    drive(Report(name, request.as_json), Drive(begin, route, request.checkpoint, request.once, spark_settings))
+    report = Report(name, request.as_json, partial(latest_results, request.bootstrap, request.sink))
+    drive(report, Drive(begin, route, request.checkpoint, request.once, spark_settings))
 
 
 def _job_of(request: Request) -> Job:

@@ -243,7 +243,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """For the query's progress."""
-        return {"topics": to_json(self._latest)} if self._latest else None
+        latest = self._latest or self._frozen
+        return {"topics": to_json(latest)} if latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a batch, also one that a checkpoint replays. Raises `DataLossError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.pipelines.running import Batch, batch_of, reason_of
+from headrace.spark.pipelines.running import Batch, batch_of, behind_of, reason_of
 
 FAILED = "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: "
 PYTHON = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source does latestOffset: \
@@ -46,3 +46,17 @@ def test_a_batch_without_state_and_without_rows() -> None:
         "durationMs": {"addBatch": 3, "triggerExecution": 5},
     }  # fmt: skip
     assert batch_of(report) == Batch(4, 0, 0.0, 0, 0, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("end", "latest", "behind"),
+    [
+        ('{"topics": {"t": {"0": 5, "1": 7}}}', '{"topics": {"t": {"0": 9, "1": 7}}}', 4),
+        ('{"topics": {"t": {"0": 5}}}', '{"topics": {"t": {"0": 3, "1": 9}}}', 0),
+        ('{"topics": {"t": {"0": 5}}}', "null", None),
+        ("5", "9", None),
+    ],
+)
+def test_how_much_is_left_to_read(end: str, latest: str, behind: int | None) -> None:
+    assert behind_of({"sources": [{"endOffset": end, "latestOffset": latest}]}) == behind
+    assert behind_of({"sources": []}) is None

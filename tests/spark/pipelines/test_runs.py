@@ -35,10 +35,13 @@ def test_surge_once(bootstrap: str, tmp_path: Path) -> None:
     send(bootstrap, "rides", [*events, in_time, late, b"no json", {"zone": "z0"}])
     arguments = ["surge", "--from", "rides", "--to", "surges", "--time-unit", "s", "--window", "10m"]
     arguments += ["--watermark", "1h", "--max-per-batch", "100", "--once"]
-    batches = finish(drive(bootstrap, tmp_path / "state", *arguments))
+    picture = tmp_path / "surge.png"
+    batches = finish(drive(bootstrap, tmp_path / "state", *arguments, "--plot", str(picture)))
     assert latest(bootstrap, "surges") == surge_of([*events, in_time], 600)
     assert sum(batch["rows"] for batch in batches) == 204
     assert [sum(batch[name] for batch in batches) for name in ("late", "unreadable")] == [1, 2]
+    assert [batch["behind"] for batch in batches if batch["rows"]] == [104, 4, 0]
+    assert picture.read_bytes().startswith(b"\x89PNG")
     with Client(bootstrap) as client:
         assert len(client.topic("surges").partitions) == 1
         (policy,) = (

@@ -80,7 +80,8 @@ class Batch:
     """What a query says of a batch that is done.
 
     `late` are the rows dropped behind the watermark, as Spark counts them: rows of one group that a task has added up
-    already are one. `state_rows` are the groups kept in memory and on disk.
+    already are one. `state_rows` are the groups kept in memory and on disk. `behind` are the records that were there
+    and left to read when the batch was planned; None where nobody knows.
     """
 
     number: int
@@ -90,6 +91,7 @@ class Batch:
     unreadable: int
     state_rows: int
     took_ms: int
+    behind: int | None = None
 
 
 def claim(checkpoint: Path, settings: Mapping[str, Any]) -> None:
@@ -222,7 +224,21 @@ def batch_of(report: Mapping[str, Any]) -> Batch:
         unreadable=0 if observed is None else observed[UNREADABLE],
         state_rows=sum(state["numRowsTotal"] for state in states),
         took_ms=report["durationMs"].get("triggerExecution", 0),
+        behind=behind_of(report),
     )
+
+
+def behind_of(report: Mapping[str, Any]) -> int | None:
+    """How many offsets a batch left to be read, from a query's progress; None where a source does not say."""
+    sources, behind = report.get("sources"), 0
+    for source in sources or ():
+        end, latest = (json.loads(source.get(place) or "null") for place in ("endOffset", "latestOffset"))
+        if not (isinstance(end, dict) and isinstance(latest, dict) and "topics" in end and "topics" in latest):
+            return None
+        for topic, offsets in latest["topics"].items():
+            read = end["topics"].get(topic, {})
+            behind += sum(max(offset - read.get(index, offset), 0) for index, offset in offsets.items())
+    return behind if sources else None
 
 
 def reason_of(text: str) -> str:
