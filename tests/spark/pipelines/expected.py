@@ -52,3 +52,23 @@ def sessions_of(events: list[dict[str, Any]], gap_s: int, top: int = 3) -> dict[
                 "top_pages": [{"page": page, "views": views} for page, views in ranked],
             }  # fmt: skip
     return found
+
+
+def windows_of(
+    lines: list[dict[str, Any]], window_s: int, alert_rate: float = 0.05, alert_lines: int = 20
+) -> dict[str, Any]:
+    """By service and window, in plain Python."""
+    count: Counter[tuple[str, int]] = Counter()
+    errors: Counter[tuple[str, int]] = Counter()
+    for line in lines:
+        at = line["service"], int(line["time"] // window_s * window_s)
+        count[at] += 1
+        errors[at] += line["level"].upper() in ("ERROR", "CRITICAL", "FATAL")
+    return {
+        f"{service}|{iso(start)}": {
+            "service": service, "start": iso(start), "lines": n, "errors": errors[service, start],
+            "rate": errors[service, start] / n,
+            "alert": n >= alert_lines and errors[service, start] / n >= alert_rate,
+        }
+        for (service, start), n in count.items()
+    }  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 import headrace.testing
 
 from .drivers import drive, finish, first_batch, kill, latest, make, send
-from .expected import T0_S, sessions_of, surge_of
+from .expected import T0_S, sessions_of, surge_of, windows_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -40,12 +40,21 @@ def clicks() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def lines() -> list[dict[str, Any]]:
+    """About one in twenty of each of 7 services is an error."""
+    return [
+        {"service": f"s{n % 7}", "time": T0_S + n, "level": "error" if n * n % 101 < 5 else "INFO"}
+        for n in range(EVENTS)
+    ]
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "ends"),
     [
         ("surge", (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)),
         ("sessions", (signal.SIGKILL, signal.SIGKILL)),
+        ("log-monitor", (signal.SIGKILL, signal.SIGKILL)),
     ],
 )
 def test_a_killed_driver_changes_no_result(
@@ -57,6 +66,10 @@ def test_a_killed_driver_changes_no_result(
     if name == "surge":
         events, wanted = rides(), surge_of(rides(), 300)
         options = ["--watermark", "1d"]
+    elif name == "log-monitor":
+        events, wanted = lines(), windows_of(lines(), 300)
+        options = ["--watermark", "1d", "--window", "5m"]
+        assert 0 < sum(window["alert"] for window in wanted.values()) < len(wanted)
     else:
         events, wanted = clicks(), sessions_of(clicks(), 600)
         options = ["--watermark", "10m", "--gap", "10m"]
