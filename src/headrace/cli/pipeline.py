@@ -13,6 +13,7 @@ import click
 from headrace.cli.driving import Drive, Report, claim_checkpoint, drive, need_spark, run_options
 from headrace.cli.options import INT32_MAX, connect, duration_option, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
+from headrace.cli.table_sync import table_sync
 
 if TYPE_CHECKING:
     from headrace.spark.pipelines.running import Job
@@ -148,6 +149,9 @@ def log_monitor(request: Request, window: int, watermark: int, **fields: Any) ->
     {"service", "start", "lines", "errors", "rate", "alert"}.
     """
     _run("log-monitor", request, {**fields, "window": spark_time(window), "watermark": spark_time(watermark)})
+
+
+run.add_command(table_sync)
 
 
 def spark_time(ms: int) -> str:

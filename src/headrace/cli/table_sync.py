@@ -69,7 +69,7 @@ class Request:
 @run_options
 @click.pass_context
 def table_sync(ctx: click.Context, /, **given: Any) -> None:
-    """A topic kept equal to a table of PostgreSQL, SQLite or Parquet; or a table into a topic.
+    """A topic kept equal to a table, or the changes of a table into a topic.
 
     \b
     A table is  postgresql://USER@HOST:PORT/DATABASE#TABLE  (or #SCHEMA.TABLE)
@@ -156,9 +156,7 @@ def _to_table(
         source_options(job.read_options(), streaming=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    claim_checkpoint(
-        request.checkpoint, {"pipeline": NAME, "from": request.source, "to": str(place), **layout.told()}
-    )
+    claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": request.source, "to": str(place), **layout.told()})
     target = _target(place, layout, buckets, grace / 1000)
     topic = _topic(request)
     try:
