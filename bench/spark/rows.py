@@ -108,12 +108,13 @@ def batch_sum(size: int) -> Callable[[Side, Scale], tuple[float, ...]]:
     return measure
 
 
-def available_now(size: int) -> Callable[[Side, Scale], tuple[float, ...]]:
-    """Million rows a second of a stream that ends."""
+def available_now(size: int, *, values_only: bool = False) -> Callable[[Side, Scale], tuple[float, ...]]:
+    """Million rows a second of a stream that ends: from its start to its end, and of its batches alone."""
 
     def measure(side: Side, scale: Scale) -> tuple[float, ...]:
         rows = scale.read(size)
-        return (rows / side.ask("available_now", topic=filled(size), rows=rows)["seconds"] / MILLION,)
+        took = side.ask("available_now", topic=filled(size), rows=rows, values_only=values_only)
+        return rows / took["seconds"] / MILLION, rows / took["batch_seconds"] / MILLION
 
     return measure
 
@@ -188,8 +189,18 @@ WORKS = (
     ),
     _reading(Row("batch-100", "batch sum(length(value)), 100 B", RATE, 2.5), batch_sum(SMALL), filled(SMALL)),
     _reading(Row("batch-1k", "batch sum(length(value)), 1 KB", RATE, 2.5), batch_sum(LARGE), filled(LARGE)),
-    _reading(Row("now-100", "AvailableNow to noop, 100 B", RATE, 1.8), available_now(SMALL), filled(SMALL)),
-    _reading(Row("now-1k", "AvailableNow to noop, 1 KB", RATE, 1.4), available_now(LARGE), filled(LARGE)),
+    *(
+        Work(
+            (
+                Row(f"{key}-{name}", f"AvailableNow, {what} to noop, {shown}", RATE, bar),
+                Row(f"{key}-{name}-batch", "the same, without the query's start", RATE, bar),
+            ),
+            available_now(size, values_only=values_only),
+            (filled(size),),
+        )
+        for size, name, shown, bar in ((SMALL, "100", "100 B", 1.8), (LARGE, "1k", "1 KB", 1.4))
+        for key, what, values_only in (("now", "all columns", False), ("now-value", "values", True))
+    ),
     Work((Row("write-100", "batch write, 100 B", RATE, 1.2),), batch_write(SMALL)),
     Work((Row("write-1k", "batch write, 1 KB", RATE, 2.0),), batch_write(LARGE)),
     _reading(Row("json", "JSON values to 5 typed columns", RATE, 1.5), json_columns, JSON),
