@@ -93,7 +93,7 @@ def test_silence_ends_with_the_timeout() -> None:
 def test_silence_after_the_handshake_ends_with_the_timeout() -> None:
     answers = {ApiKey.LIST_OFFSETS: lambda _request, _version: None}
     with FakeBroker(answers=answers) as broker, Client(broker.bootstrap, timeout_s=0.3) as client:
-        with pytest.raises(TimedOutError):
+        with pytest.raises(TimedOutError, match=f"no answer from {broker.bootstrap} within the time allowed"):
             reading.latest_offsets(client, "events")
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.client.cluster import Client
-from headrace.client.errors import BrokerError, OffsetOutOfRangeError
+from headrace.client.errors import BrokerError, OffsetOutOfRangeError, TimedOutError, UnknownTopicError
 from headrace.client.reading import Fetched, Fetcher, visible_batches, whole_batches
+from headrace.wire import uuids
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import (
@@ -46,6 +47,7 @@ class Log:
         self.requests: list[FetchRequest] = []
         self.trouble: Callable[[int], Any] = lambda _number: None
         self.aborted: list[AbortedTransaction] = []
+        self.fetch_all: Callable[[int], bytes] | None = None
 
     def end(self) -> int:
         return self.start + sum(len(decode_batch(each)) for each in self.batches)
@@ -61,6 +63,7 @@ class Log:
             found = [each for each in self.batches if decode_batch(each)[-1].offset >= asked.fetch_offset]
             data = b"".join(found)
             data = data[: len(data) - self.cut] if len(found) > 1 else data
+            data = data if self.fetch_all is None else self.fetch_all(asked.fetch_offset)
             code = trouble or ErrorCode.NONE
             if not self.start <= asked.fetch_offset <= self.end():
                 code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -199,6 +202,50 @@ def test_no_leader_for_too_long_is_said() -> None:
             list(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 1}))
 
 
+def test_a_broker_that_falls_silent_is_named() -> None:
+    log = Log(batch(0))
+    silent = {**log.answers(), ApiKey.FETCH: lambda _request, _version: None}
+    with FakeBroker(answers=silent) as broker, Client(broker.bootstrap, timeout_s=0.3) as client:
+        with pytest.raises(TimedOutError, match="broker 1 does not answer a fetch"):
+            list(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 1}, max_wait_ms=20))
+
+
+def test_a_topic_of_another_id_is_another_topic() -> None:
+    log = Log(batch(0), batch(1))
+    at = ("events", 0)
+
+    def fetch(topic_id: bytes) -> list[Fetched]:
+        return list(Fetcher(client, {at: 0}, ends={at: 2}, topic_ids={"events": topic_id}, max_wait_ms=20))
+
+    with FakeBroker(answers=log.answers()) as broker, Client(broker.bootstrap) as client:
+        assert values(fetch(broker.topic_id)) == values(fetch(uuids.ZERO)) == [b"0", b"1"]
+        asked = len(log.requests)
+        with pytest.raises(UnknownTopicError, match="topic events"):
+            fetch(b"an-earlier-topic")
+        assert len(log.requests) == asked, "nothing of it is read"
+        # what the client knows is older than what is wanted
+        broker.topic_id = b"headrace-topic-2"
+        assert values(fetch(broker.topic_id)) == [b"0", b"1"]
+    without = FakeBroker(answers=log.answers())
+    without.topic_id = uuids.ZERO
+    without.versions_max[ApiKey.FETCH] = 12
+    with without, Client(without.bootstrap) as client:
+        assert values(fetch(b"headrace-topic-2")) == [b"0", b"1"], "a broker that has no ids is taken at its word"
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_said_at_once() -> None:
+    log = Log(batch(0), batch(1))
+    with FakeBroker(answers=log.answers()) as broker, Client(broker.bootstrap, timeout_s=60) as client:
+        pieces = iter(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 3}, max_wait_ms=20))
+        next(pieces)
+        log.trouble = lambda _number: ErrorCode.UNKNOWN_TOPIC_ID
+        broker.topic = "others"
+        before = time.monotonic()
+        with pytest.raises(UnknownTopicError, match="topic events"):
+            next(pieces)
+        assert time.monotonic() - before < 30, "long before the client's patience is over"
+
+
 def test_seeking_and_removing() -> None:
     log = Log(*(batch(offset) for offset in range(4)))
     with FakeBroker(partitions=2, answers=log.answers()) as broker, Client(broker.bootstrap) as client:
@@ -219,6 +266,37 @@ def test_whole_batches_stop_at_the_torn_one() -> None:
         expected = 0 if size < len(batch(0, 2)) else len(batch(0, 2)) if size < len(data) else len(data)
         assert len(records) == expected
         assert next_offset == {0: None, len(batch(0, 2)): 2, len(data): 3}[expected]
+
+
+def moved(each: bytes, base: int) -> bytes:
+    """A batch whose base offset, which no checksum covers, is another one."""
+    return base.to_bytes(8, "big", signed=True) + each[8:]
+
+
+def sized(each: bytes, length: int) -> bytes:
+    return each[:8] + length.to_bytes(4, "big", signed=True) + each[12:]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param(moved(batch(2), 0), id="before the position"),
+        pytest.param(moved(batch(2), -5), id="before all offsets"),
+        pytest.param(sized(batch(2), -12), id="of no bytes"),
+        pytest.param(sized(batch(2), -100), id="of fewer"),
+        pytest.param(sized(batch(2), 0), id="less than a header"),
+        pytest.param(sized(batch(2), 1 << 30), id="beyond all there is"),
+    ],
+)
+def test_what_cannot_follow_is_no_batch(spoilt: bytes) -> None:
+    sound = batch(0, 2)
+    assert whole_batches(memoryview(sound + spoilt + batch(3))) == (memoryview(sound), 2)
+    log = Log(batch(0), batch(1), batch(2))
+    log.fetch_all = lambda position: b"".join([*map(batch, range(position, 2)), spoilt, batch(3)])
+    with pytest.raises(BrokerError, match="topic events partition 0 offset 2: what the broker sent is no batch"):
+        read(log, 0, 3)
+    # the records before it were read: no fetch asked for them again
+    assert [request.topics[0].partitions[0].fetch_offset for request in log.requests] == [0, 2]
 
 
 def piece_of(*batches: bytes, aborted: list[tuple[int, int]]) -> Fetched:

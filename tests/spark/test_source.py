@@ -16,7 +16,6 @@ import headrace.testing
 from headrace.client.admin import add_partitions, create_topic, delete_records, delete_topic
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
-from headrace.spark import reading
 from headrace.spark.options import source_options
 from headrace.spark.planning import DataLossError, Range, limited, merged
 from headrace.spark.source import IDLE_WAIT_S, POLL_S, BatchReader, RangesPartition, StreamReader
@@ -240,11 +239,7 @@ def test_a_query_that_starts_again_goes_on_without_a_topic_deleted_meanwhile(
 
 
 @pytest.mark.parametrize("when", ["before it is planned", "before it is read"])
-def test_a_topic_deleted_with_a_batch_under_way(
-    cluster: Client, topic: str, doomed: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    impatient = Client(cluster.bootstrap_text, timeout_s=0.5)  # type: ignore[attr-defined]
-    monkeypatch.setattr(reading, "kept_client", lambda *_: impatient)
+def test_a_topic_deleted_with_a_batch_under_way(cluster: Client, topic: str, doomed: str, when: str) -> None:
     strict, relaxed = both_of(cluster, topic, "subscribe"), both_of(cluster, topic, "subscribe", failOnDataLoss="false")
     start = through_json(relaxed.initialOffset())
     end = through_json(relaxed.latestOffset(start, ALL))
@@ -263,7 +258,6 @@ def test_a_topic_deleted_with_a_batch_under_way(
         with pytest.warns(RuntimeWarning, match=f"topic {doomed} partition 1 is not there any more"):
             found = values(relaxed, relaxed.partitions(start, end))
     assert [value for value in found if value < 100] == list(range(10))
-    impatient.close()
 
 
 def test_patterns_match_whole_names(cluster: Client, topic: str) -> None:

@@ -405,13 +405,13 @@ class Client:
         while pending:
             failed: dict[TopicPartition, ClientError] = {}
             calls = [
-                (call, part)
+                (*sent, part)
                 for node_id, part in self._by_leader(pending, failed).items()
-                if (call := self._send_part(node_id, part, request_of, response_class, failed)) is not None
+                if (sent := self._send_part(node_id, part, request_of, response_class, failed)) is not None
             ]
-            for call, part in calls:
+            for connection, call, part in calls:
                 try:
-                    response = self.wait(call, retry.deadline)
+                    response = self._wait_or_drop(connection, call, retry.deadline)
                 except ConnectionLostError as error:
                     failed.update(dict.fromkeys(part, error))
                     continue
@@ -431,9 +431,10 @@ class Client:
         request_of: Callable[[dict[TopicPartition, T]], Request],
         response_class: type[R],
         failed: dict[TopicPartition, ClientError],
-    ) -> Call[R] | None:
+    ) -> tuple[Connection, Call[R]] | None:
         try:
-            return self.send(node_id, request_of(part), response_class)
+            connection = self.node_connection(node_id)
+            return connection, connection.send(request_of(part), response_class)
         except (UnreachableError, ConnectionLostError) as error:
             failed.update(dict.fromkeys(part, error))
             return None

@@ -20,6 +20,7 @@ from headrace.client.errors import (
     ConnectionLostError,
     OffsetOutOfRangeError,
     TimedOutError,
+    UnknownTopicError,
     UnreachableError,
 )
 from headrace.wire import uuids
@@ -129,17 +130,23 @@ class Fetched:
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
 
-def whole_batches(records: memoryview) -> tuple[memoryview, int | None]:
-    """Cut off the batch that the fetch limit left incomplete; returns the rest and the offset after its last batch."""
-    at, next_offset = 0, None
+def whole_batches(records: memoryview, position: int = 0) -> tuple[memoryview, int | None]:
+    """Cut off the batch that the fetch limit left incomplete; returns the rest and the offset after its last batch.
+
+    What cannot be a batch that follows the one before it is cut off too: its length is less than a header, or it does
+    not end above the offset that is due, `position` at first. Sizes and base offsets lie outside the checksum.
+    """
+    at, due = 0, position
     size = len(records)
     while size - at >= BATCH_OVERHEAD:
         header = read_header(records, at)
-        if at + header.size > size:
+        if not BATCH_OVERHEAD <= header.size <= size - at:
+            break
+        if header.next_offset <= max(due, header.base_offset) or (at and header.base_offset < due):
             break
         at += header.size
-        next_offset = header.next_offset
-    return records[:at], next_offset
+        due = header.next_offset
+    return records[:at], due if at else None
 
 
 def visible_batches(fetched: Fetched, *, committed: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -182,6 +189,7 @@ class Fetcher:
         ends: Mapping[TopicPartition, int] | None = None,
         isolation: Isolation = "read_uncommitted",
         reset: Reset = "fail",
+        topic_ids: Mapping[str, bytes] | None = None,
         max_wait_ms: int = MAX_WAIT_MS,
         min_bytes: int = 1,
         max_bytes: int = FETCH_SIZE,
@@ -191,12 +199,15 @@ class Fetcher:
         """`positions` are next offsets to read. `ends` (exclusive) bound partitions; those without one never finish.
 
         `reset` says what to do when a position is outside the log: raise `OffsetOutOfRangeError`, or go on from an end.
+        `topic_ids` says in which topics the positions are: one of another id under the same name is another topic, and
+        the one that is meant is not there any more. Brokers that know no ids are taken at their word.
         """
         self.client = client
         self.positions: dict[TopicPartition, int] = dict(positions)
         self.ends: dict[TopicPartition, int] = dict(ends or {})
         self.isolation = isolation
         self.reset = reset
+        self.topic_ids: dict[str, bytes] = dict(topic_ids or {})
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -224,11 +235,13 @@ class Fetcher:
         When a bounded read makes no progress for the client's timeout, raises the error that stands in its way (no
         leader, no broker), or `TimedOutError` where there is none: the end is not written.
         """
-        patience = time.monotonic() + self.client.timeout_s
+        # a fetch that nobody answers ends a moment before, and says so
+        patience_s = self.client.timeout_s + 2 * self.max_wait_ms / 1000
+        patience = time.monotonic() + patience_s
         while not self.finished:
             pieces = self.poll(self.max_wait_ms / 1000)
             if pieces:
-                patience = time.monotonic() + self.client.timeout_s
+                patience = time.monotonic() + patience_s
             elif len(self.ends) == len(self.positions) and time.monotonic() > patience:
                 at = min(self._unfinished())
                 raise self._retry.error or TimedOutError(
@@ -240,8 +253,8 @@ class Fetcher:
     def poll(self, timeout_s: float) -> list[Fetched]:
         """What has arrived, waiting at most `timeout_s` for the first of it. Empty when nothing came.
 
-        Raises `OffsetOutOfRangeError` (with reset="fail"), `BrokerError`, or the last error of a cluster that does not
-        recover within the client's timeout.
+        Raises `OffsetOutOfRangeError` (with reset="fail"), `UnknownTopicError` for a topic that the cluster keeps
+        denying, `BrokerError`, or the last error of a cluster that does not recover within the client's timeout.
         """
         until = time.monotonic() + timeout_s
         while True:
@@ -288,6 +301,8 @@ class Fetcher:
             return
         parts: dict[int, dict[TopicPartition, int]] = {}
         try:
+            for name in sorted({at[0] for at in wanted}):
+                self._check_topic(name)
             for at in wanted:
                 info = self.client.leader(*at)
                 if info is None:
@@ -310,6 +325,16 @@ class Fetcher:
                 at = min(leaderless)
                 about = f"topic {at[0]} partition {at[1]}"
                 self._recover(BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, about), set())
+
+    def _check_topic(self, name: str) -> None:
+        """Raises `UnknownTopicError` where the topic of this name is not the one that the positions are in."""
+        wanted = self.topic_ids.get(name, uuids.ZERO)
+        if wanted == uuids.ZERO or self.client.topic(name).id in (wanted, uuids.ZERO):
+            return
+        # what the client knows may be older than what is wanted
+        self.client.forget([name])
+        if self.client.topic(name).id not in (wanted, uuids.ZERO):
+            raise UnknownTopicError(name)
 
     def _rested(self, at: TopicPartition) -> bool:
         if at in self._resting and time.monotonic() >= self._resting[at]:
@@ -392,14 +417,13 @@ class Fetcher:
     def _take_records(self, at: TopicPartition, position: int, data: PartitionData, pieces: list[Fetched]) -> None:
         raw = data.records
         assert raw is None or not isinstance(raw, FileSlice), "decoded records are memory"
-        records, next_position = whole_batches(memoryview(b"" if raw is None else raw))
+        records, next_position = whole_batches(memoryview(b"" if raw is None else raw), position)
         if next_position is None:
             if raw is not None and len(raw):
                 about = f"topic {at[0]} partition {at[1]} offset {position}"
-                self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, about, "the broker sent half a batch"))
+                self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, about, "what the broker sent is no batch"))
             self._retry = Retry(self.client.timeout_s)
             return
-        next_position = max(next_position, position)
         self.positions[at] = next_position
         aborted = [(txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or []]
         pieces.append(
@@ -432,7 +456,10 @@ class Fetcher:
             self._failures.append(error)
             return
         try:
-            self._retry.pause(error)
+            if isinstance(error, UnknownTopicError):
+                self._retry.pause_or_raise(error)
+            else:
+                self._retry.pause(error)
             self.client.forget(topics)
         except ClientError as final:
             self._failures.append(final)

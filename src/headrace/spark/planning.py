@@ -13,6 +13,7 @@ from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
 from headrace.client.reading import EARLIEST, LATEST, list_offsets
 from headrace.spark.options import EARLIEST_OFFSET, LATEST_OFFSET, Places, SourceOptions, Subscription, Times
+from headrace.wire import uuids
 from headrace.wire.errors import ErrorCode
 
 Offsets = dict[TopicPartition, int]
@@ -25,12 +26,13 @@ SPLIT_ROWS: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets [start, end) of one partition."""
+    """Offsets [start, end) of one partition, of the topic that has this id (zero from brokers without ids)."""
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: bytes = uuids.ZERO
 
 
 class DataLossError(Exception):
@@ -67,6 +69,26 @@ def _partitions(client: Client, subscription: Subscription, gone: Container[str]
     return sorted((topic.name, partition.index) for topic in topics for partition in topic.partitions)
 
 
+def covers(subscription: Subscription, at: TopicPartition) -> bool:
+    """Whether the subscription is to this partition, be it there or not."""
+    if subscription.pattern:
+        return re.fullmatch(subscription.pattern, at[0]) is not None
+    return at in subscription.assigned if subscription.assigned else at[0] in subscription.topics
+
+
+def topic_ids(client: Client, topics: Iterable[str]) -> dict[str, bytes]:
+    """The ids of the topics, as the client knows them; none of those that are gone, or of a broker without ids."""
+    found: dict[str, bytes] = {}
+    for name in sorted(set(topics)):
+        try:
+            topic_id = client.topic(name).id
+        except UnknownTopicError:
+            continue
+        if topic_id != uuids.ZERO:
+            found[name] = topic_id
+    return found
+
+
 def partition_count(client: Client, topic: str) -> int:
     """How many partitions the topic has; 0 where the cluster has no such topic."""
     try:
@@ -78,6 +100,16 @@ def partition_count(client: Client, topic: str) -> int:
 def earliest(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
     """Where the log of each partition begins."""
     return {at: found.offset for at, found in list_offsets(client, dict.fromkeys(partitions, EARLIEST)).items()}
+
+
+def earliest_there(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
+    """The same, without partitions that are not there."""
+    asked = list(partitions)
+    while True:
+        try:
+            return earliest(client, [at for at in asked if at[1] < partition_count(client, at[0])])
+        except UnknownTopicError:
+            continue  # deleted since the client last heard of it, which it now has forgotten
 
 
 def latest(client: Client, partitions: Iterable[TopicPartition], options: SourceOptions) -> Offsets:
@@ -147,17 +179,18 @@ def limited(start: Mapping[TopicPartition, int], end: Offsets, limit: int) -> Of
     return {at: start.get(at, last) + cut[at] if lag[at] else last for at, last in end.items()}
 
 
-def checked(client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions) -> list[Range]:
-    """The ranges to read, none of them empty, inside what the logs hold.
+def checked(
+    client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], ids: Mapping[str, bytes], options: SourceOptions
+) -> list[Range]:
+    """The ranges to read, none of them empty, inside what the logs hold; `ids` are those of the topics that are meant.
 
     What is missing raises `DataLossError`, or is warned about and left out where `failOnDataLoss` is false.
     """
     asked = {at: span for at, span in wanted.items() if span[1] > span[0]}
     while True:
-        existing = {at for at in asked if at[1] < partition_count(client, at[0])}
+        first = earliest_there(client, asked)
         try:
-            first = earliest(client, existing)
-            last = latest(client, existing, options)
+            last = latest(client, first, options)
             break
         except UnknownTopicError:
             continue  # deleted since the client last heard of it, which it now has forgotten
@@ -165,7 +198,7 @@ def checked(client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], op
     for at in sorted(asked):
         start, end = asked[at]
         where = f"topic {at[0]} partition {at[1]}"
-        if at not in existing:
+        if at not in first:
             lost(f"{where} is not there any more; offsets {start} to {end} cannot be read", options)
             continue
         if start < first[at]:
@@ -175,16 +208,17 @@ def checked(client: Client, wanted: Mapping[TopicPartition, tuple[int, int]], op
             lost(f"{where} ends at offset {last[at]}, before offset {end}", options)
             end = last[at]
         if end > start:
-            ranges.append(Range(*at, start, end))
+            ranges.append(Range(*at, start, end, ids.get(at[0], uuids.ZERO)))
     return ranges
 
 
 def batch_ranges(client: Client, options: SourceOptions) -> list[Range]:
     """What one read of all that is there reads; its ends are resolved here. Raises as `resolve` and `checked`."""
     partitions = subscribed(client, options.subscription)
+    ids = topic_ids(client, (topic for topic, _ in partitions))
     start = resolve(client, partitions, options.starting, options)
     end = resolve(client, partitions, options.ending, options, ending=True)
-    return checked(client, {at: (start[at], end[at]) for at in partitions}, options)
+    return checked(client, {at: (start[at], end[at]) for at in partitions}, ids, options)
 
 
 def lost(what: str, options: SourceOptions) -> None:

@@ -11,7 +11,7 @@ from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicError
 from headrace.client.reading import Fetcher
 from headrace.spark.options import SourceOptions
-from headrace.spark.planning import DataLossError, Range, lost
+from headrace.spark.planning import Range, earliest, lost
 from headrace.spark.rows import Rows
 
 _clients: dict[tuple[str, str], Client] = {}
@@ -58,12 +58,13 @@ def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.
 
 
 def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Rows) -> Iterator[pa.RecordBatch]:
+    client = kept_client(options.bootstrap, options.client_id)
     fetcher = Fetcher(
-        kept_client(options.bootstrap, options.client_id),
+        client,
         {at: part.start for at, part in ranges.items()},
         ends={at: part.end for at, part in ranges.items()},
         isolation=options.isolation,
-        reset="fail" if options.fail_on_data_loss else "earliest",
+        topic_ids={topic: part.topic_id for (topic, _), part in ranges.items()},
     )
     try:
         while not fetcher.finished:
@@ -77,10 +78,22 @@ def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Row
                 lost(f"topic {error.topic} was deleted while it was read", options)
                 for at in [at for at in fetcher.positions if at[0] == error.topic]:
                     fetcher.remove(at)
-    except OffsetOutOfRangeError as error:
-        raise DataLossError(
-            f"topic {error.topic} partition {error.partition} has no offset {error.offset} any more. "
-            "Set the option failOnDataLoss to false to go on without it."
-        ) from None
+            except OffsetOutOfRangeError as error:
+                lost(
+                    f"topic {error.topic} partition {error.partition} has no offset {error.offset} any more", options
+                )
+                _go_on(fetcher, (error.topic, error.partition), client)
     finally:
         fetcher.close()
+
+
+def _go_on(fetcher: Fetcher, at: TopicPartition, client: Client) -> None:
+    """Where the log begins above the position, from there; where it was cut back there is nothing left of the range.
+
+    Never further back: what lies there has been read.
+    """
+    begin = earliest(client, [at])[at]
+    if begin > fetcher.positions[at]:
+        fetcher.seek(at, begin)
+    else:
+        fetcher.remove(at)

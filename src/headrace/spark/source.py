@@ -149,16 +149,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen = self._ends_now()
 
     def _ids(self, offsets: Offsets) -> dict[str, str]:
-        """The ids of the topics, as the client knows them; none of those that are gone, or of a broker without ids."""
-        found: dict[str, str] = {}
-        for name in sorted({topic for topic, _ in offsets} - self._gone):
-            try:
-                topic_id = self._cluster().topic(name).id
-            except UnknownTopicError:
-                continue
-            if topic_id != uuids.ZERO:
-                found[name] = uuids.to_text(topic_id)
-        return found
+        """The ids of the topics that are not gone, as text."""
+        found = planning.topic_ids(self._cluster(), {topic for topic, _ in offsets} - self._gone)
+        return {name: uuids.to_text(topic_id) for name, topic_id in found.items()}
 
     def _made_again(self, ids: dict[str, str], offsets: Offsets) -> set[str]:
         """The topics that have other ids now, each of them complained about."""
@@ -210,7 +203,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = {at: position for at, position in begin.items() if at[0] not in again}
             end |= planning.latest(self._cluster(), [at for at in end if at[0] in again], self.options)
         if new := [at for at in end if at not in begin]:
-            begin |= planning.earliest(self._cluster(), new)
+            begin |= planning.earliest_there(self._cluster(), new)
+            end = {at: offset for at, offset in end.items() if at in begin}
         if isinstance(limit, ReadMaxRows):
             end = planning.limited(begin, end, limit.max_rows)
         after: dict[str, Any] = {"topics": to_json(end), **self._named(start, end)}
@@ -230,16 +224,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows < least and time.monotonic() - self._triggered < self.options.max_trigger_delay_s
 
     def _vanished(self, begin: Offsets, end: Offsets) -> set[TopicPartition]:
-        """The partitions that a stream has read and that are deleted. It leaves them behind, as the connector does: a
-        topic of the same name made later is another one, read from its beginning.
+        """The partitions that a stream has read and that are deleted, or not subscribed to any more. It leaves them
+        behind, as the connector does: a topic of the same name made later is another one, read from its beginning.
         """
-        unseen = [at for at in begin if at not in end]
+        left = {at for at in begin if not planning.covers(self.options.subscription, at)}
+        for topic, index in sorted(left):
+            planning.lost(f"topic {topic} partition {index} was read and is not subscribed to any more", self.options)
+        unseen = [at for at in begin if at not in end and at not in left]
         topics = {topic for topic, _ in unseen} - self._gone
         counts = {topic: planning.partition_count(self._cluster(), topic) for topic in sorted(topics)}
         vanished = {at for at in unseen if at[1] >= counts.get(at[0], 0)}
         for topic, index in sorted(at for at in vanished if at[0] not in self._gone):
             planning.lost(f"topic {topic} partition {index} is not there any more", self.options)
-        return vanished
+        return vanished | left
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """For the query's progress."""
@@ -258,16 +255,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = {at: offset for at, offset in begin.items() if at[0] not in other}
         again = self._made_again(planned, until)
         until = {at: offset for at, offset in until.items() if at[0] not in again}
-        if new := [at for at in until if at not in begin]:
-            begin |= planning.earliest(client, new)
+        begin |= self._begin_of_new([at for at in until if at not in begin])
+        until = {at: offset for at, offset in until.items() if at in begin}
         backwards = [at for at in until if until[at] < begin[at]]
         for at in backwards:
             planning.lost(
                 f"topic {at[0]} partition {at[1]} ends at offset {until[at]}, before offset {begin[at]} that was read",
                 self.options,
             )
-        ranges = planning.checked(client, {at: (begin[at], until[at]) for at in until}, self.options)
+        ids = {name: uuids.from_text(text) for name, text in planned.items()}
+        ranges = planning.checked(client, {at: (begin[at], until[at]) for at in until}, ids, self.options)
         return [RangesPartition(task) for task in planning.tasks_of(ranges, self.options)]
+
+    def _begin_of_new(self, new: list[TopicPartition]) -> Offsets:
+        """Where partitions that the query has not read yet begin. As in the connector, each is complained about that
+        is gone already, or has lost its first records before anybody read them.
+        """
+        begin = planning.earliest_there(self._cluster(), new) if new else {}
+        for at in sorted(new):
+            where = f"topic {at[0]} partition {at[1]}"
+            if at not in begin:
+                planning.lost(f"{where} is not there any more", self.options)
+            elif begin[at] > 0:
+                planning.lost(f"{where} is new to the query and begins at offset {begin[at]}, not 0", self.options)
+        return begin
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's own checkpoint remembers; nothing is kept at the cluster."""
