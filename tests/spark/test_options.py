@@ -121,19 +121,19 @@ def test_how_a_row_is_made() -> None:
     typed["includeHeaders"] = "true"
     row = source_options(typed, streaming=True).row
     assert row.columns == (*fixed, "headers", "_corrupt_record", "event_time")
-    assert (row.format, row.fail_fast, row.event_time) == ("json", False, "timestamp")
+    assert (row.value.name, row.fail_fast, row.event_time) == ("json", False, "timestamp")
     row = source_options({**typed, "mode": "failFast", "columns": "offset, value"}, streaming=True).row
     assert (row.columns, row.fail_fast) == (("offset", "value"), True)
     batch = source_options({**given, "valueFormat": "json", "eventTime": "left_at"}, streaming=False).row
-    assert batch.schema is None and batch.event_time == "left_at"
+    assert batch.value.to_be_inferred and batch.event_time == "left_at"
 
 
 @pytest.mark.parametrize(
     ("options", "streaming", "sentence"),
     [
-        ({"valueFormat": "avro"}, True, "'valueFormat' is raw, string, json, not 'avro'"),
+        ({"valueFormat": "xml"}, True, "'valueFormat' is raw, string, json, avro, protobuf, not 'xml'"),
         ({"valueFormat": "json"}, True, "A stream of JSON values needs the option 'valueSchema'"),
-        ({"valueSchema": "id INT"}, True, "'valueSchema' is for the valueFormat json, not raw"),
+        ({"valueSchema": "id INT"}, True, "'valueSchema' is for the valueFormat json, avro or protobuf, not raw"),
         ({"valueFormat": "json", "valueSchema": "id"}, True, "looks like 'id BIGINT, name STRING', but the type of"),
         ({"valueFormat": "json", "valueSchema": "{"}, False, "but it is no valid JSON"),
         ({"mode": "PERMISSIVE"}, False, "'mode' is for a valueFormat other than raw"),

@@ -78,7 +78,6 @@ def test_the_json_of_a_schema_is_what_spark_makes_of_it() -> None:
         ("id bigint, id string", "it names 'id' twice"),
         ("id number", "a field cannot be 'number'"),
         ("id map<string, int>", "a field cannot be 'map'"),
-        ("id binary", "a field cannot be 'binary'"),
         ("id array<int", "'>' is missing at the end"),
         ("id array int", "'<' is missing before 'int'"),
         ("id decimal(40,2)", r"there is no decimal\(40,2\)"),

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.spark.json_values import JsonDecoder
 from headrace.spark.schemas import parse_schema
-from headrace.spark.values import JsonDecoder, TextDecoder, decode_values, why_malformed
+from headrace.spark.values import TextDecoder, decode_values
 
 SCHEMA = parse_schema(
     "flag BOOLEAN, small TINYINT, whole BIGINT, part DOUBLE, text STRING, day DATE, at TIMESTAMP, money DECIMAL(12,2), "
@@ -177,7 +178,7 @@ def test_malformed(value: bytes) -> None:
         ]
         assert decoded.corrupt is not None
         assert [said is not None for said in decoded.corrupt.to_pylist()] == [each is not good for each in values]
-    assert why_malformed(binary([value]), decoder())
+    assert decoder().why(binary([value]))
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ class HeadraceDataSource(DataSource):
 
     def _with_schema(self, options: SourceOptions) -> SourceOptions:
         """The options, the schema of JSON values inferred where they name none."""
-        if options.row.format != "json" or options.row.schema is not None:
+        if not options.row.value.to_be_inferred:
             return options
         if self._inferred is None:
             from headrace.spark.inference import infer_schema
 
             self._inferred = infer_schema(options)
-        row = replace(options.row, schema=self._inferred)
+        row = replace(options.row, value=replace(options.row.value, fields=self._inferred))
         check_event_time(row)
         return replace(options, row=row)
 

@@ -126,12 +126,22 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "Columns, in the order of delivery; values that none of them needs are not decoded.", otherwise="all",
         ),
         Option(
-            "valueFormat", Use.READ, "`raw`, `string`, `json`",
+            "valueFormat", Use.READ, "`raw`, `string`, `json`, `avro`, `protobuf`",
             "What `value` is: bytes, text, or a struct with columns of their own types.", "raw",
         ),
         Option(
             "valueSchema", Use.READ, "`id BIGINT, name STRING`, or the JSON of a schema (`schema.json()`)",
-            "The fields of JSON values. A stream needs it.", otherwise="batch: from the first 1,000 values",
+            "JSON: the fields, which a stream needs. Avro: the JSON of the schema. Protobuf: the name of the message.",
+            otherwise="JSON, batch: from the first 1,000 values",
+        ),
+        Option(
+            "valueDescriptor", Use.READ, "a path",
+            "The file with the Protobuf message, as `protoc --include_imports --descriptor_set_out` writes it.",
+            otherwise="Protobuf needs it",
+        ),
+        Option(
+            "valueHeader", Use.READ, "`none`, `registry`",
+            "Whether JSON, Avro or Protobuf stands behind a schema registry's header, which is passed over.", "none",
         ),
         Option(
             "mode", Use.READ, "`PERMISSIVE`, `FAILFAST`",
@@ -139,7 +149,7 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "PERMISSIVE",
         ),
         Option(
-            "eventTime", Use.READ, "a field of the JSON value, or `timestamp`",
+            "eventTime", Use.READ, "a field of the value, or `timestamp`",
             "Delivered as the column `event_time` as well.", otherwise="no such column",
         ),
     ),

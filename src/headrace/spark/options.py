@@ -16,7 +16,8 @@ from headrace.arrow.decode import FIELDS
 from headrace.client.cluster import parse_addresses
 from headrace.client.reading import Isolation
 from headrace.spark.option_table import BATCH_KEYS, SINK_KEYS, SOURCE_KEYS
-from headrace.spark.schemas import TIMESTAMP, ddl, parse_schema
+from headrace.spark.schemas import TIMESTAMP, ddl
+from headrace.spark.value_formats import RAW, ValueFormat, value_format
 from headrace.wire.records import Compression
 
 EARLIEST_OFFSET: Final = -2
@@ -28,7 +29,6 @@ GROUP_PREFIX: Final = "spark-kafka-source"
 CORRUPT: Final = "_corrupt_record"
 EVENT_TIME: Final = "event_time"
 """Columns beside those of the connector."""
-VALUE_FORMATS: Final = ("raw", "string", "json")
 MODES: Final = ("PERMISSIVE", "FAILFAST")
 
 Positions = Literal["earliest", "latest"] | dict[str, dict[int, int]]
@@ -79,9 +79,7 @@ class RowOptions:
     """Which columns a row has, in their order, and how values are decoded."""
 
     columns: tuple[str, ...] = tuple(field.name for field in FIELDS)
-    format: str = "raw"
-    schema: pa.StructType | None = None
-    """The fields of JSON values; None where a batch read is to infer them."""
+    value: ValueFormat = RAW
     fail_fast: bool = False
     event_time: str = ""
 
@@ -263,39 +261,28 @@ def _delay_s(options: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _row_options(options: Mapping[str, str], *, streaming: bool) -> RowOptions:
-    how = options.get("valueFormat", "raw").lower()
-    if how not in VALUE_FORMATS:
-        raise ValueError(f"The option 'valueFormat' is {', '.join(VALUE_FORMATS)}, not {how!r}.")
-    schema: pa.StructType | None = None
-    if "valueSchema" in options:
-        if how != "json":
-            raise ValueError(f"The option 'valueSchema' is for the valueFormat json, not {how}.")
-        try:
-            schema = parse_schema(options["valueSchema"])
-        except ValueError as error:
-            raise ValueError(f"The option 'valueSchema' looks like 'id BIGINT, name STRING', but {error}.") from None
+    value = value_format(options)
     mode = options.get("mode", MODES[0]).upper()
     if mode not in MODES:
         raise ValueError(f"The option 'mode' is {' or '.join(MODES)}, not {options['mode']!r}.")
-    if "mode" in options and how == "raw":
+    if "mode" in options and value.name == "raw":
         raise ValueError("The option 'mode' is for a valueFormat other than raw: raw values are never malformed.")
     names = list(RowOptions().columns)
     if _flag(options, "includeHeaders", False):
         names.append("headers")
-    if how != "raw" and mode == "PERMISSIVE":
+    if value.name != "raw" and mode == "PERMISSIVE":
         names.append(CORRUPT)
     if "eventTime" in options:
         names.append(EVENT_TIME)
     row = RowOptions(
         columns=_columns(options, names),
-        format=how,
-        schema=schema,
+        value=value,
         fail_fast=mode == "FAILFAST",
         event_time=options.get("eventTime", ""),
     )
     check_event_time(row)
     # the last complaint: a batch read that has another one is asked as a stream too
-    if streaming and how == "json" and schema is None:
+    if streaming and value.to_be_inferred:
         raise ValueError("A stream of JSON values needs the option 'valueSchema', such as 'id BIGINT, name STRING'.")
     return row
 
@@ -315,9 +302,9 @@ def _columns(options: Mapping[str, str], names: list[str]) -> tuple[str, ...]:
 
 def check_event_time(row: RowOptions) -> None:
     """Whether `eventTime` names something that is a time; ValueError, in one sentence, where it does not."""
-    if EVENT_TIME not in row.columns or (row.format == "json" and row.schema is None):
+    if EVENT_TIME not in row.columns or row.value.to_be_inferred:
         return
-    fields = {} if row.schema is None else {field.name: field.type for field in row.schema}
+    fields = {field.name: field.type for field in row.value.fields or ()}
     if row.event_time not in fields:
         if row.event_time != "timestamp":
             there = ", ".join([*fields, "timestamp"])

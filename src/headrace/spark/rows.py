@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from headrace.arrow.decode import COLUMN_NAMES, FIELDS, HEADERS_FIELD, schema_of
 from headrace.spark.options import CORRUPT, EVENT_TIME, RowOptions
 from headrace.spark.schemas import TIMESTAMP, ddl, quoted
-from headrace.spark.values import Decoder, JsonDecoder, TextDecoder, decode_values, why_malformed
+from headrace.spark.values import decode_values
 
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 """Milliseconds that are still a timestamp in microseconds."""
@@ -24,10 +24,10 @@ def row_schema(row: RowOptions) -> pa.Schema:
     """The columns as Arrow has them, and as Spark expects them."""
     added = (pa.field(CORRUPT, pa.string()), pa.field(EVENT_TIME, TIMESTAMP))
     fields = {field.name: field for field in (*FIELDS, HEADERS_FIELD, *added)}
-    if row.format == "string":
+    if row.value.name == "string":
         fields["value"] = pa.field("value", pa.string())
-    elif row.format == "json":
-        fields["value"] = pa.field("value", row.schema)
+    elif row.value.name != "raw":
+        fields["value"] = pa.field("value", row.value.fields)
     return pa.schema([fields[name] for name in row.columns])
 
 
@@ -43,16 +43,14 @@ class Rows:
         self.schema = row_schema(row)
         self._row = row
         chosen = set(row.columns)
-        fields = [] if row.schema is None else list(row.schema)
-        self._timed_by_value = EVENT_TIME in chosen and row.event_time in [field.name for field in fields]
-        self._decoder: Decoder | None = None
-        if row.format == "string" and chosen & {"value", CORRUPT}:
-            self._decoder = TextDecoder()
-        elif row.format == "json" and chosen & {"value", CORRUPT}:
-            self._decoder = JsonDecoder(row.schema)
-        elif row.format == "json" and self._timed_by_value:
-            self._decoder = JsonDecoder(pa.struct([field for field in fields if field.name == row.event_time]))
-        needed = {name for name in COLUMN_NAMES if name in chosen and (name != "value" or row.format == "raw")}
+        fields = [field.name for field in row.value.fields or ()]
+        self._timed_by_value = EVENT_TIME in chosen and row.event_time in fields
+        self._decoder = None
+        if chosen & {"value", CORRUPT}:
+            self._decoder = row.value.decoder()
+        elif self._timed_by_value:
+            self._decoder = row.value.decoder(only=row.event_time)
+        needed = {name for name in COLUMN_NAMES if name in chosen and (name != "value" or row.value.name == "raw")}
         if self._decoder is not None:
             needed |= {"value", "offset"}
         if EVENT_TIME in chosen and not self._timed_by_value:
@@ -82,7 +80,7 @@ class Rows:
 
     def _malformed(self, value: pa.Array, where: str, offset: pa.Scalar) -> MalformedValueError:
         assert self._decoder is not None
-        why = why_malformed(value, self._decoder).rstrip(".")
+        why = self._decoder.why(value).rstrip(".")
         return MalformedValueError(
             f"{where} offset {offset.as_py()}: the value is malformed, {why}. "
             f"Set the option mode to PERMISSIVE to have such values in the column {CORRUPT}."

@@ -12,6 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+TIMESTAMP_NTZ: Final = pa.timestamp("us")
+TIME: Final = pa.time64("ns")
+"""A time of day, of six digits after the second."""
+DURATION: Final = pa.duration("us")
 TYPES: Final = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(), "byte": pa.int8(),
@@ -23,12 +27,15 @@ TYPES: Final = {
     "string": pa.string(),
     "date": pa.date32(),
     "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP,
-    "timestamp_ntz": pa.timestamp("us"),
+    "timestamp_ntz": TIMESTAMP_NTZ,
+    "binary": pa.binary(),
 }  # fmt: skip
-"""What a field of a value can be, beside decimals, arrays and structs."""
+"""What a field of a JSON value can be, beside decimals, arrays and structs."""
 DECIMALS: Final = ("decimal", "dec", "numeric")
 DECIMAL_DIGITS_MAX: Final = 38
-_DDL_NAMES: Final = {pa.binary(): "binary"} | {kind: name for name, kind in reversed(TYPES.items())}
+_DDL_NAMES: Final = {kind: name for name, kind in reversed(TYPES.items())} | {
+    TIME: "time(6)", DURATION: "interval day to second",
+}  # fmt: skip
 _TOKEN: Final = re.compile(
     r"""\s*(?:(`(?:[^`]|``)+`) | (\w+) | ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") | ([<>(),:]))""", re.VERBOSE
 )
@@ -52,6 +59,8 @@ def ddl(kind: pa.DataType) -> str:
         return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.type)}' for field in kind)}>"
     if pa.types.is_list(kind):
         return f"array<{ddl(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{ddl(kind.key_type)}, {ddl(kind.item_type)}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _DDL_NAMES[kind]
@@ -67,7 +76,13 @@ def list_of(kind: pa.DataType) -> pa.ListType:
     return pa.list_(pa.field("element", kind))
 
 
-def _struct_of(fields: list[pa.Field]) -> pa.StructType:
+def map_of(key: pa.DataType, value: pa.DataType) -> pa.MapType:
+    """A map as Spark has it in Arrow."""
+    return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
+
+
+def struct_of(fields: list[pa.Field]) -> pa.StructType:
+    """These fields. Raises ValueError with a reason where there are none, or one is there twice."""
     names = [field.name for field in fields]
     if not names:
         raise ValueError("it names no field")
@@ -111,7 +126,7 @@ class _Ddl:
         if first.lower() == "struct" and second == "<":
             kind = self._type()
         else:
-            kind = _struct_of(self._fields(""))
+            kind = struct_of(self._fields(""))
         if self._next()[0] != _END:
             raise ValueError(f"{self.tokens[self.at - 1][1]!r} is too much")
         return kind
@@ -158,7 +173,7 @@ class _Ddl:
             raise ValueError(f"a type is missing before {name!r}" if name else "the type of the last field is missing")
         if name.lower() == "struct":
             self._expect("<")
-            struct = _struct_of(self._fields(">"))
+            struct = struct_of(self._fields(">"))
             self._expect(">")
             return struct
         if name.lower() == "array":
@@ -204,7 +219,7 @@ def _json_type(kind: Any) -> pa.DataType:
         fields = [(field["name"], _json_type(field["type"])) for field in kind["fields"]]
         if not all(isinstance(name, str) for name, _ in fields):
             raise TypeError
-        return _struct_of([pa.field(name, each) for name, each in fields])
+        return struct_of([pa.field(name, each) for name, each in fields])
     if kind["type"] == "array":
         return list_of(_json_type(kind["elementType"]))
     return _simple(str(kind["type"]))
