@@ -27,7 +27,7 @@ def run(*arguments: str, code: int = 0) -> Result:
 
 def test_the_list() -> None:
     about = {each["pipeline"]: each["about"] for each in json.loads(run("list", "--json").stdout)}
-    assert list(about) == ["surge", "sessions", "log-monitor", "table-sync"]
+    assert list(about) == ["surge", "sessions", "log-monitor", "table-sync", "mirror"]
     lines = run("list").stdout.splitlines()
     assert lines[0].split() == ["PIPELINE", "ABOUT"]
     assert [line.split(maxsplit=1) for line in lines[1:]] == [[name, text] for name, text in about.items()]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -24,7 +25,7 @@ TEXT = StructType([StructField("value", StringType())])
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     with headrace.testing.broker() as broker, Client(broker.bootstrap) as client:
-        for name in ("kept", "failed", "split"):
+        for name in ("kept", "failed", "split", "copied-0", "copied-1"):
             create_topic(client, name, partitions=2)
         yield broker.bootstrap
     for producer in sink._producers.values():
@@ -59,6 +60,28 @@ def test_rows_go_to_the_topics_and_partitions_that_they_say(bootstrap: str) -> N
     write_rows(iter([rows(b"a", b"b", b"c", topic=["split"] * 3, partition=place)]), options(bootstrap))
     table = headrace.scan("split", bootstrap=bootstrap)
     assert list(zip(table["partition"].to_pylist(), table["value"].to_pylist())) == [(0, b"b"), (1, b"a"), (1, b"c")]
+
+
+def test_what_is_copied_is_reported_by_source_and_target(bootstrap: str) -> None:
+    """Rows of two topics and partitions in turns, with gaps at the source, in batches of Arrow and of the log."""
+    chosen = options(bootstrap)
+    count = 9000
+    sources = [3 * n + n % 3 for n in range(count)]
+    batches = [
+        pa.RecordBatch.from_pydict({
+            "topic": [f"copied-{n % 3 % 2}" for n in part], "partition": pa.array([n % 2 for n in part], pa.int32()),
+            "value": [b"%d" % sources[n] + b"." * 500 for n in part], "source_offset": [sources[n] for n in part],
+        })
+        for part in (range(count // 2), range(count // 2, count))
+    ]  # fmt: skip
+    written = write_rows(iter(batches), chosen)
+    assert len(written.sources) == len(written.spans) > 8 and written.records == count
+    tables = {topic: headrace.scan(topic, bootstrap=bootstrap) for topic in ("copied-0", "copied-1")}
+    for (topic, partition, base, records), (first, last) in zip(written.spans, written.sources):
+        part = tables[topic].filter(pc.equal(tables[topic]["partition"], partition)).sort_by("offset")
+        found = [int(value.strip(b".")) for value in part["value"].slice(base, records).to_pylist()]
+        assert (found[0], found[-1], len(found)) == (first, last, records)
+        assert found == sorted(found)
 
 
 def test_a_failed_task_leaves_its_producer_behind(bootstrap: str) -> None:

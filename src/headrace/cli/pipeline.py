@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.driving import Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.mirror import mirror
 from headrace.cli.options import INT32_MAX, connect, duration_option, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
 from headrace.cli.table_sync import table_sync
@@ -152,6 +153,7 @@ def log_monitor(request: Request, window: int, watermark: int, **fields: Any) ->
 
 
 run.add_command(table_sync)
+run.add_command(mirror)
 
 
 def spark_time(ms: int) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -33,10 +35,17 @@ class Written(WriterCommitMessage):
     """What one task wrote and the brokers acknowledged.
 
     `spans` are (topic, partition, base offset, records) of its batches; the offset is -1 where a broker did not say it.
+    `sources` are the first and last of the source offsets of each of them, where the rows had any.
     """
 
     records: int
     spans: tuple[tuple[str, int, int, int], ...]
+    sources: tuple[tuple[int, int], ...] = ()
+
+
+SOURCE_OFFSET: Final = "source_offset"
+"""A column that is not written but reported: which record of a source a row is. Topic and partition must be there too,
+without nulls."""
 
 
 _producers: dict[SinkOptions, Producer] = {}
@@ -46,8 +55,14 @@ _producers: dict[SinkOptions, Producer] = {}
 def _kept_producer(options: SinkOptions) -> Producer:
     producer = _producers.get(options)
     if producer is None:
-        client = Client(options.bootstrap, client_id=options.client_id)
-        producer = _producers[options] = Producer(client, compression=options.compression)
+        how = options.produce
+        producer = _producers[options] = Producer(
+            options.cluster.client(),
+            acks=how.acks,
+            compression=options.compression,
+            delivery_timeout_s=how.delivery_timeout_ms / 1000,
+            request_timeout_s=how.request_timeout_ms / 1000,
+        )
     return producer
 
 
@@ -79,6 +94,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
     producer = _kept_producer(options)
     client = producer.client
     deliveries: list[Delivery] = []
+    sources: list[tuple[int, int]] = []
     seen: set[str] = set()
 
     def partition_count(topic: str) -> int:
@@ -92,11 +108,24 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
     try:
         for rows in batches:
             now_ms = time.time_ns() // 1_000_000
+            offsets = None
+            if SOURCE_OFFSET in rows.schema.names:
+                offsets = _in_order_of_writing(rows)
+                rows = rows.drop_columns([SOURCE_OFFSET])
             encoded = encode_batch(
-                rows, options.topic, partition_count, now_ms=now_ms, compression=options.compression, marks=marks
+                rows,
+                options.topic,
+                partition_count,
+                now_ms=now_ms,
+                compression=options.compression,
+                batch_bytes=options.produce.batch_bytes,
+                marks=marks,
             )
-            for topic, partition, batch, _ in encoded:
+            for topic, partition, batch, count in encoded:
                 deliveries.append(producer.send_batch(topic, partition, batch))
+                if offsets is not None:
+                    sources.append((offsets[0].as_py(), offsets[count - 1].as_py()))
+                    offsets = offsets.slice(count)
         producer.flush()
     except BaseException:
         # what this attempt still holds must not be sent beside the next one
@@ -104,7 +133,13 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
         client.close()
         raise
     spans = tuple((done.topic, done.partition, done.base_offset, done.record_count) for done in deliveries)
-    return Written(sum(span[3] for span in spans), spans)
+    return Written(sum(span[3] for span in spans), spans, tuple(sources))
+
+
+def _in_order_of_writing(rows: pa.RecordBatch) -> pa.Array:
+    """The source offsets of rows as `encode_batch` takes them: by topic, by partition, and else as they are."""
+    order = pc.sort_indices(rows, sort_keys=[("topic", "ascending"), ("partition", "ascending")])
+    return rows.column(SOURCE_OFFSET).take(order)
 
 
 class BatchWriter(DataSourceArrowWriter):

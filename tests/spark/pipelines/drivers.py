@@ -76,5 +76,5 @@ def finish(driver: subprocess.Popen[str], code: int = 0) -> list[dict[str, Any]]
         if driver.poll() is None:
             kill(driver)
     assert driver.returncode == code, complaints
-    assert "Traceback" not in complaints
+    assert "Traceback" not in complaints, complaints
     return [json.loads(line) for line in said.splitlines()]

@@ -1,0 +1,125 @@
+"""`headrace pipeline run mirror`: topics and consumer groups of one cluster to another."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.driving import Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.failures import Failure
+from headrace.cli.options import connect, parse_pairs
+
+if TYPE_CHECKING:
+    from headrace.client import Client
+    from headrace.spark.pipelines.mirror import Mirror
+
+
+@click.command()
+@click.option("--topics", metavar="TOPIC[,...]", help="The topics to copy,")
+@click.option("--pattern", metavar="REGEX", help="or a pattern of their whole names: new ones are followed.")
+@click.option("--to-bootstrap", required=True, metavar="HOST:PORT[,...]",
+              help="Brokers of the cluster to copy to; --bootstrap is the one to copy from.")  # fmt: skip
+@click.option("--prefix", default="", metavar="TEXT", help="Put before the names of the copies.")
+@click.option("--groups", default=".*", show_default=True, metavar="REGEX", help="The consumer groups that go along.")
+@click.option("--sync-group-offsets/--no-sync-group-offsets", default=True, show_default=True,
+              help="Commit what they have read, as offsets of the copies.")  # fmt: skip
+@click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="lz4",
+              show_default=True, help="Of what is written.")  # fmt: skip
+@click.option("--skip-lost", is_flag=True, help="Go on where records were deleted before they were copied.")
+@run_options
+def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
+    """Topics of one cluster to another, with the offsets of their consumer groups.
+
+    Partition, order, key, value, headers and timestamp of a record stay as they are. Topics are made with the
+    partitions and settings of their source, and get more partitions when it does. Delivery is at least once. A group
+    that moves to the copy goes on where it was, or a little before.
+    """
+    settings = parse_pairs(given["settings"], "--set")
+    chosen = _checked(bootstrap, given)
+    from headrace.spark.pipelines.mirror import Copier, CopiesFile
+    from headrace.spark.pipelines.mirror_groups import GroupSync
+    from headrace.spark.pipelines.mirror_topics import TopicFollower
+
+    with ExitStack() as clients:
+        # the query runs in a thread of its own, and a client is for one
+        (source, target), (ours, theirs) = (
+            [clients.enter_context(connect(at, timeout)) for at in (bootstrap, chosen.target)] for _ in range(2)
+        )
+        _check_clusters(chosen, source, target)
+        ids = {"from": source.cluster_id, "to": target.cluster_id}
+        what = {"topics": ",".join(chosen.topics)} if chosen.topics else {"pattern": chosen.pattern}
+        claim_checkpoint(chosen.checkpoint, {"pipeline": "mirror", **ids, **what, "prefix": chosen.prefix})
+        copies = CopiesFile(chosen.checkpoint)
+        topics = TopicFollower(ours, theirs, chosen.subscription, chosen.prefix, _warn)
+        topics.follow()
+        groups = GroupSync(source, target, given["groups"], chosen.prefix, _warn)
+        run = Drive(
+            start=Copier(chosen, copies, topics).start,
+            route=f"{chosen.subscription} from {bootstrap} to {chosen.target}",
+            checkpoint=chosen.checkpoint,
+            once=chosen.once,
+            settings=settings,
+            beside=(lambda: groups.look(copies.runs)) if given["sync_group_offsets"] else None,
+        )
+        drive(Report("mirror", given["as_json"]), run)
+        if given["sync_group_offsets"]:
+            groups.sync(copies.runs)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"headrace: {text}", err=True)
+
+
+def _checked(bootstrap: str, given: dict[str, Any]) -> Mirror:
+    """The mirror that is asked for, as far as it can be checked without a cluster."""
+    if bool(given["topics"]) == bool(given["pattern"]):
+        raise click.UsageError("give either --topics or --pattern")
+    try:
+        re.compile(given["groups"])
+    except re.error as error:
+        raise click.BadParameter(f"{given['groups']!r}: {error}", param_hint="--groups") from None
+    need_spark()
+    from headrace.spark.options import sink_options
+    from headrace.spark.pipelines.mirror import Mirror
+
+    topics = tuple(dict.fromkeys(name.strip() for name in (given["topics"] or "").split(",") if name.strip()))
+    try:
+        chosen = Mirror(
+            source=bootstrap,
+            target=given["to_bootstrap"],
+            checkpoint=given["checkpoint"],
+            topics=topics,
+            pattern=given["pattern"] or "",
+            prefix=given["prefix"],
+            compression=given["compression"],
+            starting=given["starting_offsets"],
+            skip_lost=given["skip_lost"],
+            once=given["once"],
+            trigger_ms=given["trigger"],
+            max_per_batch=given["max_per_batch"],
+        )
+        sink_options(chosen.write_options())
+        assert chosen.subscription
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return chosen
+
+
+def _check_clusters(mirror: Mirror, source: Client, target: Client) -> None:
+    """What is to be copied must be there, and must not come back as something to copy."""
+    names = [topic.name for topic in source.topics(mirror.topics or None)]
+    target.refresh([])
+    if source.cluster_id is None or source.cluster_id != target.cluster_id:
+        return
+    if not mirror.prefix:
+        raise Failure("--bootstrap and --to-bootstrap are one cluster: a copy there needs names of its own (--prefix)")
+    copied = mirror.topics or [name for name in names if re.fullmatch(mirror.pattern, name)]
+    wanted = set(mirror.topics)
+    if again := [
+        copy for copy in (mirror.prefix + name for name in copied)
+        if copy in wanted or (mirror.pattern and re.fullmatch(mirror.pattern, copy))
+    ]:  # fmt: skip
+        raise Failure(f"--bootstrap and --to-bootstrap are one cluster, and the copy {again[0]} would be copied again")

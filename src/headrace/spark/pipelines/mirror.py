@@ -1,0 +1,184 @@
+"""Topics of one cluster copied to another: partitions, keys, values, headers and timestamps kept, offsets known.
+
+A partition is read and written by one task, so that its records keep their order. With every batch the driver notes
+where on the target each stretch of the source went, in the checkpoint's directory, before Spark calls the batch done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import DataSource, WriterCommitMessage
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from headrace.client.cluster import TopicPartition
+from headrace.spark.options import SinkOptions, Subscription, sink_options, source_options
+from headrace.spark.pipelines.mirror_groups import MIRROR_GROUPS
+from headrace.spark.pipelines.mirror_offsets import Run, Runs, extended
+from headrace.spark.pipelines.mirror_topics import TopicFollower
+from headrace.spark.sink import SOURCE_OFFSET, BatchWriter, Written
+
+COPIES: Final = "mirror.json"
+"""The file in a checkpoint's directory that says what is known of the copies."""
+COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
+WHOLE: Final = str((1 << 63) - 1)
+"""As many records as a task may have: a partition in pieces would be written out of order."""
+REPORT: Final = "report"
+"""The option that names the file for what was written: topic, partition, its offset, records, first and last source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """What is copied from where to where, and how; times in milliseconds.
+
+    Either `topics` or `pattern`, a regular expression for whole names, says what; copies have `prefix` before the name.
+    """
+
+    source: str
+    target: str
+    checkpoint: Path
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    prefix: str = ""
+    compression: str = "lz4"
+    starting: str = "earliest"
+    skip_lost: bool = False
+    once: bool = False
+    trigger_ms: int = 1000
+    max_per_batch: int | None = None
+
+    def read_options(self) -> dict[str, str]:
+        """The options of the source."""
+        options = {
+            "kafka.bootstrap.servers": self.source,
+            "kafka.isolation.level": "read_committed",
+            "includeHeaders": "true",
+            "columns": COLUMNS,
+            "startingOffsets": self.starting,
+            "maxRecordsPerPartition": WHOLE,
+            "groupIdPrefix": MIRROR_GROUPS,
+            "failOnDataLoss": "false" if self.skip_lost else "true",
+        }
+        if self.topics:
+            options["subscribe"] = ",".join(self.topics)
+        else:
+            options["subscribePattern"] = self.pattern
+        if self.max_per_batch is not None:
+            options["maxOffsetsPerTrigger"] = str(self.max_per_batch)
+        return options
+
+    def write_options(self) -> dict[str, str]:
+        """The options of the sink."""
+        return {"kafka.bootstrap.servers": self.target, "kafka.compression.type": self.compression}
+
+    @property
+    def subscription(self) -> Subscription:
+        """What is read. Raises ValueError, in one sentence, for what cannot be."""
+        return source_options(self.read_options(), streaming=True).subscription
+
+
+class CopiesFile:
+    """What is known of the copies, by the source's partitions, in a file that is whole at any time."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        """The file lies in the directory of the checkpoint; before the first batch there is none."""
+        self.path = path = checkpoint / COPIES
+        self.runs: Mapping[TopicPartition, Runs] = {}
+        """Replaced as a whole: another thread may look at it."""
+        if path.exists():
+            found = json.loads(path.read_text())
+            self.runs = {
+                (topic, int(index)): tuple(Run(*run) for run in runs)
+                for topic, parts in found.items()
+                for index, runs in parts.items()
+            }
+
+    def add(self, partitions: Iterable[TopicPartition], written: Mapping[TopicPartition, list[Run]]) -> None:
+        """Take in partitions, which may have nothing yet, and what was written of them; on disk when this returns."""
+        known = {**dict.fromkeys(partitions, ()), **self.runs}
+        known |= {at: extended(known.get(at, ()), runs) for at, runs in written.items()}
+        if known == self.runs:
+            return
+        self.runs = known
+        topics: dict[str, dict[str, Any]] = {}
+        for (topic, index), runs in sorted(known.items()):
+            topics.setdefault(topic, {})[str(index)] = [[run.first, run.last, run.target, run.count] for run in runs]
+        fresh = self.path.with_suffix(".new")
+        with fresh.open("w") as out:
+            json.dump(topics, out)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(self.path)
+
+
+class CopyWriter(BatchWriter):
+    """The sink, which writes to a file where the records of each task went, once all of them are written."""
+
+    def __init__(self, options: SinkOptions, report: Path) -> None:
+        super().__init__(options)
+        self.report = report
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Runs beside the driver, which reads the file."""
+        done = [message for message in messages if isinstance(message, Written)]
+        rows = [[*span, *source] for written in done for span, source in zip(written.spans, written.sources)]
+        self.report.write_text(json.dumps(rows))
+
+
+class CopySink(DataSource):
+    """What Spark finds under the name of `CopyWriter`. It takes the options of the sink, and `REPORT`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "headrace_copy"
+
+    def writer(self, schema: StructType, overwrite: bool) -> CopyWriter:
+        options = dict(self.options)
+        report = Path(options.pop(REPORT))
+        return CopyWriter(sink_options(options), report)
+
+
+class Copier:
+    """Starts a mirror's query and writes its batches, from the query's thread."""
+
+    def __init__(self, mirror: Mirror, copies: CopiesFile, topics: TopicFollower) -> None:
+        """Raises ValueError, in one sentence, for a mirror that cannot be."""
+        self.mirror = mirror
+        self.copies = copies
+        self.topics = topics
+        self.report = mirror.checkpoint.resolve() / "written.json"
+        sink_options(mirror.write_options())
+
+    def write(self, records: DataFrame, _: int) -> None:
+        """Copy one batch. What is new at the source is made at the target first."""
+        partitions = self.topics.follow()
+        prefix = self.mirror.prefix
+        rows = records.select(
+            F.concat(F.lit(prefix), "topic").alias("topic"), "partition", "key", "value", "timestamp", "headers",
+            F.col("offset").alias(SOURCE_OFFSET),
+        )  # fmt: skip
+        options = {**self.mirror.write_options(), REPORT: str(self.report)}
+        rows.write.format(CopySink.name()).options(**options).mode("append").save()
+        written: dict[TopicPartition, list[Run]] = {}
+        for topic, partition, target, count, first, last in json.loads(self.report.read_text()):
+            written.setdefault((topic.removeprefix(prefix), partition), []).append(Run(first, last, target, count))
+        self.copies.add(partitions, written)
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query, from its checkpoint where there is one."""
+        spark.dataSource.register(CopySink)
+        records = spark.readStream.format("headrace").options(**self.mirror.read_options()).load()
+        writer = records.writeStream.foreachBatch(self.write)
+        if self.mirror.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self.mirror.trigger_ms} milliseconds")
+        return writer.option("checkpointLocation", str(self.mirror.checkpoint.resolve())).start()
