@@ -23,6 +23,7 @@ def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
         ("id INT", " ", None, "the columns of the value are missing"),
         ("id ARRAY<INT>", "n INT", None, "'id' is no single value"),
         ("a INT, b INT", "n INT", "text", "a key that is text is one column"),
+        ("a INT", "n INT, b BINARY", None, "'b' is of bytes"),
         ("a INT", "n INT", "avro", "text or json, not 'avro'"),
         ("Id INT", "n INT, iD INT", None, "two columns are called 'Id' and 'iD'"),
     ],

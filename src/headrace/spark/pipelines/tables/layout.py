@@ -62,7 +62,7 @@ def layout_of(key: str, value: str, key_format: str | None = None) -> Layout:
     if nested := [column.name for column in columns if pa.types.is_nested(column.type)]:
         raise ValueError(f"the key's column {nested[0]!r} is no single value")
     if binary := [column.name for column in (*columns, *values) if pa.types.is_binary(column.type)]:
-        raise ValueError(f"the column {binary[0]!r} is of bytes, which JSON and these tables do not have")
+        raise ValueError(f"the column {binary[0]!r} is of bytes, which these tables do not take")
     form = key_format or ("text" if columns.num_fields == 1 else "json")
     if form not in KEY_FORMATS:
         raise ValueError(f"the format of keys is {' or '.join(KEY_FORMATS)}, not {form!r}")
