@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -193,3 +195,18 @@ def test_hostile_bodies_are_refused_alike(noise: bytes, count: int, at: int, hea
         columns = module.Columns(views)
         outcomes.append((entries, bool(columns.add(body, count, 0, 1, 0, 0, 0, 1 << 40)), columns.row))
     assert outcomes[0] == outcomes[1]
+
+
+def test_records_are_decoded_without_pandas() -> None:
+    """Half a second and 40 MB of each of Spark's workers, where a scalar is made from a Python object."""
+    code = """
+import sys
+from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
+from headrace.client.reading import Fetched
+from headrace.wire.records import Record, build_batch
+data = bytes(build_batch([Record(value=b"v", headers=[("h", b"w")])]))
+(rows,) = decode_fetched(Fetched("t", 3, 0, 0, None, memoryview(data), 0, 0, 0), schema_of(COLUMN_NAMES))
+assert rows.num_rows == 1 and "pandas" not in sys.modules, rows
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -71,7 +71,7 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
         ({**BROKERS, "assign": '{"t": 1}'}, False, "'assign' looks like"),
         ({**BROKERS, "assign": "t"}, False, "no valid JSON"),
         ({**BROKERS, "subscribe": "t", "startingOffset": "earliest"}, False, "no option 'startingOffset'"),
-        ({**BROKERS, "subscribe": "t", "kafka.security.protocol": "SSL"}, False, "protocol' is not supported"),
+        ({**BROKERS, "subscribe": "t", "kafka.sasl.mechanism": "PLAIN"}, False, "mechanism' is not supported"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": "latest"}, False, "is 'earliest' or offsets"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": '{"t": {"0": -1}}'}, False, "cannot start at the latest"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": '{"t": {"0": "x"}}'}, True, "'startingOffsets' looks like"),

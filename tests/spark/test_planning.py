@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
+from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.options import SourceOptions, Subscription, source_options
 from headrace.spark.planning import Range, split, tasks_of
 from headrace.spark.source import BatchReader, StreamReader
 
 from .stand_in import options, values
 
-PLAIN = SourceOptions("h:1", Subscription(topics=("t",)), "earliest")
+PLAIN = SourceOptions(ClusterSettings("h:1"), Subscription(topics=("t",)), "earliest")
 
 
 def write_at(client: Client, topic: str, count: int) -> None:

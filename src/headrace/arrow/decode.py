@@ -6,6 +6,7 @@ The row is that of Spark's Kafka connector: key, value, topic, partition, offset
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from sys import byteorder
 from typing import Any, Final
 
 import pyarrow as pa
@@ -138,6 +139,11 @@ def _raw(size: int) -> pa.ResizableBuffer:
     return pa.allocate_buffer(max(size, 8), resizable=True)
 
 
+def _repeated(kind: pa.DataType, rows: int, *one: pa.Buffer) -> pa.Array:
+    """A column of one item, whose buffers are `one`; `pa.scalar` would import pandas, half a second of each process."""
+    return pa.repeat(pa.Array.from_buffers(kind, 1, [None, *one])[0], rows)
+
+
 class _Buffers:
     """The memory of one Arrow batch under construction, large enough for all there can be; `arrays` trims it."""
 
@@ -208,9 +214,11 @@ class _Buffers:
             "timestampType": pa.Array.from_buffers(pa.int32(), rows, [None, self._take("types", 4 * rows)], 0),
         }
         if "topic" in names:
-            made["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+            name = topic.encode()
+            ends = pa.py_buffer((0).to_bytes(4, byteorder) + len(name).to_bytes(4, byteorder))
+            made["topic"] = _repeated(pa.string(), rows, ends, pa.py_buffer(name))
         if "partition" in names:
-            made["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+            made["partition"] = _repeated(pa.int32(), rows, pa.py_buffer(partition.to_bytes(4, byteorder)))
         if "headers" in names:
             made["headers"] = self._headers(columns)
         return made

@@ -208,6 +208,7 @@ def _to_topic(
 ) -> None:
     """Look, send, wait; until there is nothing more with --once, else until a signal."""
     from headrace.client import admin
+    from headrace.spark.client_settings import ClusterSettings
     from headrace.spark.options import SinkOptions
     from headrace.spark.pipelines.tables.following import TableError
     from headrace.spark.pipelines.tables.moments import Position, look_back_of
@@ -224,7 +225,7 @@ def _to_topic(
     source = _source(place, watch)
     ours = {"key": list(key_columns), "by": by, "deleted": deleted_column}
     claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": str(place), "to": request.sink, **ours})
-    options = SinkOptions(request.bootstrap, request.sink)
+    options = SinkOptions(ClusterSettings(request.bootstrap), request.sink)
 
     def send(rows: pa.RecordBatch) -> None:
         write_rows(iter([rows]), options)

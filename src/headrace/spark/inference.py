@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from headrace.arrow.decode import decode_fetched, schema_of
-from headrace.client.cluster import Client
 from headrace.client.reading import Fetcher
 from headrace.spark import planning
 from headrace.spark.options import SourceOptions
@@ -71,7 +70,7 @@ def _settled(kind: pa.DataType) -> pa.DataType | None:
 def _sample(options: SourceOptions) -> list[bytes]:
     """The first values of the read, at most `SAMPLE_ROWS`."""
     found: list[bytes] = []
-    with Client(options.bootstrap, client_id=options.client_id) as client:
+    with options.cluster.client() as client:
         ranges = planning.batch_ranges(client, options)
         fetcher = Fetcher(
             client,

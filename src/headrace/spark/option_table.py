@@ -50,6 +50,11 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "`read_committed` leaves out records of transactions that are open or aborted.",
             "read_uncommitted",
         ),
+        Option("kafka.security.protocol", Use.ALL, "`PLAINTEXT`", "How brokers are spoken to.", "PLAINTEXT"),
+        Option(
+            "kafka.default.api.timeout.ms", Use.ALL, "milliseconds",
+            "How long the cluster may take to answer a question, attempts at a broker that is away included.", "30000",
+        ),
     ),
     "What is read": (
         Option("subscribe", Use.READ, "`flights,weather`", "Topics by their names.", otherwise="one of the three"),
@@ -119,6 +124,16 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             otherwise="2,000,000 of one range",
         ),
     ),
+    "How a task fetches": (
+        Option("kafka.fetch.min.bytes", Use.READ, "bytes", "A broker waits until it has so much.", "1"),
+        Option("kafka.fetch.max.wait.ms", Use.READ, "milliseconds", "But no longer than this.", "500"),
+        Option("kafka.fetch.max.bytes", Use.READ, "bytes", "At most so much from a broker at once.", "16777216"),
+        Option(
+            "kafka.max.partition.fetch.bytes", Use.READ, "bytes",
+            "At most so much of a partition at once; a larger batch of records comes alone.", "4194304",
+        ),
+        Option("kafka.client.rack", Use.READ, "text", "Where the client is.", otherwise="not said"),
+    ),
     "Rows": (
         Option("includeHeaders", Use.READ, _FLAG, "Whether there is a column `headers`.", "false"),
         Option(
@@ -166,6 +181,18 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         Option(
             "kafka.compression.type", Use.SINK, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
             "How batches of records are compressed.", "none",
+        ),
+        Option(
+            "kafka.acks", Use.SINK, "`all`, `1`, `0`",
+            "Who has a batch before it counts as written; the producer is idempotent with `all`.", "all",
+        ),
+        Option("kafka.batch.size", Use.SINK, "bytes", "About how large a batch of records gets.", "524288"),
+        Option(
+            "kafka.request.timeout.ms", Use.SINK, "milliseconds", "How long a broker may take to answer.", "30000"
+        ),
+        Option(
+            "kafka.delivery.timeout.ms", Use.SINK, "milliseconds",
+            "How long a batch is tried for before the task fails.", "120000",
         ),
         Option(
             "batchHeaders", Use.SINK, _FLAG,

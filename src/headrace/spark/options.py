@@ -13,8 +13,17 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from headrace.arrow.decode import FIELDS
-from headrace.client.cluster import parse_addresses
 from headrace.client.reading import Isolation
+from headrace.spark.client_settings import (
+    FETCH,
+    PRODUCE,
+    ClusterSettings,
+    FetchSettings,
+    ProduceSettings,
+    cluster_settings,
+    fetch_settings,
+    produce_settings,
+)
 from headrace.spark.option_table import BATCH_KEYS, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.schemas import TIMESTAMP, ddl
 from headrace.spark.value_formats import RAW, ValueFormat, value_format
@@ -88,7 +97,7 @@ class RowOptions:
 class SourceOptions:
     """What a source reads, and how."""
 
-    bootstrap: str
+    cluster: ClusterSettings
     subscription: Subscription
     starting: Places
     ending: Places = "latest"
@@ -105,18 +114,18 @@ class SourceOptions:
     include_headers: bool = False
     row: RowOptions = RowOptions()
     isolation: Isolation = "read_uncommitted"
-    client_id: str = "headrace-spark"
+    fetch: FetchSettings = FETCH
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Where a sink writes, and how."""
 
-    bootstrap: str
+    cluster: ClusterSettings
     topic: str | None = None
     compression: Compression = Compression.NONE
     batch_headers: bool = False
-    client_id: str = "headrace-spark"
+    produce: ProduceSettings = PRODUCE
 
 
 def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[str, str]:
@@ -135,17 +144,6 @@ def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[s
         else:
             raise ValueError(f"The headrace {side} has no option {key!r}; it has {', '.join(keys)}.")
     return found
-
-
-def _bootstrap(options: Mapping[str, str]) -> str:
-    text = options.get("kafka.bootstrap.servers")
-    if text is None:
-        raise ValueError("The option 'kafka.bootstrap.servers' is missing; it names brokers as host:port,host:port.")
-    try:
-        parse_addresses(text)
-    except ValueError as error:
-        raise ValueError(f"The option 'kafka.bootstrap.servers' is wrong: {error}.") from None
-    return text
 
 
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -338,7 +336,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     if least is not None and most is not None and least > most:
         raise ValueError(f"The option 'minOffsetsPerTrigger' ({least}) is larger than 'maxOffsetsPerTrigger' ({most}).")
     return SourceOptions(
-        bootstrap=_bootstrap(known),
+        cluster=cluster_settings(known),
         subscription=_subscription(known),
         starting=starting,
         ending=_places(known, "ending", "latest", ("latest",)),
@@ -355,7 +353,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         include_headers=_flag(known, "includeHeaders", False),
         row=_row_options(known, streaming=streaming),
         isolation="read_committed" if isolation == "read_committed" else "read_uncommitted",
-        client_id=known.get("kafka.client.id", "headrace-spark"),
+        fetch=fetch_settings(known),
     )
 
 
@@ -366,9 +364,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if codec.upper() not in Compression.__members__:
         raise ValueError(f"The option 'kafka.compression.type' is none, gzip, snappy, lz4 or zstd, not {codec!r}.")
     return SinkOptions(
-        bootstrap=_bootstrap(known),
+        cluster=cluster_settings(known),
         topic=known.get("topic"),
         compression=Compression[codec.upper()],
         batch_headers=_flag(known, "batchHeaders", False),
-        client_id=known.get("kafka.client.id", "headrace-spark"),
+        produce=produce_settings(known),
     )

@@ -10,25 +10,26 @@ from headrace.arrow.decode import decode_fetched
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicError
 from headrace.client.reading import Fetcher
+from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Range, earliest, lost
 from headrace.spark.rows import Rows
 
-_clients: dict[tuple[str, str], Client] = {}
+_clients: dict[ClusterSettings, Client] = {}
 """Workers are reused from task to task, and so are their connections."""
 
 
-def kept_client(bootstrap: str, client_id: str) -> Client:
+def kept_client(cluster: ClusterSettings) -> Client:
     """This process's client of a cluster."""
-    client = _clients.get((bootstrap, client_id))
+    client = _clients.get(cluster)
     if client is None:
-        client = _clients[bootstrap, client_id] = Client(bootstrap, client_id=client_id)
+        client = _clients[cluster] = cluster.client()
     return client
 
 
-def drop_client(bootstrap: str, client_id: str) -> None:
+def drop_client(cluster: ClusterSettings) -> None:
     """Close this process's client of a cluster, after an error."""
-    client = _clients.pop((bootstrap, client_id), None)
+    client = _clients.pop(cluster, None)
     if client is not None:
         client.close()
 
@@ -53,18 +54,23 @@ def read_ranges(ranges: Sequence[Range], options: SourceOptions) -> Iterator[pa.
         for taken in rounds:
             yield from _read(taken, options, rows)
     except Exception:
-        drop_client(options.bootstrap, options.client_id)
+        drop_client(options.cluster)
         raise
 
 
 def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Rows) -> Iterator[pa.RecordBatch]:
-    client = kept_client(options.bootstrap, options.client_id)
+    client = kept_client(options.cluster)
     fetcher = Fetcher(
         client,
         {at: part.start for at, part in ranges.items()},
         ends={at: part.end for at, part in ranges.items()},
         isolation=options.isolation,
         topic_ids={topic: part.topic_id for (topic, _), part in ranges.items()},
+        max_wait_ms=options.fetch.max_wait_ms,
+        min_bytes=options.fetch.min_bytes,
+        max_bytes=options.fetch.max_bytes,
+        partition_max_bytes=options.fetch.partition_max_bytes,
+        rack=options.fetch.rack,
     )
     try:
         while not fetcher.finished:

@@ -57,7 +57,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; ends are resolved once, here."""
         options = self.options
-        with Client(options.bootstrap, client_id=options.client_id) as client:
+        with options.cluster.client() as client:
             ranges = planning.batch_ranges(client, options)
         return [RangesPartition(task) for task in planning.tasks_of(ranges, options)]
 
@@ -105,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _cluster(self) -> Client:
         if self._client is None:
-            self._client = Client(self.options.bootstrap, client_id=self.options.client_id)
+            self._client = self.options.cluster.client()
         return self._client
 
     def _subscribed(self) -> list[TopicPartition]:

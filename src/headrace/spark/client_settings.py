@@ -1,0 +1,106 @@
+"""The client's settings among the options, `kafka.*`: by Kafka's names, in its units, checked before a query starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.arrow.encode import BATCH_BYTES
+from headrace.client.cluster import Client, parse_addresses
+from headrace.client.reading import FETCH_SIZE, MAX_WAIT_MS, PARTITION_FETCH_SIZE
+
+INT32_MAX: Final = (1 << 31) - 1
+ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Which cluster, and how patient with it."""
+
+    bootstrap: str
+    client_id: str = "headrace-spark"
+    api_timeout_ms: int = 30_000
+
+    def client(self) -> Client:
+        """A client of the cluster; it connects with its first call."""
+        return Client(self.bootstrap, client_id=self.client_id, timeout_s=self.api_timeout_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How a task fetches."""
+
+    min_bytes: int = 1
+    max_wait_ms: int = MAX_WAIT_MS
+    max_bytes: int = FETCH_SIZE
+    partition_max_bytes: int = PARTITION_FETCH_SIZE
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceSettings:
+    """How a task produces; with `acks` other than -1 the producer is not idempotent."""
+
+    acks: int = -1
+    batch_bytes: int = BATCH_BYTES
+    request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+
+
+FETCH: Final = FetchSettings()
+PRODUCE: Final = ProduceSettings()
+"""What holds where nothing else is said."""
+
+
+def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:
+    """Raises ValueError, in one sentence, for what is missing or wrong; so do the others."""
+    text = options.get("kafka.bootstrap.servers")
+    if text is None:
+        raise ValueError("The option 'kafka.bootstrap.servers' is missing; it names brokers as host:port,host:port.")
+    try:
+        parse_addresses(text)
+    except ValueError as error:
+        raise ValueError(f"The option 'kafka.bootstrap.servers' is wrong: {error}.") from None
+    protocol = options.get("kafka.security.protocol", "PLAINTEXT")
+    if protocol.upper() != "PLAINTEXT":
+        raise ValueError(f"The option 'kafka.security.protocol' is PLAINTEXT, not {protocol!r}.")
+    usual = ClusterSettings(text)
+    return ClusterSettings(
+        text,
+        options.get("kafka.client.id", usual.client_id),
+        _number(options, "kafka.default.api.timeout.ms", usual.api_timeout_ms, least=1),
+    )
+
+
+def fetch_settings(options: Mapping[str, str]) -> FetchSettings:
+    """Those of the source."""
+    return FetchSettings(
+        _number(options, "kafka.fetch.min.bytes", FETCH.min_bytes),
+        _number(options, "kafka.fetch.max.wait.ms", FETCH.max_wait_ms),
+        _number(options, "kafka.fetch.max.bytes", FETCH.max_bytes, least=1),
+        _number(options, "kafka.max.partition.fetch.bytes", FETCH.partition_max_bytes, least=1),
+        options.get("kafka.client.rack", FETCH.rack),
+    )
+
+
+def produce_settings(options: Mapping[str, str]) -> ProduceSettings:
+    """Those of the sink."""
+    acks = options.get("kafka.acks", "all").lower()
+    if acks not in ACKS:
+        raise ValueError(f"The option 'kafka.acks' is all, 1 or 0, not {acks!r}.")
+    return ProduceSettings(
+        ACKS[acks],
+        _number(options, "kafka.batch.size", PRODUCE.batch_bytes, least=1),
+        _number(options, "kafka.request.timeout.ms", PRODUCE.request_timeout_ms, least=1),
+        _number(options, "kafka.delivery.timeout.ms", PRODUCE.delivery_timeout_ms, least=1),
+    )
+
+
+def _number(options: Mapping[str, str], name: str, usual: int, least: int = 0) -> int:
+    text = options.get(name)
+    if text is None:
+        return usual
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= INT32_MAX:
+        raise ValueError(f"The option {name!r} is a whole number from {least} to {INT32_MAX}, not {text!r}.")
+    return int(text)
