@@ -19,6 +19,7 @@ from headrace.broker.log_lines import LogLines
 from headrace.broker.self_topics import LOGS_TOPIC, METRICS_TOPIC, named
 from headrace.client import admin
 from headrace.env.posix import PosixFile
+from headrace.log.manager import LogDirLocked
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
@@ -86,6 +87,13 @@ def test_nothing_of_it_is_there_by_default() -> None:
         assert plain.call(lambda broker: list(broker.image.topics)) == []
         names = plain.call(lambda broker: broker.metrics.statistics())
         assert not [name for name in (*names.counters, *names.gauges) if name.startswith("self_topics")]
+
+
+def test_a_broker_that_cannot_start_hears_no_more_lines(tmp_path: Path) -> None:
+    with running_broker(data=tmp_path):
+        with pytest.raises(LogDirLocked), running_broker(ON, data=tmp_path):
+            pass
+        assert own_handlers() == []
 
 
 def test_the_topics_are_there_at_once_and_bounded(served: TestBroker) -> None:

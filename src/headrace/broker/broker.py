@@ -107,8 +107,8 @@ class Broker:
         Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with one line that says what
         is wrong, and then holds nothing.
         """
-        self.logs.lock()
         try:
+            self.logs.lock()
             self.quorum, self.layout = open_quorum(self.env, self.config, workers=self.syncs)
             self.quorum.on_failure = self.fail
             self.cluster_id = self.layout.cluster_id
