@@ -101,23 +101,22 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, data
 @pytest.mark.jvm
 @pytest.mark.timeout(600)
 def test_a_killed_driver_leaves_the_exact_table(bootstrap: str, tmp_path: Path, table: Table) -> None:
-    """Killed at a random moment, and once more where another server writes; then run to the end."""
+    """Killed at a random moment, and then run to the end."""
     topic = f"killed-{table.address.partition(':')[0]}"
     make(bootstrap, topic, partitions=2)
     records = [change(number) for number in range(CHANGES)]
     produce(bootstrap, topic, records)
     state = tmp_path / "state"
     arguments = ["table-sync", "--from", topic, "--to", table.address, *SCHEMA]
-    for _ in range(2 if topic == "killed-postgresql" else 1):
-        driver = drive(bootstrap, state, *arguments, "--max-per-batch", A_BATCH, "--trigger", "0s")
-        try:
-            first_batch(driver)
-            time.sleep(random.uniform(0.0, 2.0))
-        finally:
-            kill(driver)
-        assert table.rows() != table_of(records)
+    driver = drive(bootstrap, state, *arguments, "--max-per-batch", A_BATCH, "--trigger", "0s")
+    try:
+        first_batch(driver)
+        time.sleep(random.uniform(0.0, 2.0))
+    finally:
+        kill(driver)
+    assert table.rows() != table_of(records)
     batches = finish(drive(bootstrap, state, *arguments, "--once"))
-    assert 1000 < sum(batch["rows"] for batch in batches) < CHANGES, "it went on where it was killed"
+    assert 1000 < sum(batch["rows"] for batch in batches) <= CHANGES - int(A_BATCH), "it went on where it was killed"
     assert table.rows() == table_of(records)
 
 
