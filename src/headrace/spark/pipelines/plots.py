@@ -78,6 +78,7 @@ def draw(path: Path, name: str, batches: Sequence[Done], results: Sequence[Resul
 
 def figure_of(name: str, batches: Sequence[Done], results: Sequence[Result]) -> Figure:
     """The picture; without results, or for a pipeline whose results are copies, that of the run's progress."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 6.5), layout="constrained")
@@ -86,11 +87,14 @@ def figure_of(name: str, batches: Sequence[Done], results: Sequence[Result]) -> 
     fields, painter = PAINTERS.get(name, (frozenset(), None))
     # others may write to the topic too
     ours = [result for result in results if result.keys() >= fields]
-    if painter is None or not ours:
-        _progress(figure, batches)
-        figure.suptitle(f"{name}: {did}", color=INK, weight="bold")
-    else:
-        figure.suptitle(f"{name}: {painter(figure, ours)}; this run: {did}", color=INK, weight="bold")
+    # of times along an axis, each part is said once
+    with rc_context({"date.converter": "concise"}):
+        if painter is None or not ours:
+            _progress(figure, batches)
+            what = did
+        else:
+            what = f"{painter(figure, ours)}; this run: {did}"
+    figure.suptitle(f"{name}: {what}", color=INK, weight="bold")
     return figure
 
 
@@ -106,6 +110,7 @@ def _surge(figure: Figure, results: Sequence[Result]) -> str:
     lower.axhline(1, color=QUIET, linewidth=0.8, linestyle=":")
     _dress(upper, "demand (line), supply (dashed) a window")
     _dress(lower, "surge: demand for each supplied")
+    lower.set_xlabel("UTC", color=QUIET)
     _legend(upper)
     count = len({row["zone"] for row in results})
     return f"{count:,} zones, {len(results):,} windows"
@@ -122,7 +127,7 @@ def _sessions(figure: Figure, results: Sequence[Result]) -> str:
         axes.axvline(middle, color=ALARM, label=f"median {middle:,.4g}")
         axes.set_xlabel(what, color=QUIET)
         _dress(axes, "sessions")
-        _legend(axes)
+        axes.legend(loc="upper right", frameon=False, fontsize=9)
     return f"{len(results):,} sessions of {len({row['user'] for row in results}):,} users"
 
 
@@ -140,6 +145,7 @@ def _log_monitor(figure: Figure, results: Sequence[Result]) -> str:
         upper.scatter(times, rates, s=70, facecolors="none", edgecolors=ALARM, linewidths=1.6, label="alert", zorder=3)
     _dress(upper, "errors, % of lines")
     _dress(lower, "lines a window")
+    lower.set_xlabel("UTC", color=QUIET)
     _legend(upper)
     return f"{len({row['service'] for row in results}):,} services, {len(results):,} windows, {len(alerts):,} alerts"
 
