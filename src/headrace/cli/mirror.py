@@ -28,7 +28,8 @@ if TYPE_CHECKING:
               help="Commit what they have read, as offsets of the copies.")  # fmt: skip
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="lz4",
               show_default=True, help="Of what is written.")  # fmt: skip
-@click.option("--skip-lost", is_flag=True, help="Go on where records were deleted before they were copied.")
+@click.option("--skip-lost", is_flag=True,
+              help="Go on where records were deleted before they were copied (failOnDataLoss).")  # fmt: skip
 @run_options
 def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
     """Topics of one cluster to another, with the offsets of their consumer groups.

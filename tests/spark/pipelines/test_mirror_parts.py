@@ -12,8 +12,9 @@ import headrace.testing
 from headrace.client import admin, groups
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.producer import Producer
-from headrace.spark.options import Subscription
-from headrace.spark.pipelines.mirror import CopiesFile
+from headrace.spark import planning
+from headrace.spark.options import Subscription, source_options
+from headrace.spark.pipelines.mirror import CopiesFile, Mirror
 from headrace.spark.pipelines.mirror_groups import GroupSync
 from headrace.spark.pipelines.mirror_offsets import Run, Runs
 from headrace.spark.pipelines.mirror_topics import TopicFollower
@@ -169,6 +170,13 @@ class TestGroups:
                 sync.sync({})
         (line,) = said
         assert line.startswith("the offsets of groups are not mirrored now: no broker answers")
+
+
+def test_a_partition_is_one_tasks_however_large() -> None:
+    """In pieces, it would be written out of order."""
+    mirror = Mirror("127.0.0.1:1", "127.0.0.1:2", Path("state"), topics=("a",))
+    whole = planning.Range("a", 0, 0, 50 * planning.SPLIT_ROWS)
+    assert planning.tasks_of([whole], source_options(mirror.read_options(), streaming=True)) == [[whole]]
 
 
 def test_what_is_known_of_copies_outlives_the_driver(tmp_path: Path) -> None:
