@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -100,6 +101,40 @@ MALFORMED = [
 ]
 
 
+ODD = [
+    b"{}",
+    b'{"part":NaN}',
+    b'{"part":-Infinity}',
+    b'{"part":Inf}',
+    b'{"other":Inf}',
+    b'{"part":1E5,"whole":-0}',
+    b'{"part":1e-999}',
+    b'{"part":12345678901234567890123}',
+    b'{"text":"\t\x7f"}',
+    b'{"at":"0000-01-01"}',
+    b'{"at":"9999-12-31 23:59:59"}',
+    b'{"at":"2013-01-01T24:00:00"}',
+    b'{"day":"0000-02-29"}',
+    b'{"day":"2013-01-01T00:00:00"}',
+    b'{"money":1e3}',
+    b'{"money":"-.5"}',
+    b'{"money":true}',
+    b'{"other":' + b"9" * 5000 + b"}",
+    b'{"other":' + b"[" * 500 + b"]" * 500 + b"}",
+    b'{"other":{"a":1,"a":"x"},"other":[]}',
+    b'{"\\u0077hole":1}',
+    b'{"whole":1.0}',
+    b'{"whole":1e2}',
+    b'{"whole":01}',
+    b'{"days":[null,"2013-01-01"]}',
+    b'{"days":["x"]}',
+    b'{"inner":{"deep":[{"b":1}]}}',
+    b"{} ",
+    b"{},",
+]
+"""What is at the edge of being malformed: Arrow's reader decides."""
+
+
 def as_written(item: Any) -> str:
     return str(item.isoformat())
 
@@ -181,6 +216,16 @@ def test_malformed(value: bytes) -> None:
     assert decoder().why(binary([value]))
 
 
+@pytest.mark.parametrize("value", MALFORMED + ODD)
+def test_a_swarm_around_a_value_changes_nothing(value: bytes) -> None:
+    alone = decode_values(binary([value]), decoder()).column
+    for bad in (b'{"whole":"1"}', b'{"whole":}', b'{"whole":9223372036854775808}'):
+        found = decode_values(binary([*[bad] * 8, value, *[bad] * 8, value]), decoder()).column
+        assert found.is_valid().index(True).as_py() == (8 if alone.null_count == 0 else -1)
+        # as text: Python has no year 0, and NaN is not itself
+        assert found.slice(8, 1).to_string() == found.slice(17, 1).to_string() == alone.to_string()
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -252,3 +297,33 @@ def test_text(values: list[bytes | None]) -> None:
         except UnicodeDecodeError:
             assert value is not None
             assert (column, said) == (None, value.decode("utf-8", "replace"))
+
+
+@given(st.lists(st.none() | st.lists(st.none() | st.binary(max_size=6), max_size=3), max_size=5))
+def test_bytes_are_base64(items: list[Any]) -> None:
+    kind = parse_schema("raw BINARY, raws ARRAY<BINARY>, inner STRUCT<raw: BINARY>")
+    rows = [
+        None
+        if item is None
+        else {"raw": item[0] if item else None, "raws": item, "inner": {"raw": b"x"} if item else None}
+        for item in items
+    ]
+    written = [
+        None if row is None else json.dumps(row, default=lambda raw: b64encode(raw).decode()).encode() for row in rows
+    ]
+    decoded = decode_values(binary(written), JsonDecoder(kind))
+    decoded.column.validate(full=True)
+    assert decoded.column.type == kind and decoded.column.to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        (r"/+8=", b"\xff\xef"), (r"AA A\r\nA", b"\x00\x00\x00"), (r"AA", None), (r"AAA", None),
+        (r"A===", None), (r"AA=A", None),
+        (r"_-8=", None), (r"\u00fc===", None), (r"AA==AA==", None),
+    ],
+)  # fmt: skip
+def test_what_base64_is(text: str, raw: bytes | None) -> None:
+    decoded = decode_values(binary([b'{"raw":"%s"}' % text.encode()]), JsonDecoder(parse_schema("raw BINARY")))
+    assert decoded.column.to_pylist() == [None if raw is None else {"raw": raw}]
