@@ -28,6 +28,9 @@ def test_gaps_cost_no_more_records_than_there_are_gaps() -> None:
     # 6 of 10 records are left, offsets 102, 105, 106 and 108 are gone
     runs = extended((), [Run(100, 109, 40, 6)])
     assert [translated(runs, offset) for offset in (100, 104, 109, 110, 500)] == [40, 40, 45, 46, 46]
+    more = extended(runs, [Run(110, 119, 46, 10)])
+    assert len(more) == 2, "gaps are those of the records that were written together"
+    assert translated(more, 104) == 40
 
 
 def test_what_is_written_again_counts_where_it_stands_last() -> None:
