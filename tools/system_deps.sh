@@ -12,7 +12,9 @@ major() {
 if [ "$(major java)" -lt 17 ] || [ "$(major javac)" -lt 17 ]; then wanted="$wanted openjdk-17-jdk-headless"; fi
 command -v mvn >/dev/null 2>&1 || wanted="$wanted maven"
 command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
-ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$wanted postgresql"
+# Debian keeps a server's programs off the path
+set -- /usr/lib/postgresql/*/bin/initdb
+command -v initdb >/dev/null 2>&1 || [ -x "$1" ] || wanted="$wanted postgresql"
 command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"
 python3 -c 'import ensurepip' >/dev/null 2>&1 || wanted="$wanted python3-venv"
 
