@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import socket
+from pathlib import Path
 
-from headrace.spark.pipelines.running import Batch, batch_of, behind_of, reason_of
+import pytest
+from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
+
+from headrace.spark.pipelines.running import Batch, batch_of, behind_of, reason_of, server_errors_in
 
 FAILED = "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: "
 PYTHON = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source does latestOffset: \
@@ -60,3 +64,17 @@ def test_a_batch_without_state_and_without_rows() -> None:
 def test_how_much_is_left_to_read(end: str, latest: str, behind: int | None) -> None:
     assert behind_of({"sources": [{"endOffset": end, "latestOffset": latest}]}) == behind
     assert behind_of({"sources": []}) is None
+
+
+def test_a_java_process_that_goes_first_is_a_matter_for_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # what is there now comes back after the test
+    monkeypatch.setattr(AccumulatorTCPServer, "handle_error", AccumulatorTCPServer.handle_error)
+    server_errors_in(tmp_path / "spark.log")
+    with AccumulatorTCPServer(("127.0.0.1", 0), UpdateRequestHandler, "secret") as server:
+        with socket.create_connection(server.server_address) as java:
+            java.sendall(b"secret\x00\x00")
+        server.handle_request()
+    assert "Traceback" in (tmp_path / "spark.log").read_text()
+    assert capfd.readouterr().err == ""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark.accumulators import AccumulatorTCPServer, AccumulatorUnixServer
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -128,6 +130,20 @@ def standard_error_in(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
+def server_errors_in(log: Path) -> None:
+    """What goes wrong in the server to which Spark's Java process sends its counts goes to a file, from now on.
+
+    It would write a traceback to standard error where that process ends first, as one does that gets a signal too.
+    """
+
+    def handle_error(*_: Any) -> None:
+        with log.open("a") as out:
+            traceback.print_exc(file=out)
+
+    for server in (AccumulatorTCPServer, AccumulatorUnixServer):
+        server.handle_error = handle_error  # type: ignore[assignment, method-assign]
+
+
 def open_session(name: str, log: Path, settings: Mapping[str, str]) -> SparkSession:
     """A local session on all processors, or what `settings` (Spark's own) say; its times are UTC, its state in RocksDB.
 
@@ -148,6 +164,7 @@ def open_session(name: str, log: Path, settings: Mapping[str, str]) -> SparkSess
     }
     if chosen["spark.master"].startswith("local"):
         chosen.setdefault("spark.driver.host", "127.0.0.1")
+    server_errors_in(log)
     builder = SparkSession.builder.appName(name)
     for key, value in chosen.items():
         builder = builder.config(key, value)
