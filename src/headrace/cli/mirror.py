@@ -41,22 +41,23 @@ def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
     settings = parse_pairs(given["settings"], "--set")
     chosen = _checked(bootstrap, given)
     from headrace.spark.pipelines.mirror import Copier, CopiesFile
-    from headrace.spark.pipelines.mirror_groups import GroupSync
+    from headrace.spark.pipelines.mirror_groups import SYNC_S, GroupSync
     from headrace.spark.pipelines.mirror_topics import TopicFollower
 
     with ExitStack() as clients:
-        # the query runs in a thread of its own, and a client is for one
-        (source, target), (ours, theirs) = (
-            [clients.enter_context(connect(at, timeout)) for at in (bootstrap, chosen.target)] for _ in range(2)
+        # a client is for one thread, and the query has its own; what is done beside it must not hold a signal up
+        (source, target), (aside, there) = (
+            [clients.enter_context(connect(at, time_s)) for at in (bootstrap, chosen.target)]
+            for time_s in (timeout, min(timeout, SYNC_S))
         )
         _check_clusters(chosen, source, target)
         ids = {"from": source.cluster_id, "to": target.cluster_id}
         what = {"topics": ",".join(chosen.topics)} if chosen.topics else {"pattern": chosen.pattern}
         claim_checkpoint(chosen.checkpoint, {"pipeline": "mirror", **ids, **what, "prefix": chosen.prefix})
         copies = CopiesFile(chosen.checkpoint)
-        topics = TopicFollower(ours, theirs, chosen.subscription, chosen.prefix, _warn)
+        topics = TopicFollower(source, target, chosen.subscription, chosen.prefix, _warn)
         topics.follow()
-        groups = GroupSync(source, target, given["groups"], chosen.prefix, _warn)
+        groups = GroupSync(aside, there, given["groups"], chosen.prefix, _warn)
         run = Drive(
             start=Copier(chosen, copies, topics).start,
             route=f"{chosen.subscription} from {bootstrap} to {chosen.target}",
