@@ -19,7 +19,6 @@ TYPES: list[tuple[Any, str]] = [
     ("string", "string"),
     (_logical("int", "date"), "date"),
     (_logical("int", "time-millis"), "int"),
-    (_logical("long", "time-micros"), "time(6)"),
     (_logical("long", "timestamp-millis"), "timestamp"),
     (_logical("long", "timestamp-micros"), "timestamp"),
     (_logical("long", "local-timestamp-millis"), "timestamp_ntz"),

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from headrace.spark.options import RowOptions, Times, sink_options, source_options
 from headrace.wire.records import Compression
 
+from .protobuf_files import files
+
+AVRO = """{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}"""
 BROKERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
 
@@ -136,6 +146,27 @@ def test_how_a_row_is_made() -> None:
         ({"valueSchema": "id INT"}, True, "'valueSchema' is for the valueFormat json, avro or protobuf, not raw"),
         ({"valueFormat": "json", "valueSchema": "id"}, True, "looks like 'id BIGINT, name STRING', but the type of"),
         ({"valueFormat": "json", "valueSchema": "{"}, False, "but it is no valid JSON"),
+        ({"valueHeader": "registry"}, True, "'valueHeader' is for the valueFormat json, avro or protobuf, not raw"),
+        ({"valueFormat": "json", "valueHeader": "yes"}, True, "'valueHeader' is none or registry, not 'yes'"),
+        ({"valueFormat": "avro"}, False, "Avro values need the option 'valueSchema', the JSON of their schema"),
+        (
+            {"valueFormat": "avro", "valueSchema": "id INT"},
+            False,
+            "the JSON of an Avro record, but it is no valid JSON",
+        ),
+        ({"valueFormat": "avro", "valueSchema": AVRO, "eventTime": "on"}, True, "'on'; there are id, at, timestamp"),
+        ({"valueFormat": "avro", "valueDescriptor": "x"}, True, "is for the valueFormat protobuf, not avro"),
+        ({"valueFormat": "protobuf", "valueSchema": "p.Row"}, False, "Protobuf values need the options 'valueSchema'"),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "p.Row", "valueDescriptor": "/none/x.desc"},
+            True,
+            "'valueDescriptor' names '/none/x.desc', which cannot be read: No such file or directory",
+        ),
+        (
+            {"valueFormat": "protobuf", "valueSchema": "p.Row", "valueDescriptor": __file__},
+            True,
+            "The message 'p.Row' of .* cannot be decoded: the file is no FileDescriptorSet",
+        ),
         ({"mode": "PERMISSIVE"}, False, "'mode' is for a valueFormat other than raw"),
         ({"valueFormat": "string", "mode": "DROPMALFORMED"}, False, "is PERMISSIVE or FAILFAST, not 'DROPMALFORMED'"),
         ({"columns": "key,valeu"}, False, "'columns' names 'valeu'; this read has key, value, topic"),
@@ -155,3 +186,43 @@ def test_complaints_about_a_row(options: dict[str, str], streaming: bool, senten
     with pytest.raises(ValueError, match=sentence) as caught:
         source_options({**BROKERS, "subscribe": "t", **options}, streaming=streaming)
     assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+
+
+def test_what_workers_need_goes_with_the_options(tmp_path: Path) -> None:
+    file = tmp_path / "messages.desc"
+    file.write_bytes(files().SerializeToString())
+    given = {
+        **BROKERS,
+        "subscribe": "t",
+        "valueFormat": "protobuf",
+        "valueSchema": "Inner",
+        "valueDescriptor": str(file),
+    }
+    row = source_options(given, streaming=True).row
+    file.unlink()
+    carried = pickle.loads(pickle.dumps(row))
+    assert carried == row
+    assert carried.value.decoder().decode(pa.array([b"\x08\x07"])).to_pylist() == [{"a": 7, "colours": []}]
+    given = {**BROKERS, "subscribe": "t", "valueFormat": "avro", "valueSchema": AVRO, "valueHeader": "registry"}
+    carried = pickle.loads(pickle.dumps(source_options(given, streaming=True).row))
+    assert carried.value.decoder(only="id").decode(pa.array([b"\0\0\0\0\x01\x02\x04"])).to_pylist() == [{"id": 1}]
+
+
+@pytest.mark.parametrize(
+    ("absent", "options"),
+    [
+        ("fastavro", {"valueFormat": "avro", "valueSchema": AVRO}),
+        ("google.protobuf", {"valueFormat": "protobuf", "valueSchema": "p.Row", "valueDescriptor": __file__}),
+    ],
+)
+def test_a_library_that_is_not_there(absent: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [absent, *[name for name in sys.modules if name.startswith(absent + ".")]]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=r"needs (fastavro|protobuf): pip install headrace\[spark\]\.$"):
+        source_options({**BROKERS, "subscribe": "t", **options}, streaming=True)
+
+
+def test_formats_that_are_not_used_are_not_loaded() -> None:
+    code = "import sys, headrace.spark.data_source; print({'fastavro', 'google.protobuf'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "set()"

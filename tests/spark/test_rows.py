@@ -13,6 +13,12 @@ from headrace.spark.options import RowOptions, source_options
 from headrace.spark.rows import MalformedValueError, Rows, row_ddl, row_schema
 
 JSON = {"valueFormat": "json", "valueSchema": "id INT, at TIMESTAMP, ms BIGINT"}
+AVRO = {
+    "valueFormat": "avro",
+    "valueSchema": """{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"},
+    {"name": "ms", "type": "long"}]}""",
+}
+"""Two bytes that JSON knows are a record of it as well."""
 
 
 def row(**options: str) -> RowOptions:
@@ -99,6 +105,19 @@ def test_a_value_s_own_field_called_timestamp_goes_before_the_record_s() -> None
     assert found.column("event_time").to_pylist() == [datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), None]
 
 
+def test_bytes_that_are_no_text_are_shown_in_hexadecimal() -> None:
+    chosen = row(**AVRO, eventTime="ms")
+    assert "`value` struct<`id`: int, `ms`: bigint>" in row_ddl(chosen)
+    found = made([b"\x02\x04", None, b"\xff\x01\x0a\x0b"], chosen)
+    assert found.column("value").to_pylist() == [{"id": 1, "ms": 2}, None, None]
+    assert found.column("_corrupt_record").to_pylist() == [None, None, "FF010A0B"]
+    assert found.column("event_time").to_pylist() == [datetime(1970, 1, 1, 0, 0, 0, 2000, tzinfo=UTC), None, None]
+    timed = row(**AVRO, eventTime="ms", columns="event_time")
+    assert made([b"\x02\x04"], timed).column("event_time").to_pylist() == [
+        datetime(1970, 1, 1, 0, 0, 0, 2000, tzinfo=UTC)
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "bad", "reason"),
     [
@@ -106,6 +125,8 @@ def test_a_value_s_own_field_called_timestamp_goes_before_the_record_s() -> None
         (JSON, b'{"id":"x"}', r"changed from number to string"),
         (JSON, b"{}{}", "it is not one JSON object"),
         ({"valueFormat": "string"}, b"\xff", "it is not UTF-8"),
+        (AVRO, b"{", "it ends before its record does"),
+        (AVRO, b"{}{", "1 bytes are left behind its record"),
     ],
 )
 def test_failfast_names_the_place(options: dict[str, str], bad: bytes, reason: str) -> None:

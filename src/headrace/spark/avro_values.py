@@ -1,8 +1,9 @@
 """Avro values: read by fastavro one by one, made a column field by field.
 
-The types are those of Spark's `from_avro` (4.2), and every field can be null. What differs: a time in nanoseconds is a
-bigint also on Spark 4.3, and a union of other types than int with long, or float with double, is refused, as are a type
-that contains itself and one that takes no bytes.
+The types are those of Spark's `from_avro` (4.2), and every field can be null. What differs: a time of day is a number,
+also one in microseconds, as Spark's own type for it is off by default; a time in nanoseconds is a bigint also on Spark
+4.3; and a union of other types than int with long, or float with double, is refused, as are a type that contains itself
+and one that takes no bytes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from io import BytesIO
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.spark.columns import Build, list_column, map_column, nullable, plain, struct_column
-from headrace.spark.schemas import DECIMAL_DIGITS_MAX, TIME, TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of, struct_of
+from headrace.spark.schemas import DECIMAL_DIGITS_MAX, TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of, struct_of
 from headrace.spark.values import MalformedError, as_hex, in_pieces, spread
 
 AVRO_ROWS: Final = 64 * 1024
@@ -26,7 +26,6 @@ PRIMITIVES: Final = {
     "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "bytes": pa.binary(), "string": pa.string(),
 }  # fmt: skip
-DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,17 +255,8 @@ def _cast(stored: pa.DataType, kind: pa.DataType) -> Build:
     return lambda items: pa.array(items, stored).cast(kind)
 
 
-def _times(items: list[int | None]) -> pa.Array:
-    """Times of day: of Spark's nanoseconds, out of microseconds."""
-    column = pa.array(items, pa.int64())
-    if not pc.all(pc.and_(pc.greater_equal(column, 0), pc.less(column, DAY_US)), min_count=0).as_py():
-        raise pa.ArrowInvalid("a time of day is outside of the day")
-    return pc.multiply(column, 1000).view(TIME)
-
-
 _LOGICAL: Final[dict[tuple[str, str | None], tuple[pa.DataType, Callable[[list[Any]], pa.Array]]]] = {
     ("int", "date"): (pa.date32(), _viewed(pa.int32(), pa.date32())),
-    ("long", "time-micros"): (TIME, _times),
     ("long", "timestamp-micros"): (TIMESTAMP, _viewed(pa.int64(), TIMESTAMP)),
     ("long", "timestamp-millis"): (TIMESTAMP, _cast(pa.timestamp("ms", tz="UTC"), TIMESTAMP)),
     ("long", "local-timestamp-micros"): (TIMESTAMP_NTZ, _viewed(pa.int64(), TIMESTAMP_NTZ)),

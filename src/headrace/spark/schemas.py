@@ -13,8 +13,6 @@ import pyarrow as pa
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ: Final = pa.timestamp("us")
-TIME: Final = pa.time64("ns")
-"""A time of day, of six digits after the second."""
 DURATION: Final = pa.duration("us")
 TYPES: Final = {
     "boolean": pa.bool_(),
@@ -33,9 +31,7 @@ TYPES: Final = {
 """What a field of a JSON value can be, beside decimals, arrays and structs."""
 DECIMALS: Final = ("decimal", "dec", "numeric")
 DECIMAL_DIGITS_MAX: Final = 38
-_DDL_NAMES: Final = {kind: name for name, kind in reversed(TYPES.items())} | {
-    TIME: "time(6)", DURATION: "interval day to second",
-}  # fmt: skip
+_DDL_NAMES: Final = {kind: name for name, kind in reversed(TYPES.items())} | {DURATION: "interval day to second"}
 _TOKEN: Final = re.compile(
     r"""\s*(?:(`(?:[^`]|``)+`) | (\w+) | ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") | ([<>(),:]))""", re.VERBOSE
 )
