@@ -154,6 +154,14 @@ def test_trouble_that_does_not_pass_is_raised() -> None:
         read(log, 0, 1)
 
 
+def test_a_log_that_the_broker_cannot_read_is_named_at_once() -> None:
+    log = Log(batch(0))
+    log.trouble = lambda _number: ErrorCode.CORRUPT_MESSAGE
+    with pytest.raises(BrokerError, match=r"topic events partition 0 offset 0: .* \(CORRUPT_MESSAGE\)"):
+        read(log, 0, 1)
+    assert len(log.requests) == 1
+
+
 def test_outside_the_log() -> None:
     log = Log(batch(10, 5), start=10)
     for position in (3, 99):
@@ -278,25 +286,28 @@ def sized(each: bytes, length: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    ("spoilt", "named"),
     [
-        pytest.param(moved(batch(2), 0), id="before the position"),
-        pytest.param(moved(batch(2), -5), id="before all offsets"),
-        pytest.param(sized(batch(2), -12), id="of no bytes"),
-        pytest.param(sized(batch(2), -100), id="of fewer"),
-        pytest.param(sized(batch(2), 0), id="less than a header"),
-        pytest.param(sized(batch(2), 1 << 30), id="beyond all there is"),
+        pytest.param(sized(batch(2), -12), 2, id="of no bytes"),
+        pytest.param(sized(batch(2), -100), 2, id="of fewer"),
+        pytest.param(sized(batch(2), 0), 2, id="less than a header"),
+        pytest.param(sized(batch(2), 1 << 30), 2, id="beyond all there is"),
+        # of two that contradict each other either may be wrong
+        pytest.param(moved(batch(2), 0), 1, id="before the one before"),
+        pytest.param(moved(batch(2), -5), 1, id="before all offsets"),
+        pytest.param(moved(batch(2), 254), 2, id="after the one after"),
     ],
 )
-def test_what_cannot_follow_is_no_batch(spoilt: bytes) -> None:
-    sound = batch(0, 2)
-    assert whole_batches(memoryview(sound + spoilt + batch(3))) == (memoryview(sound), 2)
-    log = Log(batch(0), batch(1), batch(2))
-    log.fetch_all = lambda position: b"".join([*map(batch, range(position, 2)), spoilt, batch(3)])
-    with pytest.raises(BrokerError, match="topic events partition 0 offset 2: what the broker sent is no batch"):
-        read(log, 0, 3)
+def test_what_cannot_be_a_batch_there_is_not_passed_over(spoilt: bytes, named: int) -> None:
+    first, second, fourth = batch(0), batch(1), batch(3)
+    sound = first if named == 1 else first + second
+    assert whole_batches(memoryview(first + second + spoilt + fourth)) == (memoryview(sound), named)
+    log = Log(first, second, batch(2))
+    log.fetch_all = lambda position: b"".join([first, second][position:]) + spoilt + fourth
+    with pytest.raises(BrokerError, match=f"topic events partition 0 offset {named}: what the broker sent is no batch"):
+        read(log, 0, 4)
     # the records before it were read: no fetch asked for them again
-    assert [request.topics[0].partitions[0].fetch_offset for request in log.requests] == [0, 2]
+    assert [request.topics[0].partitions[0].fetch_offset for request in log.requests] == [0, named]
 
 
 def piece_of(*batches: bytes, aborted: list[tuple[int, int]]) -> Fetched:

@@ -15,7 +15,7 @@ from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.options import SourceOptions, Subscription, source_options
-from headrace.spark.planning import Range, split, tasks_of
+from headrace.spark.planning import SPLITS_MAX, Range, split, tasks_of
 from headrace.spark.source import BatchReader, StreamReader
 
 from .stand_in import options, values
@@ -108,6 +108,12 @@ def test_tasks_hold_every_offset_once(ranges: list[Range], least: int | None, mo
         assert len(tasks) >= min(least, sum(part.end - part.start for part in ranges))
     if most is not None:
         assert all(sum(part.end - part.start for part in task) <= most for task in tasks)
+
+
+def test_a_range_without_end_is_not_split_without_end() -> None:
+    tasks = tasks_of([Range("t", 0, 0, (1 << 63) - 1)], PLAIN)
+    assert len(tasks) == SPLITS_MAX
+    assert tasks[0][0].start == 0 and tasks[-1][0].end == (1 << 63) - 1
 
 
 def test_a_range_is_split_no_finer_than_its_offsets() -> None:

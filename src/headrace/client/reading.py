@@ -130,20 +130,30 @@ class Fetched:
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
 
+def _place(at: TopicPartition, offset: int) -> str:
+    return f"topic {at[0]} partition {at[1]} offset {offset}"
+
+
 def whole_batches(records: memoryview, position: int = 0) -> tuple[memoryview, int | None]:
     """Cut off the batch that the fetch limit left incomplete; returns the rest and the offset after its last batch.
 
-    What cannot be a batch that follows the one before it is cut off too: its length is less than a header, or it does
-    not end above the offset that is due, `position` at first. Sizes and base offsets lie outside the checksum.
+    Sizes and base offsets lie outside the checksum. So what cannot be a batch is cut off too: its length is less than a
+    header, or it does not end above `position`. Of two of which the later begins before the end of the earlier one,
+    either may be wrong, and both go.
     """
-    at, due = 0, position
+    before = at = 0
+    due_before = due = position
     size = len(records)
     while size - at >= BATCH_OVERHEAD:
         header = read_header(records, at)
         if not BATCH_OVERHEAD <= header.size <= size - at:
             break
-        if header.next_offset <= max(due, header.base_offset) or (at and header.base_offset < due):
+        if at and header.base_offset < due:
+            at, due = before, due_before
             break
+        if header.next_offset <= max(due, header.base_offset):
+            break
+        before, due_before = at, due
         at += header.size
         due = header.next_offset
     return records[:at], due if at else None
@@ -409,8 +419,11 @@ class Fetcher:
                     continue
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     self._out_of_range(at, position)
+                elif data.error_code == ErrorCode.CORRUPT_MESSAGE:
+                    # retriable where it is an answer to a producer; what lies in a log does not mend itself
+                    self._failures.append(BrokerError(data.error_code, _place(at, position)))
                 elif data.error_code != ErrorCode.NONE:
-                    self._recover(BrokerError(data.error_code, f"topic {at[0]} partition {at[1]}"), {name})
+                    self._recover(BrokerError(data.error_code, _place(at, position)), {name})
                 else:
                     self._take_records(at, position, data, pieces)
 
@@ -420,8 +433,8 @@ class Fetcher:
         records, next_position = whole_batches(memoryview(b"" if raw is None else raw), position)
         if next_position is None:
             if raw is not None and len(raw):
-                about = f"topic {at[0]} partition {at[1]} offset {position}"
-                self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, about, "what the broker sent is no batch"))
+                no_batch = "what the broker sent is no batch"
+                self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, _place(at, position), no_batch))
             self._retry = Retry(self.client.timeout_s)
             return
         self.positions[at] = next_position

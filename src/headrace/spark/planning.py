@@ -24,6 +24,10 @@ SPLIT_ROWS: Final = 2_000_000
 """A range of more offsets than this is shared out: seconds of work, which other cores may have time for."""
 
 
+SPLITS_MAX: Final = 1000
+"""But into no more pieces than this: where a damaged log makes a broker name an end that is far away, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Offsets [start, end) of one partition, of the topic that has this id (zero from brokers without ids)."""
@@ -232,6 +236,8 @@ def tasks_of(ranges: list[Range], options: SourceOptions) -> list[list[Range]]:
     most = options.max_records_per_partition or SPLIT_ROWS
     least = options.min_partitions or 0
     counts = [math.ceil(_size(part) / most) for part in ranges]
+    if options.max_records_per_partition is None:
+        counts = [min(count, SPLITS_MAX) for count in counts]
     pieces = [piece for part, count in zip(ranges, counts) for piece in split(part, count)]
     tasks = merged(pieces, min(MERGE_ROWS, most))
     if len(tasks) >= least:
