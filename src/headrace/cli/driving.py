@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -130,6 +131,8 @@ def drive(report: Report, run: Drive) -> None:
 
     listen()
     log = run.checkpoint / LOG
+    # where a signal ends the Java process first, py4j says so to whoever logs
+    logging.basicConfig(filename=log)
     with ExitStack() as open_things:
         try:
             spark = open_session(f"headrace-{report.name}", log, run.settings)
