@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.spark.json_values import JsonDecoder
 from headrace.spark.schemas import parse_schema
-from headrace.spark.values import TextDecoder, decode_values
+from headrace.spark.values import HeadedDecoder, TextDecoder, decode_values
 
 SCHEMA = parse_schema(
     "flag BOOLEAN, small TINYINT, whole BIGINT, part DOUBLE, text STRING, day DATE, at TIMESTAMP, money DECIMAL(12,2), "
@@ -263,10 +263,30 @@ def test_what_is_taken(value: bytes, expected: dict[str, Any]) -> None:
     assert decoded.column.to_pylist() == [filled(expected)]
 
 
+def test_behind_a_schema_registry_s_header() -> None:
+    header = b"\x00\x00\x00\x01\x02"
+    values = [header + b'{"whole":7}', b'{"whole":7}', None, header + b"{", header]
+    headed = HeadedDecoder(decoder())
+    decoded = decode_values(binary(list(values)), headed)
+    assert [row and row["whole"] for row in decoded.column.to_pylist()] == [7, None, None, None, None]
+    assert decoded.corrupt is not None and decoded.corrupt[3].as_py() == "\0\0\0\x01\x02{"
+    assert headed.why(binary([values[4]])) == "it is no JSON object"
+
+
 def test_as_many_objects_as_values_are_not_one_each() -> None:
     values = [b'{"whole":7}', b'{"whole":1}{"whole":2}', b'{"whole":3}\x00']
     decoded = decode_values(binary(list(values)), decoder())
     assert [row and row["whole"] for row in decoded.column.to_pylist()] == [7, None, None]
+
+
+def test_the_row_that_arrow_names_may_be_another() -> None:
+    good, bad = b'{"whole":7}', b'{"whole":"1"}'
+    for count in range(1, 9):
+        values = [b"{}" * count, good, bad, good, good, good, good]
+        decoded = decode_values(binary(list(values)), decoder())
+        found = [row and row["whole"] for row in decoded.column.to_pylist()]
+        assert found == [7 if value is good else None for value in values]
+        assert decoded.column.is_valid().to_pylist()[0] == (count == 1)
 
 
 def test_a_long_batch_keeps_its_order() -> None:
