@@ -79,8 +79,8 @@ def server() -> Iterator[Server]:
             _wait_until_ready(process, running, directory / "log")
             yield running
         finally:
-            # a fast shutdown: it does not wait for those who are connected
-            process.send_signal(signal.SIGINT)
+            # an immediate shutdown: nothing of it is wanted again
+            process.send_signal(signal.SIGQUIT)
             process.wait(STOP_PATIENCE_S)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -189,7 +189,7 @@ def test_columns_that_increase_in_postgres(postgres: Any, database: str, tmp_pat
 
 
 def test_what_is_remembered_is_bounded_by_the_look_back(shop: Database, tmp_path: Path) -> None:
-    items(shop, *(f"({n}, 'x', {n})" for n in range(300)))
+    items(shop, *(f"({n}, 'x', {n})" for n in range(90)))
     running = watcher(shop, tmp_path, Sent())
     assert max(page.remembered for page in running.look()) < 30
 
