@@ -67,8 +67,7 @@ def test_the_first_records_of_a_read_tell(cluster: Client, topic: str) -> None:
 def test_a_source_infers_once_and_a_stream_does_not(cluster: Client, topic: str) -> None:
     with Producer(cluster) as producer:
         producer.send(topic, b'{"a":1}', partition=0)
-    bootstrap = options(cluster, topic).bootstrap
-    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "valueFormat": "json"}
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_text, "subscribe": topic, "valueFormat": "json"}  # type: ignore[attr-defined]
     source = HeadraceDataSource(dict(given))
     assert "`value` struct<`a`: bigint>" in source.schema()
     with Producer(cluster) as producer:
