@@ -19,11 +19,9 @@ TESTS = (
     "tests/spark/test_typed_values.py",
     # a pipeline, and its restart from a checkpoint
     "tests/spark/pipelines/test_runs.py::test_surge_once",
-    # planning, decoding and writing, without a JVM
+    # planning and writing, without a JVM
     "tests/spark/test_source.py",
     "tests/spark/test_sink.py",
-    "tests/spark/test_rows.py",
-    "tests/spark/test_values.py",
 )
 """What touches an API of Spark that one version may have and another not."""
 LEFT_OUT = "killed"
