@@ -59,7 +59,8 @@ class BatchReader(DataSourceReader):
         options = self.options
         with options.cluster.client() as client:
             ranges = planning.batch_ranges(client, options)
-        return [RangesPartition(task) for task in planning.tasks_of(ranges, options)]
+        # of no tasks at all Spark makes one without a partition
+        return [RangesPartition(task) for task in planning.tasks_of(ranges, options) or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task. Runs in a worker."""

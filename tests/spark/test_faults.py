@@ -1,0 +1,192 @@
+"""Brokers that die and come back, records that are large, logs that are damaged, and queries that are changed.
+
+The broker is a process of its own, which is killed, stopped and started again at its place; the session is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peers.headrace import HeadracePeer
+
+import headrace
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Client
+from headrace.client.producer import Producer
+
+from .gates import register_gated
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+PATIENCE_S = 180.0
+LARGE = 5 << 20
+"""More than a fetch asks of a partition (4 MiB, and 1 MiB in other clients): a broker sends such a record in full."""
+STANDSTILL_S = 1.5
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[HeadracePeer]:
+    with HeadracePeer() as running:
+        yield running
+
+
+def make(peer: HeadracePeer, topic: str, values: list[bytes], partitions: int = 1, **configs: str) -> None:
+    """A topic with these values, each a batch of its own, in the partitions by turns."""
+    with Client(peer.bootstrap) as client:
+        create_topic(client, topic, partitions=partitions, configs=configs, exist_ok=True)
+        with Producer(client) as producer:
+            for number, value in enumerate(values):
+                producer.send(topic, value, partition=number % partitions)
+                producer.flush()
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b'{"id": %d, "name": "n%d"}' % (number, number) for number in range(first, first + count)]
+
+
+def options_of(peer: HeadracePeer, topic: str, **more: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": topic, "startingOffsets": "earliest", **more}
+
+
+def found_in(peer: HeadracePeer, topic: str) -> list[bytes]:
+    return sorted(headrace.scan(topic, bootstrap=peer.bootstrap, columns=["value"])["value"].to_pylist())
+
+
+def test_a_query_outlives_its_broker(spark: Any, peer: HeadracePeer, tmp_path: Path) -> None:
+    """Killed in the middle of a batch, killed while nothing is to be read, and at a standstill for a while."""
+    large = [bytes([65 + number]) * LARGE for number in range(4)]
+    for topic in ("large", "large-copy"):
+        make(peer, topic, large if topic == "large" else [], **{"max.message.bytes": str(2 * LARGE)})
+    read = spark.read.format("headrace").options(**options_of(peer, "large")).load()
+    assert sorted(map(tuple, read.selectExpr("length(value)", "left(value, 1)").collect())) == [
+        (LARGE, value[:1]) for value in large
+    ]
+    gates = register_gated(spark, tmp_path / "gates")
+    gates.shut("read")
+    rows = spark.readStream.format("gated").options(**options_of(peer, "large")).load().select("value")
+    query = (
+        rows.writeStream.format("gated")
+        .options(**{"kafka.bootstrap.servers": peer.bootstrap, "topic": "large-copy"})
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        gates.wait_for("read", lambda: query.isActive, PATIENCE_S)
+        peer.kill()
+        gates.open("read")
+        peer.start()
+        query.processAllAvailable()
+        assert found_in(peer, "large-copy") == large, "none is missing, and the sink's retries double none"
+        peer.kill()
+        peer.start()
+        make(peer, "large", [b"idle"])
+        query.processAllAvailable()
+        assert found_in(peer, "large-copy") == [*large, b"idle"]
+        os.kill(peer.pid, signal.SIGSTOP)
+        threading.Timer(STANDSTILL_S, os.kill, (peer.pid, signal.SIGCONT)).start()
+        make(peer, "large", [b"standstill"])
+        query.processAllAvailable()
+        assert found_in(peer, "large-copy") == [*large, b"idle", b"standstill"]
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def test_a_damaged_batch_is_named(spark: Any, peer: HeadracePeer, tmp_path: Path) -> None:
+    for topic in ("spoilt", "shortened"):
+        make(peer, topic, [b"a" * 100, b"b" * 100, b"c" * 100])
+    peer.stop()
+    for topic, place in (("spoilt", lambda data: data.index(b"bbbb")), ("shortened", second_length)):
+        damage(peer.data / f"{topic}-0" / "00000000000000000000.log", place)
+    peer.start()
+    sentences = {
+        "spoilt": "topic spoilt partition 0 offset 1: the checksum of the batch is wrong",
+        "shortened": "topic shortened partition 0 offset 1: ",
+    }
+    for topic, sentence in sentences.items():
+        with pytest.raises(Exception, match=sentence):
+            spark.read.format("headrace").options(**options_of(peer, topic)).load().collect()
+        ends = json.dumps({topic: {"0": 1}})
+        before = spark.read.format("headrace").options(**options_of(peer, topic, endingOffsets=ends)).load()
+        assert [bytes(row.value) for row in before.collect()] == [b"a" * 100]
+    # nor is it data that retention took: it is there, and cannot be read
+    options = options_of(peer, "spoilt", failOnDataLoss="false")
+    rows = spark.readStream.format("headrace").options(**options).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match=sentences["spoilt"]):
+        query.awaitTermination(PATIENCE_S)
+
+
+def damage(segment: Path, place: Callable[[bytes], int]) -> None:
+    """Turn one byte of a file over."""
+    data = bytearray(segment.read_bytes())
+    data[place(bytes(data))] ^= 0xFF
+    segment.write_bytes(data)
+
+
+def second_length(data: bytes) -> int:
+    """Where the lowest byte of the length of the second batch lies."""
+    first = 12 + int.from_bytes(data[8:12], "big")
+    return first + 11
+
+
+def test_a_query_that_is_changed_goes_on_or_says_why_not(spark: Any, peer: HeadracePeer, tmp_path: Path) -> None:
+    """Started again at its checkpoint with another schema, other columns, another topic."""
+    seen: list[dict[str, Any]] = []
+
+    def run(topic: str, **more: str) -> list[dict[str, Any]]:
+        seen.clear()
+        rows = spark.readStream.format("headrace").options(**options_of(peer, topic, **more)).load()
+        query = (
+            rows.writeStream.foreachBatch(lambda batch, _: seen.extend(batch.toArrow().to_pylist()))
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return seen
+
+    typed = {"valueFormat": "json", "columns": "value", "mode": "FAILFAST"}
+    make(peer, "changed", numbers(0, 2))
+    assert run("changed", **typed, valueSchema="id BIGINT") == [{"value": {"id": 0}}, {"value": {"id": 1}}]
+    make(peer, "changed", numbers(2, 1))
+    assert run("changed", **typed, valueSchema="name STRING, id INT") == [{"value": {"name": "n2", "id": 2}}]
+    make(peer, "changed", numbers(3, 1))
+    assert run("changed", columns="offset,key") == [{"offset": 3, "key": None}]
+    make(peer, "changed", numbers(4, 1))
+    with pytest.raises(Exception, match="topic changed partition 0 offset 4: the value is malformed"):
+        run("changed", **typed, valueSchema="name INT")
+    assert run("changed", **typed, valueSchema="name STRING") == [{"value": {"name": "n4"}}], "the batch is replayed"
+    make(peer, "changed", numbers(5, 1))
+    make(peer, "another", numbers(6, 1))
+    with pytest.raises(Exception, match="topic changed partition 0 was read and is not subscribed to any more"):
+        run("another", columns="topic,offset")
+    with pytest.raises(Exception, match="topic changed partition 0 was read and is not subscribed to any more"):
+        run("another", columns="topic,offset")
+    both = run("another,changed", columns="topic,offset")
+    assert sorted(map(str, both)) == sorted(
+        map(str, [{"topic": "another", "offset": 0}, {"topic": "changed", "offset": 5}])
+    )
+    make(peer, "changed", numbers(7, 1))
+    make(peer, "another", numbers(8, 1))
+    found = run("another", columns="topic,offset", failOnDataLoss="false")
+    assert found == [{"topic": "another", "offset": 1}]
+
+
+def test_a_sink_that_cannot_take_the_columns(spark: Any, peer: HeadracePeer, tmp_path: Path) -> None:
+    make(peer, "narrow", numbers(0, 1))
+    make(peer, "narrow-copy", [])
+    rows = spark.readStream.format("headrace").options(**options_of(peer, "narrow")).load()
+    wrong = rows.selectExpr("offset as value")
+    writer = wrong.writeStream.format("headrace").option("kafka.bootstrap.servers", peer.bootstrap)
+    query = writer.option("topic", "narrow-copy").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match="The column 'value' is int64"):
+        query.awaitTermination(PATIENCE_S)
+    assert found_in(peer, "narrow-copy") == []
