@@ -52,7 +52,7 @@ codegen-check: install
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark; fi
-	$(RUN) -m pytest -rs
+	$(RUN) -m pytest -rs --durations=40
 
 demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(ARGS)
