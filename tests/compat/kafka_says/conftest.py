@@ -32,6 +32,8 @@ PLAIN, COMPACT, EMPTY = "says-plain", "says-compact", "says-empty"
 T0 = 1_700_000_000_000
 LEADER_PATIENCE_S = 30.0
 ANSWER_PATIENCE_S = 8.0
+IDLE_S = 120.0
+"""Both brokers close connections that nobody uses for ten minutes, as other tests may take: then there is a new one."""
 
 
 class Side:
@@ -40,6 +42,7 @@ class Side:
     def __init__(self, port: int) -> None:
         self.port = port
         self.link = Link(port, ANSWER_PATIENCE_S)
+        self.used = time.monotonic()
         self.versions = {
             each.api_key: (each.min_version, each.max_version)
             for each in self.link.ask(ApiVersionsRequest(), 0).api_keys
@@ -48,6 +51,9 @@ class Side:
 
     def ask(self, request: Any, version: int) -> Any:
         """The answer; or "closed", which is an answer too. Raises TimeoutError with the question."""
+        if time.monotonic() - self.used > IDLE_S:
+            self.link = Link(self.port, ANSWER_PATIENCE_S)
+        self.used = time.monotonic()
         try:
             return self.link.ask(request, version)
         except ConnectionError:

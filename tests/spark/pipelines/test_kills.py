@@ -52,9 +52,9 @@ def lines() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "ends"),
     [
-        ("surge", (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)),
-        ("sessions", (signal.SIGKILL, signal.SIGKILL)),
-        ("log-monitor", (signal.SIGKILL, signal.SIGKILL)),
+        ("surge", (signal.SIGTERM, signal.SIGKILL)),
+        ("sessions", (signal.SIGKILL,)),
+        ("log-monitor", (signal.SIGKILL,)),
     ],
 )
 def test_a_killed_driver_changes_no_result(

@@ -163,7 +163,8 @@ class TestGroups:
 
     def test_a_cluster_that_does_not_answer_is_said_once(self, source: Client) -> None:
         said: list[str] = []
-        groups.commit_offsets(source, "lonely", {("read", 0): 3})
+        admin.create_topic(source, "alone", partitions=1)
+        groups.commit_offsets(source, "lonely", {("alone", 0): 3})
         with Client("127.0.0.1:1", timeout_s=0.2) as nobody:
             sync = GroupSync(source, nobody, "lonely", "", said.append)
             for _ in range(2):
