@@ -21,7 +21,7 @@ check: install lint types layers tidy codegen-check docs-check
 	$(RUN) -m pytest -q -m "not jvm and not slow"
 
 lint: install
-	$(RUN) -m ruff check src tests tools bench demo
+	$(RUN) -m ruff check src tests tools bench demo examples
 
 types: install
 	$(RUN) -m mypy

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -138,8 +137,8 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Writt
 
 def _in_order_of_writing(rows: pa.RecordBatch) -> pa.Array:
     """The source offsets of rows as `encode_batch` takes them: by topic, by partition, and else as they are."""
-    order = pc.sort_indices(rows, sort_keys=[("topic", "ascending"), ("partition", "ascending")])
-    return rows.column(SOURCE_OFFSET).take(order)
+    places = rows.select(["topic", "partition", SOURCE_OFFSET])
+    return places.sort_by([("topic", "ascending"), ("partition", "ascending")]).column(SOURCE_OFFSET)
 
 
 class BatchWriter(DataSourceArrowWriter):

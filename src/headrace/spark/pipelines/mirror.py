@@ -24,6 +24,7 @@ from headrace.spark.options import SinkOptions, Subscription, sink_options, sour
 from headrace.spark.pipelines.mirror_groups import MIRROR_GROUPS
 from headrace.spark.pipelines.mirror_offsets import Run, Runs, extended
 from headrace.spark.pipelines.mirror_topics import TopicFollower
+from headrace.spark.pipelines.running import begin
 from headrace.spark.sink import SOURCE_OFFSET, BatchWriter, Written
 
 COPIES: Final = "mirror.json"
@@ -176,9 +177,4 @@ class Copier:
         """Start the query, from its checkpoint where there is one."""
         spark.dataSource.register(CopySink)
         records = spark.readStream.format("headrace").options(**self.mirror.read_options()).load()
-        writer = records.writeStream.foreachBatch(self.write)
-        if self.mirror.once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{self.mirror.trigger_ms} milliseconds")
-        return writer.option("checkpointLocation", str(self.mirror.checkpoint.resolve())).start()
+        return begin(records.writeStream.foreachBatch(self.write), self.mirror)

@@ -187,7 +187,18 @@ def start(spark: SparkSession, pipeline: Pipeline, job: Job) -> StreamingQuery:
     return begin(writer, job)
 
 
-def begin(writer: DataStreamWriter, job: Job) -> StreamingQuery:
+class Paced(Protocol):
+    """When a query runs, and where it keeps how far it is: a `Job`, or what else has these."""
+
+    @property
+    def checkpoint(self) -> Path: ...
+    @property
+    def once(self) -> bool: ...
+    @property
+    def trigger_ms(self) -> int: ...
+
+
+def begin(writer: DataStreamWriter, job: Paced) -> StreamingQuery:
     """Start a query that writes as `writer` says, with the trigger and the checkpoint of a job."""
     if job.once:
         writer = writer.trigger(availableNow=True)

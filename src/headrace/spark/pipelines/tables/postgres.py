@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
 import pyarrow.csv
 
-from headrace.spark.pipelines.tables.changes import beyond, column_names, last_of_each_key, positions_after
+from headrace.spark.pipelines.tables.changes import column_names
+from headrace.spark.pipelines.tables.database import DatabaseTable
 from headrace.spark.pipelines.tables.following import (
     BOOKS,
     Following,
@@ -130,23 +131,19 @@ class Catalogue:
         return any(set(row[0]) == set(names) for row in self._connection.execute(_UNIQUE, [self.oid]))
 
 
-class PostgresTable:
+class PostgresTable(DatabaseTable[PostgresPlace, psycopg.Connection[tuple[Any, ...]]]):
     """A `following.Target` in PostgreSQL. Connects for each batch, so that nothing is held while there is none."""
 
-    nested_as_json = True
     takes_nul = False
-    buckets = 0
 
     def __init__(self, place: PostgresPlace, layout: Layout) -> None:
-        self._place = place
-        self._layout = layout
-        self._run = ""
+        super().__init__(place, layout)
         self._table = ""
         self._books = ""
 
     def open(self, topic: Topic, run: str) -> None:
         self._run = run
-        with connected(self._place) as connection:
+        with self._transaction() as connection:
             # two runs that begin at once would both make what is missing
             connection.execute(b"SELECT pg_advisory_xact_lock(hashtext(%s))", [BOOKS])
             catalogue = Catalogue(connection, self._place)
@@ -158,7 +155,7 @@ class PostgresTable:
             known = self._following(connection)
             if catalogue.oid is None:
                 if known is not None:
-                    raise TableError(f"{self._place} is gone; delete its row in {BOOKS} too to have it made anew")
+                    raise self._gone()
                 self._check_names()
                 connection.execute(create_table(self._table, self._layout, made_type).encode())
             else:
@@ -181,19 +178,10 @@ class PostgresTable:
                 kind = f"{there[field.name]}, and {ddl(field.type)} needs {' or '.join(wanted)}"
                 raise TableError(f"{self._place}: the column {field.name!r} is {kind}")
         if not catalogue.is_unique(self._layout.key_names):
-            keys = ", ".join(self._layout.key_names)
-            raise TableError(f"{self._place} has no primary key or unique index of {keys}, which rows are found by")
+            raise self._not_unique()
 
-    def apply(self, changes: pa.Table) -> None:
-        with connected(self._place) as connection:
-            known = self._following(connection)
-            if known is None:
-                raise TableError(f"{BOOKS} has lost the row of {self._place}, which says how far it is")
-            known.written_by(self._run, str(self._place))
-            fresh = beyond(changes, known.positions)
-            if fresh.num_rows:
-                self._write(connection, last_of_each_key(fresh, self._layout))
-                self._keep(connection, known.at(positions_after(fresh, known.positions)))
+    def _transaction(self) -> AbstractContextManager[psycopg.Connection[tuple[Any, ...]]]:
+        return connected(self._place)
 
     def _following(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Following | None:
         """What the table knows of its topic, locked until the transaction ends."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.spark.pipelines.tables.changes import beyond, column_names, last_of_each_key, positions_after
+from headrace.spark.pipelines.tables.changes import column_names
+from headrace.spark.pipelines.tables.database import DatabaseTable
 from headrace.spark.pipelines.tables.following import (
     BOOKS,
     Following,
@@ -19,7 +20,6 @@ from headrace.spark.pipelines.tables.following import (
     following_of,
     taken_over,
 )
-from headrace.spark.pipelines.tables.layout import Layout
 from headrace.spark.pipelines.tables.places import SqlitePlace
 from headrace.spark.pipelines.tables.statements import create_table, matches, quoted, upsert
 
@@ -69,21 +69,14 @@ def is_unique(connection: sqlite3.Connection, table: str, names: list[str]) -> b
     return False
 
 
-class SqliteTable:
+class SqliteTable(DatabaseTable[SqlitePlace, sqlite3.Connection]):
     """A `following.Target` in SQLite."""
 
-    nested_as_json = True
     takes_nul = True
-    buckets = 0
-
-    def __init__(self, place: SqlitePlace, layout: Layout) -> None:
-        self._place = place
-        self._layout = layout
-        self._run = ""
 
     def open(self, topic: Topic, run: str) -> None:
         self._run = run
-        with connected(self._place, "BEGIN IMMEDIATE") as connection:
+        with self._transaction() as connection:
             books = "table_name TEXT PRIMARY KEY COLLATE NOCASE, following TEXT NOT NULL"
             connection.execute(f"CREATE TABLE IF NOT EXISTS {BOOKS} ({books})")
             known = self._following(connection)
@@ -91,7 +84,7 @@ class SqliteTable:
             if there:
                 self._check(connection, there)
             elif known is not None:
-                raise TableError(f"{self._place} is gone; delete its row in {BOOKS} too to have it made anew")
+                raise self._gone()
             else:
                 connection.execute(create_table(quoted(self._place.table), self._layout, made_type))
             self._keep(connection, taken_over(known, topic, run, str(self._place)))
@@ -103,19 +96,10 @@ class SqliteTable:
             if name.lower() not in lower:
                 raise TableError(f"{self._place} has no column {name!r}; it has {', '.join(there)}")
         if not is_unique(connection, self._place.table, self._layout.key_names):
-            keys = ", ".join(self._layout.key_names)
-            raise TableError(f"{self._place} has no primary key or unique index of {keys}, which rows are found by")
+            raise self._not_unique()
 
-    def apply(self, changes: pa.Table) -> None:
-        with connected(self._place, "BEGIN IMMEDIATE") as connection:
-            known = self._following(connection)
-            if known is None:
-                raise TableError(f"{BOOKS} has lost the row of {self._place}, which says how far it is")
-            known.written_by(self._run, str(self._place))
-            fresh = beyond(changes, known.positions)
-            if fresh.num_rows:
-                self._write(connection, last_of_each_key(fresh, self._layout))
-                self._keep(connection, known.at(positions_after(fresh, known.positions)))
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return connected(self._place, "BEGIN IMMEDIATE")
 
     def _following(self, connection: sqlite3.Connection) -> Following | None:
         found = connection.execute(f"SELECT following FROM {BOOKS} WHERE table_name = ?", [self._place.table])
