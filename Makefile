@@ -33,14 +33,10 @@ tidy: install
 	$(RUN) tools/tidy.py
 
 docs: install
-	$(RUN) tools/docs_configuration.py
-	$(RUN) tools/docs_spark_options.py
-	@test ! -f tools/docs_cli.py || $(RUN) tools/docs_cli.py
+	$(RUN) -m tools.docs
 
 docs-check: install
-	$(RUN) tools/docs_configuration.py --check
-	$(RUN) tools/docs_spark_options.py --check
-	@test ! -f tools/docs_cli.py || $(RUN) tools/docs_cli.py --check
+	$(RUN) -m tools.docs --check
 
 codegen: install
 	$(RUN) -m tools.codegen

@@ -1,21 +1,18 @@
-"""Writes docs/cli.md from the commands' own --help; with --check, fails where the page is not up to date."""
+"""docs/cli.md, from the commands' own --help."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from headrace.cli import main as headrace
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 WIDTH = 100
 
 HEAD = """# The command line
 
-Written by `python tools/docs_cli.py` from the commands' own help: do not edit.
+Written by `make docs` from the commands' own help: do not edit.
 
 Every command that talks to a cluster works against Apache Kafka as well. `--bootstrap` (or the variable
 `HEADRACE_BOOTSTRAP`) says where it is. Tables are drawn for people when standard output is a terminal, and are plain
@@ -51,18 +48,3 @@ def page() -> str:
         lines = "\n".join(line.rstrip() for line in text.splitlines())
         parts.append(f"## {name}\n\n```text\n{lines}\n```\n")
     return "\n".join(parts)
-
-
-def main() -> int:
-    text = page()
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(text)
-        return 0
-    if PAGE.exists() and PAGE.read_text() == text:
-        return 0
-    print("docs/cli.md is not what the commands say: run `make docs`", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,17 +1,9 @@
-"""Writes docs/configuration.md from the table of settings; `--check` fails where the page is not what the table says.
-
-python tools/docs_configuration.py [--check]
-"""
+"""docs/configuration.md, from the table of settings."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from headrace.config import SETTINGS, Setting, format_value
 from headrace.config.served import refusal
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
 INTRODUCTION = """# Configuration
 
@@ -66,17 +58,3 @@ def page() -> str:
         shown = "\n".join(rows)
         parts.append(f"## {title}\n\n{sentence}\n\n{head}\n{shown}\n")
     return "\n".join(parts)
-
-
-def main(arguments: list[str]) -> int:
-    if arguments == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text("utf-8") != page():
-            print("docs/configuration.md is not what the table of settings says: run `make docs`")
-            return 1
-        return 0
-    PAGE.write_text(page(), "utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

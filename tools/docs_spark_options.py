@@ -1,16 +1,8 @@
-"""Writes docs/spark-options.md from the table of options; `--check` fails where the page is not what the table says.
-
-python tools/docs_spark_options.py [--check]
-"""
+"""docs/spark-options.md, from the table of options."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from headrace.spark.option_table import SECTIONS, Option, Use
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "spark-options.md"
 
 INTRODUCTION = """# Options of format("headrace")
 
@@ -40,17 +32,3 @@ def page() -> str:
         rows = "\n".join(map(row, options))
         parts.append(f"## {title}\n\n{HEAD}\n{rows}\n")
     return "\n".join(parts)
-
-
-def main(arguments: list[str]) -> int:
-    if arguments == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text("utf-8") != page():
-            print("docs/spark-options.md is not what the table of options says: run `make docs`")
-            return 1
-        return 0
-    PAGE.write_text(page(), "utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import docs_configuration, docs_spark_options, layers, lock
+from tools import docs, layers, lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,12 +34,18 @@ def test_an_address_does_not_get_into_the_lock() -> None:
         lock.pins_only("a==1\nb @ https://example.org/b.whl\n")
 
 
-def test_configuration_page_is_up_to_date() -> None:
-    assert docs_configuration.main(["--check"]) == 0
+def test_the_pages_made_from_the_code_are_up_to_date() -> None:
+    assert docs.main(["--check"]) == 0
 
 
-def test_the_page_of_sparks_options_is_up_to_date() -> None:
-    assert docs_spark_options.main(["--check"]) == 0
+def test_a_page_that_is_not_what_the_code_says_is_named_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(docs, "DOCS", tmp_path)
+    assert docs.main(["--check"]) == 1
+    assert "docs/configuration.md is not what the code says" in capsys.readouterr().err
+    assert docs.main([]) == 0
+    assert docs.main(["--check"]) == 0
 
 
 def test_contracts_of_packages_that_are_not_there_are_left_out() -> None:
