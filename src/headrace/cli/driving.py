@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -116,20 +117,45 @@ class Drive:
     beside: Callable[[], None] | None = None
 
 
+class Stopping:
+    """Listens for the signals that end a run; without it they would end it in the middle of something."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        # unlike an event, it may be woken in the middle of its own waiting, which is where signals are handled
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self.listen()
+
+    def listen(self) -> None:
+        """From now on, whoever listened before."""
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._numbers.append(number)
+        self._wake.put(None)
+
+    @property
+    def asked(self) -> bool:
+        """Whether there was a signal."""
+        return bool(self._numbers)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there is a signal, or the time is over."""
+        with suppress(Empty):
+            self._wake.get(timeout=timeout_s)
+
+    def leave(self, *, once: bool) -> None:
+        """The end of a run: one that was to end by itself, and was stopped, leaves with the signal's exit code."""
+        if self._numbers and once:
+            sys.exit(128 + self._numbers[0])
+
+
 def drive(report: Report, run: Drive) -> None:
     """Run until the end, or until a signal, which stops the query cleanly."""
     from headrace.spark.pipelines.running import PipelineError, follow, open_session
 
-    asked: list[int] = []
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-
-    def listen() -> None:
-        for number in SIGNALS:
-            signal.signal(number, on_signal)
-
-    listen()
+    stopping = Stopping()
     log = run.checkpoint / LOG
     # where a signal ends the Java process first, py4j says so to whoever logs
     logging.basicConfig(filename=log)
@@ -137,20 +163,19 @@ def drive(report: Report, run: Drive) -> None:
         try:
             spark = open_session(f"headrace-{report.name}", log, run.settings)
             open_things.callback(_stop_quietly, spark)
-            listen()  # Spark has put a handler of its own there
-            if not asked:
+            stopping.listen()  # Spark has put a handler of its own there
+            if not stopping.asked:
                 report.say(f"{report.name}: {run.route}; Spark logs to {log}")
                 with report:
-                    for batch in follow(run.start(spark), lambda: bool(asked), run.beside):
+                    for batch in follow(run.start(spark), lambda: stopping.asked, run.beside):
                         report.add(batch)
         except Exception as error:
             # what is stopped half-way, with a JVM that perhaps had the signal too, fails in ways of its own
-            if isinstance(error, PipelineError) and not asked:
+            if isinstance(error, PipelineError) and not stopping.asked:
                 raise Failure(f"{error}; {log} may say more") from error
-            if not asked:
+            if not stopping.asked:
                 raise
-    if asked and run.once:
-        sys.exit(128 + asked[0])
+    stopping.leave(once=run.once)
 
 
 def _stop_quietly(spark: Any) -> None:

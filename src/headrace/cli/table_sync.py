@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
 import uuid
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from headrace.cli.driving import SIGNALS, Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.driving import Drive, Report, Stopping, claim_checkpoint, drive, need_spark, run_options
 from headrace.cli.failures import Failure
 from headrace.cli.options import INT32_MAX, connect, duration_option, parse_pairs
 
@@ -254,30 +250,21 @@ def _source(place: Place, watch: Watch) -> Source:
 
 def _watch(request: Request, watcher: Watcher, route: str) -> None:
     """Look for changes, as often as `--trigger` says, until a signal; once with `--once`."""
-    asked: list[int] = []
-    wake = threading.Event()
-
-    def on_signal(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-        wake.set()
-
-    for number in SIGNALS:
-        signal.signal(number, on_signal)
+    stopping = Stopping()
     report = Report(NAME, request.as_json)
     report.say(f"{NAME}: {route}")
     pages = 0
     with report:
-        while not asked:
+        while not stopping.asked:
             for page in watcher.look():
                 report.add(_batch(pages, page))
                 pages += 1
-                if asked:
+                if stopping.asked:
                     break
             if request.once:
                 break
-            wake.wait(request.trigger / 1000)
-    if asked and request.once:
-        sys.exit(128 + asked[0])
+            stopping.wait(request.trigger / 1000)
+    stopping.leave(once=request.once)
 
 
 def _batch(number: int, page: Page) -> Batch:
