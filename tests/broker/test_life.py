@@ -55,6 +55,36 @@ def test_what_was_written_is_there_after_a_clean_stop(tmp_path: Path) -> None:
         assert append(raw, "kept", b"next", partition=1).base_offset == 5
 
 
+def test_a_damaged_end_after_a_clean_stop_is_named_and_takes_only_its_partition(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        create_topic(served.port, "kept", 2)
+        for partition in range(2):
+            for i in range(3):
+                append(raw, "kept", b"%d" % i, partition=partition)
+    file = tmp_path / "kept-0/00000000000000000000.log"
+    size = file.stat().st_size
+    with file.open("r+b") as damaged:
+        damaged.seek(size * 2 // 3 + 8)  # the length of the last of three
+        damaged.write(b"\0\1")
+    asked = [fetch("kept", 0, (partition,), max_wait_ms=0) for partition in range(2)]
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        refused, answered = (raw.ask(each, 11).responses[0].partitions[0] for each in asked)
+        assert (refused.error_code, refused.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (answered.error_code, answered.high_watermark) == (ErrorCode.NONE, 3)
+    (line,) = [line.message for line in caplog.records if "kept-0" in line.message]
+    assert line.startswith(f"kept-0 cannot be opened: {file} is damaged at byte {size * 2 // 3} (offset 2): ")
+
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()  # nothing says that it was safe: it is cut
+    caplog.clear()
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        assert offsets(raw, "kept") == [0, 1]
+        assert append(raw, "kept", b"new").base_offset == 2
+    (line,) = [line.message for line in caplog.records if "kept-0" in line.message]
+    assert line.startswith(f"kept-0: {size // 3} bytes cut from {file} at offset 2: ")
+
+
 def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path) -> None:
     with running_broker(data=tmp_path), pytest.raises(LogDirLocked), running_broker(data=tmp_path):
         pass

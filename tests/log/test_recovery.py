@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.config.topic import TopicConfig
 from headrace.log.log import Log
-from headrace.log.recovery import LogDamaged
+from headrace.log.recovery import LogDamaged, open_log
+from headrace.log.results import RecoveryReport
+from headrace.log.scan import Scan
+from headrace.log.segment import Resources
+from headrace.sim.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[..., Log]
@@ -122,6 +128,98 @@ def test_checksums_below_the_recovery_point_are_not_computed(open_at: Open, appe
     log.close()
     flip(log.segments[0].path, 90)
     assert open_at(SMALL, recovery_point=40).end_offset == 40
+
+
+@pytest.fixture
+def closed(defaults: TopicConfig, make_batch: Callable[..., bytes]) -> Callable[[], tuple[Resources, Log]]:
+    """A log on a simulated disk after a clean stop: its segment has index entries, the last batch three records."""
+
+    def close() -> tuple[Resources, Log]:
+        resources = Resources(SimDisk(random.Random(1)))
+        resources.disk.make_dirs("/data/t-0")
+        log = open_log(resources, "/data/t-0", ("t", 0), defaults, now_ms=NOW_MS)
+        for index in range(100):
+            assert not log.append(make_batch(b"%03d" % index * 40), leader_epoch=0, now_ms=NOW_MS).error
+        assert not log.append(make_batch(b"one", b"two", b"three" * 20), leader_epoch=0, now_ms=NOW_MS).error
+        log.close()
+        log.active.release()
+        assert len(log.active.index.entries()) > 2
+        return resources, log
+
+    return close
+
+
+def damage(resources: Resources, path: str, at: int, new: bytes) -> None:
+    data = bytearray(resources.disk.read_file(path))
+    assert data[at : at + len(new)] != new
+    data[at : at + len(new)] = new
+    resources.disk.write_file(path, bytes(data))
+
+
+def last_batch(resources: Resources, log: Log) -> int:
+    """Where the last batch of a log begins in its file."""
+    return max(position for position, _, _ in Scan(log.active.file(), 0, log.active.size))
+
+
+DAMAGES = {
+    "too long for the file": (8, b"\0\0\7\xff"),
+    "too short": (8, b"\0\0\0\x50"),
+    "less than a header": (8, b"\0\0\0\0"),
+    "negative": (8, b"\xff\xff\xff\xff"),
+    "another magic": (16, b"\1"),
+    "an offset below": (0, bytes(8)),
+    "an offset far above": (0, b"\x10"),
+    "a bit of the records": (100, b"\xff"),
+    "the count of offsets": (23, b"\x40"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_damaged_end_is_refused_after_a_clean_stop(
+    closed: Any, defaults: TopicConfig, make_batch: Callable[..., bytes], what: str
+) -> None:
+    resources, log = closed()
+    at, new = DAMAGES[what]
+    position = last_batch(resources, log)
+    damage(resources, log.active.path, position + at, new)
+    before = resources.disk.read_file(log.active.path)
+
+    def open_it(recovery_point: int) -> Log:
+        return open_log(
+            resources, "/data/t-0", ("t", 0), defaults, clean=True, recovery_point=recovery_point, now_ms=NOW_MS
+        )
+
+    with pytest.raises(LogDamaged) as caught:
+        open_it(103)
+    assert caught.value.corrupt[1:4] == (log.active.path, 100, position)
+    assert resources.disk.read_file(log.active.path) == before
+
+    for recovery_point in (100, 0):  # what was never called safe is cut, as after a crash
+        resources.disk.write_file(log.active.path, before)
+        again = open_it(recovery_point)
+        assert (again.end_offset, again.active.size) == (100, position)
+        report = again.recovery_report
+        assert (report.cut_path, report.cut_offset) == (log.active.path, 100)
+        assert report.bytes_cut == len(before) - position
+        assert again.append(make_batch(b"new"), leader_epoch=0, now_ms=NOW_MS).base_offset == 100
+
+
+def test_the_length_of_a_batch_before_the_last_leads_nobody_astray(closed: Any, defaults: TopicConfig) -> None:
+    resources, log = closed()
+    batches = [position for position, _, _ in Scan(log.active.file(), 0, log.active.size)]
+    damage(resources, log.active.path, batches[-2] + 8, b"\0\0\0\x60")
+    with pytest.raises(LogDamaged, match=r"offset 99\)"):
+        open_log(resources, "/data/t-0", ("t", 0), defaults, clean=True, recovery_point=103, now_ms=NOW_MS)
+
+
+def test_an_index_that_points_between_batches_is_made_anew(closed: Any, defaults: TopicConfig) -> None:
+    resources, log = closed()
+    entries = log.active.index.entries().tolist()
+    index = log.active.path.replace(".log", ".index")
+    damage(resources, index, 8 * len(entries) - 4, (entries[-1] % 2**32 + 30).to_bytes(4, "big"))
+    again = open_log(resources, "/data/t-0", ("t", 0), defaults, clean=True, recovery_point=103, now_ms=NOW_MS)
+    assert (again.end_offset, again.recovery_report) == (103, RecoveryReport())
+    assert again.active.index.entries().tolist() == entries
 
 
 def test_producers_come_back_from_snapshots_and_the_log(open_at: Open, append: Append) -> None:

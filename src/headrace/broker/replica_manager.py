@@ -141,7 +141,7 @@ class ReplicaManager:
     def _report_recovery(self, keys: list[Key]) -> None:
         for key in keys:
             opened = self.broker.logs.get(*key)
-            if opened is not None and opened.recovery_report.bytes_cut:
+            if opened is not None and opened.recovery_report.cut_offset >= 0:
                 report = opened.recovery_report
                 log.warning(
                     "%s-%d: %d bytes cut from %s at offset %d: %s",
@@ -277,6 +277,8 @@ class ReplicaManager:
                 self.directory_failed(opened.directory, opened)
             return None
         self.broker.assignments.note(opened)
+        if self.broker.logs.was_clean:  # else it was recovered, and reported, before anything was served
+            self._report_recovery([key])
         undecided = opened.producers.first_undecided_offset
         if undecided is not None:
             log.error("%s-%d: a transaction that nobody can end keeps read_committed before offset %d", *key, undecided)

@@ -1,8 +1,9 @@
 """Opening a log: cheap after a clean shutdown, by scanning what the recovery point does not cover after a crash.
 
-After a clean shutdown nothing is read but names, the end of the last index and the last few batches. After a crash the
-batches from the recovery point on are read with their checksums; the first bad one ends the log, and the loss is in
-`Log.recovery_report`. Bad data below the recovery point was safe once: that is `LogDamaged`, and nothing is touched.
+After a clean shutdown nothing is read but names, the end of the last index and the last few batches. After a crash, or
+where the last batch does not hold together, the batches from the recovery point on are read with their checksums; the
+first bad one ends the log, and the loss is in `Log.recovery_report`. Bad data below the recovery point was safe once:
+that is `LogDamaged`, and no batch is touched.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headrace.log.scan import Scan
 from headrace.log.segment import Resources, Segment
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.log.trusted import note_producer
+from headrace.wire.batch import CorruptBatch
 
 NO_TOPIC_ID = bytes(16)
 
@@ -63,8 +65,9 @@ def open_log(
 ) -> Log:
     """Opens the log in an existing folder, or starts one in an empty folder.
 
-    `clean` promises that the log was closed by `Log.close`. Raises OSError where the disk fails, LogDamaged where the
-    log cannot be trusted, CheckpointError where its folder has unreadable metadata.
+    `clean` promises that the log was closed by `Log.close`; one whose end is damaged is recovered all the same. Raises
+    OSError where the disk fails, LogDamaged where the log cannot be trusted, CheckpointError where its folder has
+    unreadable metadata.
     """
     disk = resources.disk
     sizes = finish_swaps(resources, directory, dict(disk.list_sizes(directory)))
@@ -91,12 +94,11 @@ def open_log(
         producers=producers or Producers(),
         now_ms=now_ms,
     )
-    log.fresh = not clean
     snapshots = lookup.snapshot_offsets(list(sizes))
-    if clean:
-        _open_clean(log)
-    else:
-        trusted_to = _recover(log, snapshots, now_ms)
+    closed_well = clean and _open_clean(log)
+    log.fresh = not closed_well
+    if not closed_well:
+        trusted_to = _recover(log, snapshots, now_ms, distrusted=clean)
     if log.log_start_offset > log.end_offset:
         # Everything had been deleted up to there, and the files went with it.
         log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
@@ -104,7 +106,7 @@ def open_log(
     log.epochs.truncate_from_end(log.end_offset)
     log.epochs.truncate_from_start(log.log_start_offset)
     log.flushed_offset = min(log.flushed_offset, log.end_offset)
-    if clean:
+    if closed_well:
         _load_producers(log, sizes, snapshots, now_ms)
     else:
         log.producers.remove_expired(now_ms)
@@ -227,22 +229,31 @@ def _find_segments(
 # After a clean shutdown
 
 
-def _open_clean(log: Log) -> None:
+def _open_clean(log: Log) -> bool:
+    """Whether the log ends with a whole batch, as one that was closed does; else nothing is known of its end."""
     active = log.active
     if not active.size:
-        return
-    log.end_offset = active.last_batch_end()
-    if log.end_offset == active.base_offset:
-        active.rebuild_indexes(log.config.index_interval_bytes)
-        log.end_offset = active.last_batch_end()
+        return True
+    try:
+        try:
+            log.end_offset = active.check_end()
+        except CorruptBatch:
+            active.rebuild_indexes(log.config.index_interval_bytes)  # perhaps they led astray
+            log.end_offset = active.check_end()
+    except CorruptBatch:
+        return False
     log.flushed_offset = log.end_offset
+    return True
 
 
 # After a crash
 
 
-def _recover(log: Log, snapshots: list[int], now_ms: int) -> int:
-    """Scans; returns up to which offset producer snapshots describe what is in the log."""
+def _recover(log: Log, snapshots: list[int], now_ms: int, *, distrusted: bool) -> int:
+    """Scans; returns up to which offset producer snapshots describe what is in the log.
+
+    `distrusted`: checksums are computed below the recovery point too, from the last index entry on.
+    """
     trusted_to = 1 << 63
     recovery_point = log.flushed_offset
     first = log.segment_of(recovery_point)
@@ -260,7 +271,7 @@ def _recover(log: Log, snapshots: list[int], now_ms: int) -> int:
             report = report._replace(cut_path=segment.path, cut_offset=log.end_offset, cut_reason=reason)
             lost_from = index
             break
-        scanned = _Recovery(log, segment, recovery_point)
+        scanned = _Recovery(log, segment, recovery_point, distrusted=distrusted)
         scanned.run(snapshots if index == first else None, now_ms)
         report = scanned.add_to(report)
         log.end_offset = scanned.end_offset
@@ -285,10 +296,11 @@ def _recover(log: Log, snapshots: list[int], now_ms: int) -> int:
 class _Recovery:
     """The scan of one segment after a crash: finds its valid end, cuts what lies beyond, rebuilds its indexes."""
 
-    def __init__(self, log: Log, segment: Segment, recovery_point: int) -> None:
+    def __init__(self, log: Log, segment: Segment, recovery_point: int, *, distrusted: bool) -> None:
         self.log = log
         self.segment = segment
         self.recovery_point = recovery_point
+        self.distrusted = distrusted
         self.end_offset = segment.base_offset
         self.problem: str | None = None
         self._aborted: list[AbortedTransaction] = []
@@ -307,7 +319,7 @@ class _Recovery:
             log.end_offset = start_offset
             lookup.reload_producers(log, now_ms, [offset for offset in snapshots if offset <= start_offset])
         aborted = self._aborted_before(start_offset)
-        scan = Scan(segment.file(), start, segment.size, crc_from=safe_position)
+        scan = Scan(segment.file(), start, segment.size, crc_from=start if self.distrusted else safe_position)
         self.end_offset = segment.base_offset
         interval = log.config.index_interval_bytes
         epochs = log.epochs
@@ -358,6 +370,9 @@ class _Recovery:
             if entry >> 32 >= relative or entry & 0xFFFFFFFF >= segment.size or not (rises or number == 1):
                 break
             last, count = entry, number
+        if self.distrusted and count:  # the batch that it points to may be the damaged one: begin at a sound one
+            count -= 1
+            last = entries[count - 1] if count else 0
         start = last & 0xFFFFFFFF
         index.cut(entries[:count])
         segment.index_dirty = True

@@ -19,7 +19,7 @@ from headrace.log.files import OpenFiles
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, OffsetIndex, TimeIndex
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, check_crc, read_header
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """Largest offset of a segment, counted from its base: indexes hold 32 bits."""
@@ -462,6 +462,27 @@ class Segment:
             if not at:
                 break
             position += at
+        return next_offset
+
+    def check_end(self) -> int:
+        """The offset after the last batch, which is read whole. Raises OSError.
+
+        Raises CorruptBatch where the batches from the last index entry on do not follow one another up to the end of
+        the file, or the checksum of the last is wrong. Length and base offset lie outside of it: only the walk tells.
+        """
+        next_offset, end = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
+        start = self.index.last & 0xFFFFFFFF
+        scan = Scan(self.file(), start, self.size, crc_from=self.size, read_bytes=SCAN_BYTES)
+        last: tuple[int, BatchHeader, memoryview] | None = None
+        for last in scan:
+            header = last[1]
+            if not next_offset <= header.base_offset <= header.last_offset <= end:
+                raise CorruptBatch(f"offset {header.base_offset} does not follow {next_offset - 1} at byte {last[0]}")
+            next_offset = header.next_offset
+        if scan.problem is not None:
+            raise CorruptBatch(f"{scan.problem} at byte {scan.position}")
+        if last is not None and not check_crc(last[2], 0, last[1]):
+            raise CorruptBatch(f"the checksum of the last batch does not match at byte {last[0]}")
         return next_offset
 
     def truncate(self, position: int, end_offset: int) -> None:
