@@ -2,6 +2,8 @@
 cimport cython
 from libc.string cimport memcpy
 
+cdef long long _MILLISECONDS_MAX
+
 cdef void _copy(unsigned char[::1] target, Py_ssize_t to, const unsigned char[::1] source, Py_ssize_t at, Py_ssize_t size) noexcept
 
 cdef class Columns:

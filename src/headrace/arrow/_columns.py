@@ -19,6 +19,10 @@ Buffer = bytes | bytearray | memoryview
 COMPILED = cython.compiled
 """Whether the native build of this file runs."""
 
+# named, since Cython takes a literal of more than 31 bits for a Python object
+_MILLISECONDS_MAX = 9_223_372_036_854_775
+"""What a column of microseconds can hold."""
+
 
 def _copy(target: Any, to: int, source: Any, at: int, size: int) -> None:
     """Copy source[at:at + size] to target[to:], both known to be large enough; `size` is not 0."""
@@ -148,11 +152,10 @@ class Columns:
             self.put(row, key_at, key_size, value_at, value_size)
             self.offsets[row] = offset
             timestamp = append_time if timestamp_type else base_timestamp + timestamp
-            # what a column of microseconds can hold
-            if timestamp > 9_223_372_036_854_775:
-                timestamp = 9_223_372_036_854_775
-            elif timestamp < -9_223_372_036_854_775:
-                timestamp = -9_223_372_036_854_775
+            if timestamp > _MILLISECONDS_MAX:
+                timestamp = _MILLISECONDS_MAX
+            elif timestamp < -_MILLISECONDS_MAX:
+                timestamp = -_MILLISECONDS_MAX
             self.timestamps[row] = timestamp * 1000
             self.types[row] = timestamp_type
             if self.with_headers and not self.add_headers(row, stop):

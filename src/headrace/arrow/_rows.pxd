@@ -2,6 +2,8 @@
 cimport cython
 from libc.string cimport memcpy
 
+cdef unsigned int _SEED, _WORD
+
 cdef void _copy(unsigned char[::1] target, Py_ssize_t to, const unsigned char[::1] source, Py_ssize_t at, Py_ssize_t size) noexcept
 
 @cython.locals(value=cython.uint, word=cython.uint, end=cython.Py_ssize_t, left=cython.int)

@@ -17,6 +17,10 @@ except ImportError:  # only the compiler needs it
 COMPILED = cython.compiled
 """Whether the native build of this file runs."""
 
+# named, since Cython takes a literal of more than 31 bits for a Python object
+_SEED = 0x9747B28C
+_WORD = 0xFFFFFFFF
+
 
 def _copy(target: Any, to: int, source: Any, at: int, size: int) -> None:
     """Copy source[at:at + size] to target[to:], both known to be large enough; `size` is not 0."""
@@ -28,13 +32,13 @@ def _copy(target: Any, to: int, source: Any, at: int, size: int) -> None:
 
 def _murmur2(data: Any, at: int, size: int) -> int:
     """Murmur2 of data[at:at + size] with Kafka's seed; every product is cut to 32 bits."""
-    value = (0x9747B28C ^ size) & 0xFFFFFFFF
+    value = (_SEED ^ size) & _WORD
     end = at + (size & ~3)
     while at < end:
         word = data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
-        word = (word * 0x5BD1E995) & 0xFFFFFFFF
-        word = ((word ^ (word >> 24)) * 0x5BD1E995) & 0xFFFFFFFF
-        value = ((value * 0x5BD1E995) & 0xFFFFFFFF) ^ word
+        word = (word * 0x5BD1E995) & _WORD
+        word = ((word ^ (word >> 24)) * 0x5BD1E995) & _WORD
+        value = ((value * 0x5BD1E995) & _WORD) ^ word
         at += 4
     left = size & 3
     if left:
@@ -42,8 +46,8 @@ def _murmur2(data: Any, at: int, size: int) -> int:
             value ^= data[at + 2] << 16
         if left >= 2:
             value ^= data[at + 1] << 8
-        value = ((value ^ data[at]) * 0x5BD1E995) & 0xFFFFFFFF
-    value = ((value ^ (value >> 13)) * 0x5BD1E995) & 0xFFFFFFFF
+        value = ((value ^ data[at]) * 0x5BD1E995) & _WORD
+    value = ((value ^ (value >> 13)) * 0x5BD1E995) & _WORD
     return value ^ (value >> 15)
 
 
