@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.channel import FRAME_SIZE_MAX, Channel
+from headrace.client.channel import FRAME_KEPT_SIZE_MAX, FRAME_SIZE_MAX, FRAMES_KEPT, Channel, FrameBuffers
 from headrace.client.errors import ConnectionLostError, ProtocolMismatchError
 from headrace.wire.apis import ApiKey
 from headrace.wire.frame import decode_request_header, encode_response
@@ -120,3 +120,30 @@ def test_any_body_completes_or_fails_the_call(body: bytes) -> None:
     feed(channel, len(frame).to_bytes(4, "big") + frame, [])
     assert call.done
     assert (call.error is None) != (call.response is None)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3 << 20), st.booleans()), max_size=12))
+def test_memory_of_a_frame_is_used_again_only_once_nobody_has_a_view_of_it(frames: list[tuple[int, bool]]) -> None:
+    buffers = FrameBuffers()
+    held: list[tuple[memoryview, int]] = []
+    for number, (size, released) in enumerate(frames):
+        frame = buffers.take(size)
+        assert len(frame) == size
+        frame[0] = frame[-1] = number
+        if not released:
+            held.append((frame[size // 2 :], number))
+        assert all(view[-1] == mark for view, mark in held)
+        assert len(buffers._kept) <= FRAMES_KEPT
+
+
+def test_a_frame_that_is_done_with_leaves_its_memory_to_the_next() -> None:
+    buffers = FrameBuffers()
+    one, other = buffers.take(5 << 20), buffers.take(5 << 20)
+    first, second = one.obj, other.obj
+    assert first is not second
+    del one
+    assert (again := buffers.take(4 << 20)).obj is first
+    del other
+    assert buffers.take(4 << 20).obj is second
+    assert again.obj is first
+    assert buffers.take(FRAME_KEPT_SIZE_MAX + 1).obj not in buffers._kept

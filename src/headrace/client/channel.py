@@ -25,6 +25,12 @@ READ_AHEAD_SIZE = 64 << 10
 FRAME_SIZE_MAX = 1 << 29
 """The largest response accepted. Fetches are bounded far below; "HTTP" read as a size is above."""
 
+FRAMES_KEPT = 2
+"""Buffers of large frames that a channel keeps: one is being received while the caller reads the other."""
+FRAME_KEPT_SIZE_MAX = 32 << 20
+"""Larger frames get a buffer of their own, which goes with them."""
+_FRAME_ROUNDING = 256 << 10
+
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
@@ -70,6 +76,36 @@ class Call(Generic[R]):
         return self.response
 
 
+class FrameBuffers:
+    """Memory for large frames, used again once nobody holds a view of it: a new bytearray is filled with zeros first."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def take(self, size: int) -> memoryview:
+        """Room for a frame. What is in it is what the last frame left."""
+        for kept in self._kept:
+            if len(kept) >= size and _released(kept):
+                return memoryview(kept)[:size]
+        fresh = bytearray(-size // _FRAME_ROUNDING * -_FRAME_ROUNDING)
+        if len(fresh) <= FRAME_KEPT_SIZE_MAX:
+            outgrown = next((i for i, kept in enumerate(self._kept) if len(kept) < size and _released(kept)), None)
+            if outgrown is not None:
+                del self._kept[outgrown]
+            if len(self._kept) < FRAMES_KEPT:
+                self._kept.append(fresh)
+        return memoryview(fresh)[:size]
+
+
+def _released(buffer: bytearray) -> bool:
+    """Whether no view of the buffer is left: with one it cannot change its size."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return False
+    return True
+
+
 class Channel:
     """Requests out, responses in, for one connection."""
 
@@ -83,6 +119,7 @@ class Channel:
         self._correlation_id = 0
         self._buffer = bytearray(READ_AHEAD_SIZE)
         self._filled = 0
+        self._frames = FrameBuffers()
         self._frame: memoryview | None = None
         self._frame_filled = 0
 
@@ -190,7 +227,7 @@ class Channel:
                 at = end
                 continue
             if end - at > len(self._buffer):
-                self._frame = memoryview(bytearray(size))
+                self._frame = self._frames.take(size)
                 self._frame_filled = self._filled - start
                 self._frame[: self._frame_filled] = memoryview(self._buffer)[start : self._filled]
                 at = self._filled
