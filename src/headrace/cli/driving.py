@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.spark.pipelines.plots import Result
-    from headrace.spark.pipelines.running import Batch
+    from headrace.spark.pipelines.running import Batch, Job
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +82,47 @@ def run_options(command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a run is asked for with `run_options`, --from, --to and --partitions.
+
+    `timeout` is in seconds, `trigger` in milliseconds.
+    """
+
+    bootstrap: str
+    timeout: float
+    source: str
+    sink: str
+    partitions: int | None
+    checkpoint: Path
+    once: bool
+    starting_offsets: str
+    trigger: int
+    max_per_batch: int | None
+    settings: tuple[str, ...]
+    as_json: bool
+
+    @classmethod
+    def out_of(cls, given: dict[str, Any]) -> Request:
+        """Takes its fields out of the arguments of a command."""
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+
+    def job(self, sink: str) -> Job:
+        """What Spark is to do; `sink` is --to, as it is to be shown."""
+        from headrace.spark.pipelines.running import Job
+
+        return Job(
+            bootstrap=self.bootstrap,
+            source=self.source,
+            sink=sink,
+            checkpoint=self.checkpoint,
+            starting=self.starting_offsets,
+            once=self.once,
+            trigger_ms=self.trigger,
+            max_per_batch=self.max_per_batch,
+        )
 
 
 def need_spark() -> None:

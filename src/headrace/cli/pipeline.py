@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from headrace.cli.driving import Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.driving import Drive, Report, Request, claim_checkpoint, drive, need_spark, run_options
 from headrace.cli.mirror import mirror
 from headrace.cli.options import INT32_MAX, connect, duration_option, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
 from headrace.cli.table_sync import table_sync
-
-if TYPE_CHECKING:
-    from headrace.spark.pipelines.running import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,24 +44,6 @@ def list_pipelines(as_json: bool) -> None:
         print_table(["pipeline", "about"], found)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the options that all pipelines share say."""
-
-    bootstrap: str
-    timeout: float
-    source: str
-    sink: str
-    partitions: int | None
-    checkpoint: Path
-    once: bool
-    starting_offsets: str
-    trigger: int
-    max_per_batch: int | None
-    settings: tuple[str, ...]
-    as_json: bool
-
-
 def shared_options(command: F) -> F:
     """The options that all pipelines share; the command receives them as `request`."""
     from functools import wraps
@@ -76,8 +54,7 @@ def shared_options(command: F) -> F:
     @run_options
     @wraps(command)
     def with_request(**given: Any) -> Any:
-        common = {name: given.pop(name) for name in Request.__dataclass_fields__}
-        return command(Request(**common), **given)
+        return command(Request.out_of(given), **given)
 
     return with_request  # type: ignore[return-value]
 
@@ -171,7 +148,7 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     from headrace.spark.pipelines.plots import latest_results
     from headrace.spark.pipelines.running import start
 
-    job = _job_of(request)
+    job = request.job(request.sink)
     try:
         source_options(job.read_options(), streaming=True)
     except ValueError as error:
@@ -184,21 +161,6 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     begin = partial(start, pipeline=program, job=job)
     report = Report(name, request.as_json, partial(latest_results, request.bootstrap, request.sink))
     drive(report, Drive(begin, route, request.checkpoint, request.once, spark_settings))
-
-
-def _job_of(request: Request) -> Job:
-    from headrace.spark.pipelines.running import Job
-
-    return Job(
-        bootstrap=request.bootstrap,
-        source=request.source,
-        sink=request.sink,
-        checkpoint=request.checkpoint,
-        starting=request.starting_offsets,
-        once=request.once,
-        trigger_ms=request.trigger,
-        max_per_batch=request.max_per_batch,
-    )
 
 
 def _program(name: str, chosen: dict[str, Any]) -> Any:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from headrace.cli.driving import Drive, Report, Stopping, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.driving import Drive, Report, Request, Stopping, claim_checkpoint, drive, need_spark, run_options
 from headrace.cli.failures import Failure
 from headrace.cli.options import INT32_MAX, connect, duration_option, parse_pairs
 
@@ -31,21 +29,6 @@ TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "partitions")
 """Options of one direction alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the options of both directions say."""
-
-    bootstrap: str
-    timeout: float
-    source: str
-    sink: str
-    checkpoint: Path
-    once: bool
-    trigger: int
-    max_per_batch: int | None
-    as_json: bool
-
-
 @click.command(NAME)
 @click.option("--from", "source", required=True, metavar=PLACES, help="The topic, or the table, to read.")
 @click.option("--to", "sink", required=True, metavar=PLACES, help="The table, or the topic, to write; made if new.")
@@ -60,8 +43,7 @@ class Request:
 @click.option("--look-back", metavar="TIME|NUMBER",
               help="From a table: how late a change may appear. Default: 1m, or 1000 of a number.")  # fmt: skip
 @click.option("--deleted-column", metavar="NAME", help="From a table: says that a row is deleted.")
-@click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), default=1, show_default=True,
-              help="Of a new topic.")  # fmt: skip
+@click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Of a new topic. Default: 1.")
 @run_options
 @click.pass_context
 def table_sync(ctx: click.Context, /, **given: Any) -> None:
@@ -75,7 +57,7 @@ def table_sync(ctx: click.Context, /, **given: Any) -> None:
     To a table: values are JSON objects, a null value deletes. Batches are applied whole, with the offsets beside
     them, so that a batch that comes again changes nothing. From a table: rows as JSON objects, at least once.
     """
-    request = Request(**{name: given.pop(name) for name in Request.__dataclass_fields__})
+    request = Request.out_of(given)
     _need_packages(request)
     source, sink = _place(request.source, "--from"), _place(request.sink, "--to")
     if (source is None) == (sink is None):
@@ -86,10 +68,10 @@ def table_sync(ctx: click.Context, /, **given: Any) -> None:
             way = "from a table" if sink is not None else "to a table"
             raise click.UsageError(f"{_option(ctx, name)} is for the way {way}")
     if sink is not None:
-        _to_table(request, sink, **{name: given[name] for name in TO_TABLE})
+        _to_table(request, sink, **{name: given[name] for name in TO_TABLE if name in given})
     else:
         assert source is not None
-        _to_topic(request, source, **{name: given[name] for name in TO_TOPIC})
+        _to_topic(request, source, **{name: given[name] for name in TO_TOPIC if name in given})
 
 
 def _option(ctx: click.Context, name: str) -> str:
@@ -126,27 +108,15 @@ def _to_table(
     key_format: str | None,
     buckets: int,
     grace: int,
-    starting_offsets: str,
-    settings: tuple[str, ...],
 ) -> None:
     """Check everything that can be checked without Spark, which takes seconds to start; then run."""
     from headrace.spark.options import source_options
-    from headrace.spark.pipelines.running import Job
     from headrace.spark.pipelines.tables import syncing
     from headrace.spark.pipelines.tables.following import TableError
     from headrace.spark.pipelines.tables.layout import layout_of
 
-    spark_settings = parse_pairs(settings, "--set")
-    job = Job(
-        bootstrap=request.bootstrap,
-        source=request.source,
-        sink=str(place),
-        checkpoint=request.checkpoint,
-        starting=starting_offsets,
-        once=request.once,
-        trigger_ms=request.trigger,
-        max_per_batch=request.max_per_batch,
-    )
+    spark_settings = parse_pairs(request.settings, "--set")
+    job = request.job(str(place))
     try:
         layout = layout_of(key_schema or "key STRING", value_schema or "", key_format)
         source_options(job.read_options(), streaming=True)
@@ -200,7 +170,6 @@ def _to_topic(
     by: str | None,
     look_back: str | None,
     deleted_column: str | None,
-    partitions: int,
 ) -> None:
     """Look, send, wait; until there is nothing more with --once, else until a signal."""
     from headrace.client import admin
@@ -230,7 +199,7 @@ def _to_topic(
     try:
         source.check()
         with connect(request.bootstrap, request.timeout) as client:
-            settings = {"cleanup.policy": "compact"}
+            settings, partitions = {"cleanup.policy": "compact"}, request.partitions or 1
             admin.create_topic(client, request.sink, partitions=partitions, configs=settings, exist_ok=True)
         _watch(request, watcher, f"{place} to {request.sink}")
     except TableError as error:
