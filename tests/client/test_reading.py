@@ -206,7 +206,7 @@ def test_a_partition_without_a_leader_holds_up_no_other() -> None:
 def test_no_leader_for_too_long_is_said() -> None:
     with FakeBroker(answers=Log(batch(0)).answers()) as broker, Client(broker.bootstrap, timeout_s=0.5) as client:
         broker.leaderless = {0}
-        with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
+        with pytest.raises(BrokerError, match=r"^topic events partition 0: .* \(LEADER_NOT_AVAILABLE\)$"):
             list(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 1}))
 
 
@@ -216,6 +216,20 @@ def test_a_broker_that_falls_silent_is_named() -> None:
     with FakeBroker(answers=silent) as broker, Client(broker.bootstrap, timeout_s=0.3) as client:
         with pytest.raises(TimedOutError, match="broker 1 does not answer a fetch"):
             list(Fetcher(client, {("events", 0): 0}, ends={("events", 0): 1}, max_wait_ms=20))
+
+
+@pytest.mark.parametrize("trouble", [None, HANG_UP, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_the_time_that_a_reader_takes_for_a_piece_is_not_the_brokers(trouble: Any) -> None:
+    """Spark takes rows as fast as what follows in the query: the patience with a broker is not used up meanwhile."""
+    log = Log(batch(0), batch(1), cut=1)
+    log.trouble = lambda number: trouble if number == 1 else None
+    with FakeBroker(answers=log.answers()) as broker, Client(broker.bootstrap, timeout_s=0.4) as client:
+        found = []
+        for piece in Fetcher(client, {("events", 0): 0}, ends={("events", 0): 2}, max_wait_ms=20):
+            found.append(piece)
+            time.sleep(0.6)
+    assert values(found) == [b"0", b"1"]
+    assert len(log.requests) == (2 if trouble is None else 3), "what was asked for before is not asked for again"
 
 
 def test_a_topic_of_another_id_is_another_topic() -> None:

@@ -89,6 +89,11 @@ class Retry:
         """The error that the last pause was for."""
         self._pause_s = PAUSE_FIRST_S
 
+    def leave_out(self, seconds: float) -> None:
+        """Move the end by time that was spent on something else."""
+        self.started += seconds
+        self.deadline += seconds
+
     def pause(self, error: ClientError, *, at_most_s: float | None = None) -> None:
         """Sleep before another attempt, or raise `error` when there is no time for one."""
         self.error = error

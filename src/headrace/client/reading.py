@@ -227,6 +227,7 @@ class Fetcher:
         self._flights: dict[int, _Flight] = {}
         self._failures: list[ClientError] = []
         self._retry = Retry(client.timeout_s)
+        self._left_at = time.monotonic()
         self._rotation = 0
         self._resting: dict[TopicPartition, float] = {}
 
@@ -251,6 +252,7 @@ class Fetcher:
         while not self.finished:
             pieces = self.poll(self.max_wait_ms / 1000)
             if pieces:
+                yield from pieces
                 patience = time.monotonic() + patience_s
             elif len(self.ends) == len(self.positions) and time.monotonic() > patience:
                 at = min(self._unfinished())
@@ -258,14 +260,24 @@ class Fetcher:
                     f"topic {at[0]} partition {at[1]} gives nothing at offset {self.positions[at]}, "
                     f"before the end {self.ends[at]}"
                 )
-            yield from pieces
 
     def poll(self, timeout_s: float) -> list[Fetched]:
         """What has arrived, waiting at most `timeout_s` for the first of it. Empty when nothing came.
 
         Raises `OffsetOutOfRangeError` (with reset="fail"), `UnknownTopicError` for a topic that the cluster keeps
-        denying, `BrokerError`, or the last error of a cluster that does not recover within the client's timeout.
+        denying, `BrokerError`, or the last error of a cluster that does not recover within the client's timeout. Time
+        between polls counts for nobody: the caller may take as long as it likes for what it has got.
         """
+        away_s = time.monotonic() - self._left_at
+        self._retry.leave_out(away_s)
+        for flight in self._flights.values():
+            flight.deadline += away_s
+        try:
+            return self._poll(timeout_s)
+        finally:
+            self._left_at = time.monotonic()
+
+    def _poll(self, timeout_s: float) -> list[Fetched]:
         until = time.monotonic() + timeout_s
         while True:
             if self._failures:
