@@ -87,23 +87,26 @@ class JsonDecoder:
         swarm = 0
         while at < len(values):
             piece = values.slice(at, CUT_ROWS)
-            try:
-                if swarm >= SWARM:
-                    raise MalformedError("it may be", None)
-                found.append(self._column(piece))
-                at += len(piece)
-                swarm = 0
-            except MalformedError as error:
-                if error.row is None:
-                    found.append(self._screened(piece))
+            malformed: int | None = None
+            if swarm < SWARM:
+                try:
+                    found.append(self._column(piece))
+                except MalformedError as error:
+                    malformed = error.row
+                else:
                     at += len(piece)
-                    swarm = found[-1].null_count
+                    swarm = 0
                     continue
-                # what Arrow says of a row may be of a later one, where a value was more than one object
-                before, this = piece.slice(0, error.row), piece.slice(error.row, 1)
-                found += [self._tried(before), self._screened(this)]
-                at += error.row + 1
-                swarm = swarm + 1 if error.row < NEAR_ROWS else 1
+            if malformed is None:
+                found.append(self._screened(piece))
+                at += len(piece)
+                swarm = found[-1].null_count
+                continue
+            # what Arrow says of a row may be of a later one, where a value was more than one object
+            before, this = piece.slice(0, malformed), piece.slice(malformed, 1)
+            found += [self._tried(before), self._screened(this)]
+            at += malformed + 1
+            swarm = swarm + 1 if malformed < NEAR_ROWS else 1
         return joined(found, self.type)
 
     def _tried(self, values: pa.Array) -> pa.Array:
