@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.groups.records import Record, decode
-from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header, seal_batch, unsealed
+from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header
 from headrace.wire.errors import ErrorCode
-from headrace.wire.primitives import varint
-from headrace.wire.records import Compression, compress, decode_batch
+from headrace.wire.records import Compression, build_batch, decode_batch
+from headrace.wire.records import Record as LogRecord
 
 if TYPE_CHECKING:
     from headrace.env.workers import Workers
@@ -58,36 +58,7 @@ def build_coordinator_batches(
 
 def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int, codec: int = Compression.NONE) -> bytes:
     """One batch with these records, as Kafka's coordinator writes them."""
-    parts: list[bytes] = []
-    for delta, (key, value) in enumerate(pairs):
-        body = b"".join(
-            (
-                b"\x00\x00",  # attributes, timestamp delta
-                _varint(delta),
-                _varint(len(key)),
-                key,
-                b"\x01" if value is None else _varint(len(value)),
-                value or b"",
-                b"\x00",  # no headers
-            )
-        )
-        parts.append(_varint(len(body)))
-        parts.append(body)
-    body = b"".join(parts)
-    batch = seal_batch(
-        unsealed(body if codec == Compression.NONE else compress(codec, body)),
-        attributes=codec,
-        record_count=len(pairs),
-        last_offset_delta=len(pairs) - 1,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
-    )
-    return bytes(batch)
-
-
-def _varint(value: int) -> bytes:
-    """A zigzag varint of a value that is not negative."""
-    return varint(value << 1)
+    return build_batch([LogRecord(0, timestamp_ms, key, value) for key, value in pairs], compression=codec)
 
 
 class Marker(NamedTuple):
