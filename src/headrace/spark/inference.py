@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from headrace.arrow.decode import decode_fetched, schema_of
-from headrace.client.reading import Fetcher
 from headrace.spark import planning
-from headrace.spark.options import SourceOptions
+from headrace.spark.options import RowOptions, SourceOptions
+from headrace.spark.reading import drop_client, read_ranges
 from headrace.spark.schemas import list_of
 
 SAMPLE_ROWS: Final = 1000
@@ -69,23 +69,14 @@ def _settled(kind: pa.DataType) -> pa.DataType | None:
 
 def _sample(options: SourceOptions) -> list[bytes]:
     """The first values of the read, at most `SAMPLE_ROWS`."""
-    found: list[bytes] = []
     with options.cluster.client() as client:
         ranges = planning.batch_ranges(client, options)
-        fetcher = Fetcher(
-            client,
-            {(part.topic, part.partition): part.start for part in ranges},
-            ends={(part.topic, part.partition): part.end for part in ranges},
-            isolation=options.isolation,
-        )
-        try:
-            for fetched in fetcher:
-                for batch in decode_fetched(
-                    fetched, schema_of(["value"]), committed=options.isolation == "read_committed"
-                ):
-                    found += batch.column("value").drop_null().slice(0, SAMPLE_ROWS - len(found)).to_pylist()
-                if len(found) >= SAMPLE_ROWS:
-                    break
-        finally:
-            fetcher.close()
+    found: list[bytes] = []
+    try:
+        for batch in read_ranges(ranges, replace(options, row=RowOptions(columns=("value",)))):
+            found += batch.column("value").drop_null().slice(0, SAMPLE_ROWS - len(found)).to_pylist()
+            if len(found) >= SAMPLE_ROWS:
+                break
+    finally:
+        drop_client(options.cluster)
     return found
