@@ -45,10 +45,7 @@ class Result:
         return median(self.ours) / median(self.kafka)
 
     def holds(self) -> bool | None:
-        ratio = self.ratio()
-        if ratio is None:
-            return None
-        return ratio <= self.row.bar if self.row.lower else ratio >= self.row.bar
+        return self.row.holds(self.ratio())
 
     def share_of_limit(self) -> float | None:
         """How near ours comes to what a bare loop does on this machine."""
@@ -90,13 +87,12 @@ def say(result: Result, scale: Scale) -> None:
     ours = number(median(result.ours)) if result.ours else "-"
     kafka = number(median(result.kafka)) if result.kafka else "-"
     ratio = result.ratio()
-    sign = "<=" if result.row.lower else ">="
     near = result.share_of_limit()
     share = f"{near:.0%} of bare" if near is not None else ""
     mark = {True: "holds", False: "MISSES", None: ""}[result.holds()]
     times = f"{ratio:.2f}x" if ratio is not None else "-"
     head = f"{title_of(result.row, scale):48} {ours:>10} {kafka:>10} {result.row.unit:8}"
-    print(f"{head} {times:>7} ({sign} {result.row.bar:g}x) {mark:7} {share} {result.error}", flush=True)
+    print(f"{head} {times:>7} ({result.row.sign} {result.row.bar:g}x) {mark:7} {share} {result.error}", flush=True)
 
 
 class Run:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import wire_load
+from bench.bars import Barred
 from bench.link import Link
 from bench.memory import touch
 from bench.rigs import DATA, ROOT, Rig, run_java, run_python
@@ -51,8 +52,8 @@ QUICK = Scale(0.7, 200_000, 200_000, 800, 64 * MB, GB, 300 * MB, 1000, 6.0, 1)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table. `bar` is the ratio ours / Kafka: at least it, or at most where `lower` is better."""
+class Row(Barred):
+    """One line of the table; its ratio is ours over Kafka's."""
 
     key: str
     title: str

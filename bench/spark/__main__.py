@@ -51,10 +51,7 @@ class Result:
         return ours / theirs if ours and theirs else None
 
     def holds(self) -> bool | None:
-        ratio = self.ratio()
-        if ratio is None:
-            return None
-        return ratio <= self.row.bar if self.row.lower else ratio >= self.row.bar
+        return self.row.holds(self.ratio())
 
     def line(self) -> dict[str, Any]:
         """The row as it is kept, with the names that the other bench's rows have."""
@@ -76,7 +73,7 @@ def say(result: Result) -> None:
     ours, theirs, on_kafka, on_headrace = (number(result.middle(side)) for side in SIDES)
     ratio = result.ratio()
     times = f"{ratio:.2f}x" if ratio is not None else "-"
-    bar = f"({'<=' if result.row.lower else '>='} {result.row.bar:g}x)"
+    bar = f"({result.row.sign} {result.row.bar:g}x)"
     mark = {True: "holds", False: "MISSES", None: ""}[result.holds()]
     head = f"{result.row.title:40} {ours:>8} {theirs:>8} {result.row.unit:8} {times:>7} {bar:9} {mark:6}"
     print(f"{head} {on_kafka:>10} {on_headrace:>10} {result.error}".rstrip(), flush=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from bench.bars import Barred
 from bench.link import Link
 from bench.memory import touch
 from bench.rigs import ROOT, Rig, run_python
@@ -55,8 +56,8 @@ QUICK = Scale(300_000, 100_000, 300_000, 100_000, 200_000, 100, 3.0, 5.0, 1)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table. `bar` is the ratio ours / theirs: at least it, or at most where `lower` is better."""
+class Row(Barred):
+    """One line of the table; its ratio is ours over theirs."""
 
     key: str
     title: str
