@@ -152,6 +152,9 @@ MALFORMED = {
     b"\x02\x0e\x02\x04\x02\x0c\x02\x01\x00": "it ends before its record does",
     b"\x02\x0e\x02\x04\x02\x0c\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01": "it ends before its record does",
     GOOD + b"\x00": "1 bytes are left behind its record",
+    # types of a union by their place from the end
+    b"\x01" + GOOD[1:]: r"it does not fit the schema \(a union has no type -1\)",
+    b"\x03" + GOOD[2:]: r"it does not fit the schema \(a union has no type -2\)",
 }
 
 
@@ -164,6 +167,25 @@ def test_malformed(value: bytes) -> None:
             7 if each is GOOD else None for each in values
         ]
     assert re.match(MALFORMED[value], decoder.why(binary([value])))
+
+
+def test_unions_within_know_their_types_by_number_alone() -> None:
+    point = {"type": "record", "name": "P", "fields": [{"name": "x", "type": ["null", "int"]}]}
+    fields = {
+        "p": ["null", point],
+        "l": {"type": "array", "items": ["null", "P"]},
+        "m": {"type": "map", "values": ["null", "P"]},
+    }
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    # p, a list of one, a map of one from "k"
+    good = bytes([2, 2, 10, 2, 2, 2, 12, 0, 2, 2, 107, 2, 2, 14, 0])
+    decoder = AvroDecoder(json.dumps(schema))
+    (row,) = decode_values(binary([good]), decoder).column.to_pylist()
+    assert row == {"p": {"x": 5}, "l": [{"x": 6}], "m": [("k", {"x": 7})]}
+    indexes = (0, 1, 4, 5, 11, 12)
+    assert all(good[at] == 2 for at in indexes)
+    values = [good[:at] + b"\x01" + good[at + 1 :] for at in indexes]
+    assert decode_values(binary(list(values)), decoder).column.null_count == len(values)
 
 
 @given(st.lists(st.none() | st.just(GOOD) | st.binary(max_size=12), max_size=12))

@@ -54,7 +54,7 @@ class AvroDecoder:
         kind = _record_of(text, only)
         self.type = kind.type
         self._build = kind.build
-        self._schema = parse_schema(kind.read)
+        self._schema = _bounded(parse_schema(kind.read))
         self._reader = schemaless_reader
 
     def decode(self, values: pa.Array) -> pa.Array:
@@ -64,7 +64,7 @@ class AvroDecoder:
             stream = BytesIO(value)
             try:
                 row = read(stream, schema)
-            except (EOFError, IndexError, ValueError):
+            except (EOFError, LookupError, ValueError):
                 row = None
             rows.append(row if stream.tell() == len(value) else None)
         sound = pa.array([row is not None for row in rows], pa.bool_())
@@ -77,6 +77,8 @@ class AvroDecoder:
         stream = BytesIO(data)
         try:
             row = self._reader(stream, self._schema)
+        except KeyError as error:
+            return f"it does not fit the schema (a union has no type {error})"
         except (EOFError, IndexError, ValueError) as error:
             if isinstance(error, ValueError) or stream.tell() < len(data):
                 return f"it does not fit the schema ({error})"
@@ -100,6 +102,25 @@ class AvroDecoder:
             return self._build(rows)
         except (pa.ArrowException, OverflowError) as error:
             raise MalformedError(f"it does not fit the schema ({error})") from None
+
+
+def _bounded(schema: Any) -> Any:
+    """A schema as fastavro has parsed it, the same, but a union looks its types up by their numbers alone.
+
+    In a list a number below zero is a place from the end. fastavro's C adds the length to it by itself, so that has to
+    be nothing.
+    """
+    if isinstance(schema, list):
+        by_number = dict(enumerate(map(_bounded, schema)))
+        lookup = {"__getitem__": by_number.__getitem__, "__len__": lambda _: 0}
+        # a type of its own, so that no Python runs for a value
+        return type("Union", (list,), lookup)(by_number.values())
+    if isinstance(schema, dict):
+        for field in schema.get("fields", ()):
+            field["type"] = _bounded(field["type"])
+        for inner in schema.keys() & {"items", "values"}:
+            schema[inner] = _bounded(schema[inner])
+    return schema
 
 
 def _record_of(text: str, only: str | None = None) -> _Kind:
