@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from peers.headrace import HeadracePeer
+from peers.proxy import ProxiedBroker
 
 import headrace
 from headrace.client.admin import create_topic
@@ -37,7 +38,9 @@ def peer() -> Iterator[HeadracePeer]:
         yield running
 
 
-def make(peer: HeadracePeer, topic: str, values: list[bytes], partitions: int = 1, **configs: str) -> None:
+def make(
+    peer: HeadracePeer | ProxiedBroker, topic: str, values: list[bytes], partitions: int = 1, **configs: str
+) -> None:
     """A topic with these values, each a batch of its own, in the partitions by turns."""
     with Client(peer.bootstrap) as client:
         create_topic(client, topic, partitions=partitions, configs=configs, exist_ok=True)
@@ -51,7 +54,7 @@ def numbers(first: int, count: int) -> list[bytes]:
     return [b'{"id": %d, "name": "n%d"}' % (number, number) for number in range(first, first + count)]
 
 
-def options_of(peer: HeadracePeer, topic: str, **more: str) -> dict[str, str]:
+def options_of(peer: HeadracePeer | ProxiedBroker, topic: str, **more: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": topic, "startingOffsets": "earliest", **more}
 
 
@@ -97,6 +100,75 @@ def test_a_query_outlives_its_broker(spark: Any, peer: HeadracePeer, tmp_path: P
         assert query.exception() is None
     finally:
         query.stop()
+
+
+def collected(rows: Any, into: dict[int, list[bytes]], checkpoint: Path) -> Any:
+    """A query that keeps the values of each batch; one that is done again takes the place of what it was."""
+    return (
+        rows.writeStream.foreachBatch(
+            lambda batch, number: into.__setitem__(number, batch.toArrow()["value"].to_pylist())
+        )
+        .option("checkpointLocation", str(checkpoint))
+        .start()
+    )
+
+
+def test_a_query_whose_broker_stays_away_says_so_and_goes_on_later(
+    spark: Any, peer: HeadracePeer, tmp_path: Path
+) -> None:
+    """Away in the middle of a task of the second batch."""
+    make(peer, "away", numbers(0, 10), partitions=2)
+    gates = register_gated(spark, tmp_path / "gates")
+    # a batch a fetch: there is more to come when a task has read its first rows
+    more = {"kafka.max.partition.fetch.bytes": "100", "kafka.default.api.timeout.ms": "1000"}
+    seen: dict[int, list[bytes]] = {}
+
+    def start() -> Any:
+        rows = spark.readStream.format("gated").options(**options_of(peer, "away", **more)).load()
+        return collected(rows, seen, tmp_path / "checkpoint")
+
+    query = start()
+    query.processAllAvailable()
+    gates.shut("read")
+    make(peer, "away", numbers(10, 10), partitions=2)
+    gates.wait_for("read", lambda: query.isActive, PATIENCE_S)
+    peer.kill()
+    gates.open("read")
+    named = f"(no broker answers: |cannot connect to ){peer.bootstrap}: Connection refused"
+    with pytest.raises(Exception, match=named):
+        query.awaitTermination(PATIENCE_S)
+    peer.start()
+    query = start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(value for batch in seen.values() for value in batch) == sorted(numbers(0, 20))
+
+
+def test_a_query_waits_for_a_leader(spark: Any, tmp_path: Path) -> None:
+    with ProxiedBroker() as broker:
+        make(broker, "led", numbers(0, 10), partitions=2)
+        options = options_of(broker, "led")
+        broker.deny_leaders(("led", 1), times=3)
+        rows = spark.read.format("headrace").options(**options).load()
+        assert sorted(bytes(row.value) for row in rows.collect()) == numbers(0, 10)
+        assert broker.denied["headrace-spark"] == 3
+        seen: dict[int, list[bytes]] = {}
+        query = collected(spark.readStream.format("headrace").options(**options).load(), seen, tmp_path)
+        try:
+            query.processAllAvailable()
+            broker.deny_leaders(("led", 1), times=3)
+            make(broker, "led", numbers(10, 10), partitions=2)
+            query.processAllAvailable()
+            assert sorted(value for batch in seen.values() for value in batch) == sorted(numbers(0, 20))
+            assert broker.denied["headrace-spark"] == 3
+        finally:
+            query.stop()
+        broker.deny_leaders(("led", 1), times=1 << 30)
+        options["kafka.default.api.timeout.ms"] = "1000"
+        with pytest.raises(Exception, match=r"topic led partition 1: .* \(LEADER_NOT_AVAILABLE\)"):
+            spark.read.format("headrace").options(**options).load().collect()
 
 
 def test_a_damaged_batch_is_named(spark: Any, peer: HeadracePeer, tmp_path: Path) -> None:

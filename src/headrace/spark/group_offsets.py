@@ -31,7 +31,7 @@ class GroupOffsets:
         if finished == self._committed or time.monotonic() < self._not_before:
             return
         try:
-            commit_offsets(client, group, finished, timeout_s=PATIENCE_S)
+            commit_offsets(client, group, finished, timeout_s=min(PATIENCE_S, client.timeout_s))
         except ClientError as error:
             if isinstance(error, BrokerError) and error.code in GONE:
                 return

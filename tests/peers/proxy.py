@@ -1,0 +1,105 @@
+"""Between clients and a broker: all frames pass as they are, but metadata may deny that partitions have leaders.
+
+The broker advertises the proxy's address, so every connection comes through it. `deny_leaders` has each client (by its
+client id) told LEADER_NOT_AVAILABLE a number of times; what it was told is counted in `denied`.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter, deque
+from contextlib import suppress
+from typing import Self
+
+from headrace.testing.running import broker as running_broker
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.frame import RequestHeader, decode_request_header, decode_response_header, encode_response
+from headrace.wire.messages.k03_metadata import MetadataResponse
+
+
+class ProxiedBroker:
+    """A broker of its own behind a proxy; `bootstrap` is the proxy's."""
+
+    def __init__(self) -> None:
+        self.denied: Counter[str] = Counter()
+        self._leaderless: set[tuple[str, int]] = set()
+        self._times = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._broker = running_broker({"advertised.listeners": f"PLAINTEXT://{self.bootstrap}"})
+        self._sockets: list[socket.socket] = []
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._target = self._broker.__enter__().port
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.hang_up()
+        self._broker.__exit__(None, None, None)
+
+    def deny_leaders(self, *partitions: tuple[str, int], times: int) -> None:
+        """From now on each client hears so many times that these have no leader; its connections are cut before."""
+        self.denied.clear()
+        self._leaderless, self._times = set(partitions), times
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Cuts every connection."""
+        while self._sockets:
+            with suppress(OSError):
+                self._sockets.pop().shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            broker = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets += [client, broker]
+            asked: deque[RequestHeader] = deque()
+            threading.Thread(target=self._carry, args=(client, broker, asked), daemon=True).start()
+            threading.Thread(target=self._carry_back, args=(broker, client, asked), daemon=True).start()
+
+    def _carry(self, client: socket.socket, broker: socket.socket, asked: deque[RequestHeader]) -> None:
+        with client, client.makefile("rb") as stream, suppress(OSError):
+            while head := stream.read(4):
+                frame = stream.read(int.from_bytes(head, "big"))
+                asked.append(decode_request_header(frame)[0])
+                broker.sendall(head + frame)
+        with suppress(OSError):
+            broker.shutdown(socket.SHUT_RDWR)
+
+    def _carry_back(self, broker: socket.socket, client: socket.socket, asked: deque[RequestHeader]) -> None:
+        with broker, broker.makefile("rb") as stream, suppress(OSError):
+            while head := stream.read(4):
+                frame = stream.read(int.from_bytes(head, "big"))
+                header = asked.popleft()  # answers come in the order of their requests
+                metadata = header.api_key == ApiKey.METADATA
+                client.sendall(self._without_leaders(header, frame) if metadata else head + frame)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+
+    def _without_leaders(self, header: RequestHeader, frame: bytes) -> bytes:
+        key, version, client_id = header.api_key, header.api_version, header.client_id or ""
+        correlation_id, at = decode_response_header(frame, key, version)
+        response = MetadataResponse.decode(memoryview(frame), version, at)
+        if self.denied[client_id] < self._times:
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    if (topic.name, partition.partition_index) in self._leaderless:
+                        partition.error_code, partition.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
+                        self.denied[client_id] += 1
+        return bytes(encode_response(key, version, correlation_id, response))
+
+
+__all__ = ["ProxiedBroker"]

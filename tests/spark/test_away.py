@@ -1,0 +1,116 @@
+"""Leaders and brokers that are away for a while, or for good: what the source does on either side of a query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from peers.proxy import ProxiedBroker
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Client
+from headrace.client.errors import BrokerError, ClientError
+from headrace.client.producer import Producer
+from headrace.spark.options import source_options
+from headrace.spark.reading import drop_client
+from headrace.spark.source import BatchReader, StreamReader
+
+from .stand_in import through_json, values
+
+ALL = ReadAllAvailable()
+TIMES = 3
+"""How often a client is told that there is no leader, before there is one."""
+FOR_EVER = 1 << 30
+NO_LEADER = r"topic {} partition 1: .* \(LEADER_NOT_AVAILABLE\)"
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[ProxiedBroker]:
+    with ProxiedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def name(proxied: ProxiedBroker, request: pytest.FixtureRequest) -> str:
+    """A topic of two partitions with the values 0 to 9, by turns."""
+    made = "t-" + str(abs(hash(request.node.nodeid)))
+    proxied.deny_leaders(times=0)
+    write(proxied.bootstrap, made, 0, 10)
+    return made
+
+
+def write(bootstrap: str, topic: str, first: int, end: int) -> None:
+    """Each value a batch of its own."""
+    with Client(bootstrap, client_id="writer") as client:
+        create_topic(client, topic, partitions=2, exist_ok=True)
+        with Producer(client) as producer:
+            for number in range(first, end):
+                producer.send(topic, b"%d" % number, partition=number % 2)
+                producer.flush()
+
+
+def options_of(bootstrap: str, topic: str, **more: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest", **more}
+
+
+def test_a_batch_waits_for_a_leader_when_it_is_planned_and_when_it_is_read(proxied: ProxiedBroker, name: str) -> None:
+    options = source_options(options_of(proxied.bootstrap, name), streaming=False)
+    reader = BatchReader(options)
+    proxied.deny_leaders((name, 1), times=TIMES)
+    tasks = reader.partitions()
+    assert proxied.denied == {"headrace-spark": TIMES}
+    proxied.deny_leaders((name, 1), times=TIMES)  # to the worker's client too
+    assert values(reader, tasks) == list(range(10))
+    assert proxied.denied == {"headrace-spark": TIMES}
+    proxied.deny_leaders((name, 1), times=TIMES)  # to that client again, whose connections are gone
+    assert values(reader, tasks) == list(range(10))
+    drop_client(options.cluster)
+
+
+def test_a_stream_waits_for_a_leader(proxied: ProxiedBroker, name: str) -> None:
+    options = source_options(options_of(proxied.bootstrap, name), streaming=True)
+    proxied.deny_leaders((name, 1), times=TIMES)
+    reader = StreamReader(options)
+    found: list[int] = []
+    offset = through_json(reader.initialOffset())
+    for number in range(3):
+        end = through_json(reader.latestOffset(offset, ALL))
+        proxied.deny_leaders((name, 1), times=TIMES)
+        found += values(reader, reader.partitions(offset, end))
+        offset = end
+        write(proxied.bootstrap, name, 10 + 2 * number, 12 + 2 * number)
+        proxied.deny_leaders((name, 1), times=TIMES)
+    assert found == list(range(14)), "each once"
+    reader.stop()
+    drop_client(options.cluster)
+
+
+@pytest.mark.parametrize("when", ["planned", "read"])
+def test_a_leader_that_stays_away_is_named(proxied: ProxiedBroker, name: str, when: str) -> None:
+    short = options_of(proxied.bootstrap, name, **{"kafka.default.api.timeout.ms": "400"})
+    reader = BatchReader(source_options(short, streaming=False))
+    tasks = reader.partitions()
+    proxied.deny_leaders((name, 1), times=FOR_EVER)
+    before = time.monotonic()
+    with pytest.raises(BrokerError, match=f"^{NO_LEADER.format(name)}$"):
+        reader.partitions() if when == "planned" else values(reader, tasks)
+    assert time.monotonic() - before < 4, "the time allowed, and what two cores may add"
+
+
+@pytest.mark.filterwarnings("ignore:The offsets of the query are not committed")
+@pytest.mark.parametrize("when", ["planned", "read"])
+def test_a_broker_that_stays_away_is_named(when: str) -> None:
+    with ProxiedBroker() as broker:
+        write(broker.bootstrap, "t", 0, 10)
+        short = options_of(broker.bootstrap, "t", **{"kafka.default.api.timeout.ms": "400"})
+        reader = StreamReader(source_options(short, streaming=True))
+        offset = through_json(reader.initialOffset())
+        end = through_json(reader.latestOffset(offset, ALL))
+        tasks = reader.partitions(offset, end)
+    before = time.monotonic()
+    with pytest.raises(ClientError, match=f"^[^\n]*{broker.bootstrap}: Connection refused$"):
+        reader.latestOffset(end, ALL) if when == "planned" else values(reader, tasks)
+    assert time.monotonic() - before < 4, "the time allowed, and what two cores may add"
+    reader.stop()
