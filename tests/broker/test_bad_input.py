@@ -139,12 +139,12 @@ def lying(count: int) -> bytes:
 @pytest.mark.parametrize(
     ("records", "error"),
     [
-        (broken(_30=77), ErrorCode.CORRUPT_MESSAGE),  # the checksum does not hold
-        (batch(b"x" * 50)[:-3], ErrorCode.INVALID_RECORD),  # truncated: no whole batch
-        (batch(b"x")[:40], ErrorCode.INVALID_RECORD),  # not even a header
-        (batch(b"x") + batch(b"y"), ErrorCode.INVALID_RECORD),  # two batches where one belongs
-        (lying(3), ErrorCode.INVALID_RECORD),  # a header that lies about its count
-        (batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE),
+        pytest.param(broken(_30=77), ErrorCode.CORRUPT_MESSAGE, id="a wrong checksum"),
+        pytest.param(batch(b"x" * 50)[:-3], ErrorCode.INVALID_RECORD, id="truncated: no whole batch"),
+        pytest.param(batch(b"x")[:40], ErrorCode.INVALID_RECORD, id="not even a header"),
+        pytest.param(batch(b"x") + batch(b"y"), ErrorCode.INVALID_RECORD, id="two batches where one belongs"),
+        pytest.param(lying(3), ErrorCode.INVALID_RECORD, id="a header that lies about its count"),
+        pytest.param(batch(b"x" * 2_000_000), ErrorCode.MESSAGE_TOO_LARGE, id="too large"),
     ],
 )
 def test_bad_batches_are_refused_by_code(raw: Raw, topic: Callable[..., str], records: bytes, error: ErrorCode) -> None:

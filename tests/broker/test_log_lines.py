@@ -23,8 +23,9 @@ def dropped() -> Counter:
 
 
 @pytest.fixture
-def lines(dropped: Counter) -> Iterator[LogLines]:
+def lines(dropped: Counter, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogLines]:
     handler = LogLines("headrace-7", lambda: NOW_MS, dropped)
+    monkeypatch.setattr(log, "propagate", False)  # what is said here is no text that a report could carry
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)
