@@ -23,9 +23,8 @@ def dropped() -> Counter:
 
 
 @pytest.fixture
-def lines(dropped: Counter, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogLines]:
+def lines(dropped: Counter) -> Iterator[LogLines]:
     handler = LogLines("headrace-7", lambda: NOW_MS, dropped)
-    monkeypatch.setattr(log, "propagate", False)  # what is said here is no text that a report could carry
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)
@@ -35,7 +34,8 @@ def said(lines: LogLines) -> list[str]:
     return [json.loads(line.value)["message"] for line in lines.take(1 << 20, 1 << 30)]
 
 
-def test_what_a_line_says(lines: LogLines) -> None:
+def test_what_a_line_says(lines: LogLines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "propagate", False)  # a report of the test could not carry what is no text
     try:
         raise ValueError("\udc80 is no text")
     except ValueError:
