@@ -7,7 +7,6 @@ where on the target each stretch of the source went, in the checkpoint's directo
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from headrace.spark.pipelines.mirror_groups import MIRROR_GROUPS
 from headrace.spark.pipelines.mirror_offsets import Run, Runs, extended
 from headrace.spark.pipelines.mirror_topics import TopicFollower
 from headrace.spark.pipelines.running import begin
+from headrace.spark.pipelines.whole_files import replace_text
 from headrace.spark.sink import SOURCE_OFFSET, BatchWriter, Written
 
 COPIES: Final = "mirror.json"
@@ -112,12 +112,7 @@ class CopiesFile:
         topics: dict[str, dict[str, Any]] = {}
         for (topic, index), runs in sorted(known.items()):
             topics.setdefault(topic, {})[str(index)] = [[run.first, run.last, run.target, run.count] for run in runs]
-        fresh = self.path.with_suffix(".new")
-        with fresh.open("w") as out:
-            json.dump(topics, out)
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(self.path)
+        replace_text(self.path, json.dumps(topics))
 
 
 class CopyWriter(BatchWriter):

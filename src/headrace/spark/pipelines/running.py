@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.spark import write_stream, write_updates
 from headrace.spark.pipelines.fields import UNREADABLE
+from headrace.spark.pipelines.whole_files import replace_text
 
 LOOK_S: Final = 0.2
 """How often a query is asked for the batches it has done."""
@@ -106,9 +107,7 @@ def claim(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     path = checkpoint / CLAIM
     ours = json.loads(json.dumps(settings))
     if not path.exists() or not any((checkpoint / name).exists() for name in BEGUN):
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(ours, indent=2) + "\n")
-        fresh.replace(path)
+        replace_text(path, json.dumps(ours, indent=2) + "\n")
         return
     theirs = json.loads(path.read_text())
     if other := sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name)):

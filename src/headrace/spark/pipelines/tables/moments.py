@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.spark.pipelines.tables.following import TableError
+from headrace.spark.pipelines.whole_files import replace_text
 
 Moment = int | float | Decimal | date | datetime | str
 """A value of the column. A text is a time in ISO 8601, as SQLite keeps times."""
@@ -105,10 +105,5 @@ class Position:
         if moment == self.moment:
             return
         said = {"kind": kind_of(moment), "value": moment.isoformat() if isinstance(moment, date) else str(moment)}
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("w") as out:
-            out.write(json.dumps(said) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(self._path)
+        replace_text(self._path, json.dumps(said) + "\n")
         self.moment = moment

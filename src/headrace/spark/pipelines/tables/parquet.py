@@ -33,6 +33,7 @@ from headrace.spark.pipelines.tables.changes import (
 from headrace.spark.pipelines.tables.following import Following, TableError, Topic, following_of, taken_over
 from headrace.spark.pipelines.tables.layout import Layout
 from headrace.spark.pipelines.tables.places import ParquetPlace
+from headrace.spark.pipelines.whole_files import replace_text
 from headrace.spark.schemas import parse_schema
 
 MANIFEST: Final = "manifest.json"
@@ -220,12 +221,7 @@ class ParquetTable:
     def _swap(self, manifest: Manifest) -> None:
         """Put a manifest in the place of the one that is there, at once and on disk."""
         _sync_directory(self._directory / FILES)
-        fresh = self._directory / f"{MANIFEST}.new"
-        with fresh.open("w") as out:
-            out.write(manifest.text())
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(self._directory / MANIFEST)
+        replace_text(self._directory / MANIFEST, manifest.text())
         _sync_directory(self._directory)
         self._manifest = manifest
 
