@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -96,14 +96,19 @@ def connected(place: PostgresPlace) -> Iterator[psycopg.Connection[tuple[Any, ..
         raise TableError(f"{place}: {said}") from None
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Whether PostgreSQL can have these names. Raises `TableError`."""
+    for name in names:
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
+
+
 class Catalogue:
     """What a database says of one table, which may not be there yet."""
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], place: PostgresPlace) -> None:
         """Looks for the table along the search path, where the place names no schema."""
-        for name in (place.schema or "", place.table):
-            if len(name.encode()) > NAME_BYTES_MAX:
-                raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
+        check_names([place.schema or "", place.table])
         self._connection = connection
         wanted = quoted(place.table) if place.schema is None else f"{quoted(place.schema)}.{quoted(place.table)}"
         found = connection.execute(
@@ -156,16 +161,11 @@ class PostgresTable(DatabaseTable[PostgresPlace, psycopg.Connection[tuple[Any, .
             if catalogue.oid is None:
                 if known is not None:
                     raise self._gone()
-                self._check_names()
+                check_names(self._layout.names)
                 connection.execute(create_table(self._table, self._layout, made_type).encode())
             else:
                 self._check(catalogue)
             self._keep(connection, taken_over(known, topic, run, str(self._place)))
-
-    def _check_names(self) -> None:
-        for name in self._layout.names:
-            if len(name.encode()) > NAME_BYTES_MAX:
-                raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
 
     def _check(self, catalogue: Catalogue) -> None:
         """Whether the table takes our rows."""
