@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("headrace.cli.group:group", "List, describe, reset and delete consumer groups."),
     "config": ("headrace.cli.config:config", "Show and change configurations of topics, brokers and groups."),
     "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster: brokers, quorum, log directories."),
-    "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines from topic to topic."),
+    "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines, from topics to topics or tables."),
     "log": ("headrace.cli.log:log", "Look into a broker's files: dump, verify."),
 }
 

@@ -1,4 +1,4 @@
-"""`headrace pipeline`: programs over Spark's Structured Streaming, from topic to topic."""
+"""`headrace pipeline`: programs over Spark's Structured Streaming, from topics to topics or tables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group()
 def pipeline() -> None:
-    """Run Spark pipelines from topic to topic. Needs `pip install headrace[spark]` and Java 17 or later."""
+    """Run Spark pipelines, from topics to topics or tables. Needs `pip install headrace[spark]` and Java 17 or later."""
 
 
 @pipeline.group()
 def run() -> None:
-    """Run the pipeline NAME: headrace pipeline run NAME --from TOPIC --to TOPIC --checkpoint DIR.
+    """Run the pipeline NAME: headrace pipeline run NAME --checkpoint DIR, and from where to where.
 
-    Records are JSON objects; the options ending in -field name their fields. A record that lacks what is needed is
-    counted as unreadable and passed over. A run goes on from its checkpoint, also where it was killed; it writes
-    a result again rather than never, under the same key.
+    A run goes on from its checkpoint, also where it was killed; it writes a result again rather than never, under the
+    same key. log-monitor, sessions and surge read JSON objects, whose fields the options ending in -field name; a
+    record that lacks what is needed is counted as unreadable and passed over.
     """
 
 
