@@ -139,8 +139,22 @@ def test_metrics_of_every_interval(served: TestBroker) -> None:
     assert all(each["value"] for each in said if each["kind"] == "counter"), "what never happened is left out"
 
 
+def test_failed_requests_are_among_them(served: TestBroker) -> None:
+    with Raw(served.port) as raw:
+        for _ in range(2):
+            raw.ask(produce("nowhere", batch(b"x")), 9)
+
+    def failed() -> list[tuple[str, str, int]]:
+        said = records(served, METRICS_TOPIC)
+        return [(each["api"], each["error"], each["value"]) for each in said if each["name"] == "request_errors"]
+
+    until(lambda: ("produce", "UNKNOWN_TOPIC_OR_PARTITION", 2) in failed())
+
+
 def test_labels_of_metrics() -> None:
     assert named("requests.offset_commit") == {"name": "requests", "api": "offset_commit"}
+    labels = {"api": "fetch", "error": "OFFSET_OUT_OF_RANGE"}
+    assert named("request_errors.fetch.OFFSET_OUT_OF_RANGE") == {"name": "request_errors", **labels}
     assert named("requests.bytes_held") == {"name": "requests.bytes_held"}
 
 

@@ -434,6 +434,8 @@ class Connection:
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
         """The frame of a response; None, and the connection is closed, where its version cannot say it."""
         try:
+            if reply.key > FETCH:  # Produce and Fetch have counted what they refused
+                self.server.request_errors.look_at(reply.key, response)
             if hasattr(response, "encode_parts"):
                 return encode_response_parts(reply.key, reply.version, reply.correlation_id, response)
             return [encode_response(reply.key, reply.version, reply.correlation_id, response)]

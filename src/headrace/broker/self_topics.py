@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.log_lines import Line, LogLines
 from headrace.broker.quorum import QuorumError
+from headrace.broker.request_errors import FAMILY
 from headrace.broker.topic_creation import create_topics
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
@@ -185,6 +186,9 @@ class SelfTopics:
 
 
 def named(name: str) -> dict[str, Any]:
-    """A metric's name, and what of it is a label: `requests.fetch` counts requests of one API."""
+    """A metric's name, and what of it are labels: `requests.fetch` counts requests of one API."""
     family, _, label = name.rpartition(".")
+    errors, _, api = family.rpartition(".")
+    if errors == FAMILY:
+        return {"name": errors, "api": api, "error": label}
     return {"name": family, "api": label} if family == "requests" and label in _API_NAMES else {"name": name}

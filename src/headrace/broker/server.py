@@ -13,9 +13,11 @@ from headrace.broker.connection import Connection
 from headrace.broker.metrics import Counter
 from headrace.broker.produce_run import ProduceRun
 from headrace.broker.registry import CloseConnectionError, Handler, handler_of
+from headrace.broker.request_errors import RequestErrors
 from headrace.env.network import Listener, Network, Stream
 from headrace.env.workers import Workers
 from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import request_class
 from headrace.wire.primitives import Part
 
@@ -117,6 +119,7 @@ class Server:
         self.waiting_fetches = 0
         self.waiting_fetches_max = config.integer("connections.max.waiting.fetches")
         self.bytes_fetched = broker.metrics.counter("fetch.bytes")
+        self.request_errors = RequestErrors(broker.metrics)
         self.cold_reads = broker.metrics.counter("fetch.cold_reads")
         self.cold_lookups = broker.metrics.counter("fetch.cold_lookups")
         self._accepted = broker.metrics.counter("connections.accepted")
@@ -255,6 +258,7 @@ class Server:
 
     def log_failure(self, connection: Connection, key: int, error: Exception) -> None:
         """A handler raised what it should have answered: that is a defect, and its traceback goes to the log."""
+        self.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
         log.error(
             "%s from %s failed",
             APIS[key].name,

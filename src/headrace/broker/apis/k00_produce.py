@@ -74,6 +74,7 @@ class Waiting:
         """Adds a partition to which nothing was appended."""
         partition = PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
         self.failed = True
+        self._broker.server.request_errors.count(ApiKey.PRODUCE, error)
         if error in _MOVED and self._version >= _LEADER_FROM:
             known = self._broker.image.topics.partition(topic.name, index)
             if known is not None:
@@ -113,6 +114,7 @@ class Waiting:
     def _committed(self, partition: PartitionProduceResponse, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             partition.error_code = error
+            self._broker.server.request_errors.count(ApiKey.PRODUCE, error)
             if error is not ErrorCode.REQUEST_TIMED_OUT:  # which leaves the batch where it is
                 partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
         self._left -= 1

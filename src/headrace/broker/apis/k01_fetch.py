@@ -37,6 +37,7 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
     now_ms = broker.env.clock.now_ms()
     opened = _session(broker, request, context, now_ms)
     if isinstance(opened, ErrorCode):
+        broker.server.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
     partitions, answer = opened
     fetch = Fetch(
@@ -212,6 +213,8 @@ def _response(broker: Broker, answers: list[Answer], session_id: int, version: i
         if topic is None:
             topic = topics[key] = FetchableTopicResponse(partition.topic, partition.topic_id)
         topic.partitions.append(data)
+        if data.error_code:
+            broker.server.request_errors.count(ApiKey.FETCH, data.error_code)
         if data.records:
             size += len(data.records)
         if data.current_leader is not None:
