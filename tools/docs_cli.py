@@ -32,7 +32,8 @@ aligned columns elsewhere; `--json` prints JSON for programs.
 
 def commands(command: click.Command, path: tuple[str, ...], parent: click.Context | None) -> Iterator[tuple[str, str]]:
     """(name, help) of a command and those below it."""
-    context = click.Context(command, info_name=path[-1], parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(command, info_name=path[-1], parent=parent, **settings)
     yield " ".join(path), command.get_help(context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
