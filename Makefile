@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
+# a file of tests is one process's: its broker and its Spark are for all of the file
+PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench bench-spark fuzz crash lock system-deps clean
 
@@ -18,7 +20,7 @@ $(INSTALLED): requirements.lock pyproject.toml $(wildcard setup.py)
 	@touch $(INSTALLED)
 
 check: install lint types layers tidy codegen-check docs-check
-	$(RUN) -m pytest -q -m "not jvm and not slow"
+	$(PYTEST) -q -m "not jvm and not slow"
 
 lint: install
 	$(RUN) -m ruff check src tests tools bench demo examples
@@ -48,7 +50,7 @@ codegen-check: install
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark; fi
-	$(RUN) -m pytest -rs --durations=40
+	$(PYTEST) -rs --durations=40
 
 demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(ARGS)

@@ -20,8 +20,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `jvm` are skipped by name where Java or the jars cannot be had."""
+    """Files with slow tests come first, so that no process has one left when the others are done.
+
+    Tests marked `jvm` are skipped by name where Java or the jars cannot be had.
+    """
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     if not any(item.get_closest_marker("jvm") for item in items):
         return
     why = kafka.missing()

@@ -63,4 +63,4 @@ def test_with_ci_a_run_without_skips_passes(tmp_path: Path) -> None:
 
 
 def test_make_test_names_the_skips() -> None:
-    assert "-m pytest -rs" in (ROOT / "Makefile").read_text()
+    assert "$(PYTEST) -rs" in (ROOT / "Makefile").read_text()
