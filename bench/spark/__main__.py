@@ -3,7 +3,8 @@
 python -m bench.spark [--only ROW]... [--quick] [--side SIDE]... [--rounds N] [--list]
 
 The ratio is ours on Headrace over theirs on Apache Kafka. Each connector is also measured on the other broker, which
-tells what of a ratio is the connector's and what the broker's.
+tells what of a ratio is the connector's and what the broker's. `prebuilt` is a Python source that does nothing but hand
+out batches made beforehand: what no source written in Python can pass.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from bench.__main__ import keep, number
 from bench.rigs import DATA, ROOT, Kafka, Ours, Rig
 from bench.spark.rows import QUICK, WORKS, Row, Scale, Work, fill
-from bench.spark.sides import OURS, PEER, Side
+from bench.spark.sides import OURS, PEER, PREBUILT, Side
 from tests.peers import spark
 
 SIDES = {
@@ -29,6 +30,7 @@ SIDES = {
     "kafka": (PEER, "kafka"),
     "headrace-on-kafka": (OURS, "kafka"),
     "kafka-on-headrace": (PEER, "headrace"),
+    "prebuilt": (PREBUILT, "headrace"),
 }
 """The connector and the broker of each side; the first two make the ratio."""
 
@@ -70,13 +72,13 @@ class Result:
 
 def say(result: Result) -> None:
     """One line of the table, as soon as it is known."""
-    ours, theirs, on_kafka, on_headrace = (number(result.middle(side)) for side in SIDES)
+    ours, theirs, on_kafka, on_headrace, prebuilt = (number(result.middle(side)) for side in SIDES)
     ratio = result.ratio()
     times = f"{ratio:.2f}x" if ratio is not None else "-"
     bar = f"({result.row.sign} {result.row.bar:g}x)"
     mark = {True: "holds", False: "MISSES", None: ""}[result.holds()]
     head = f"{result.row.title:40} {ours:>8} {theirs:>8} {result.row.unit:8} {times:>7} {bar:9} {mark:6}"
-    print(f"{head} {on_kafka:>10} {on_headrace:>10} {result.error}".rstrip(), flush=True)
+    print(f"{head} {on_kafka:>10} {on_headrace:>10} {prebuilt:>10} {result.error}".rstrip(), flush=True)
 
 
 class Run:
@@ -131,6 +133,8 @@ class Run:
 
     def one(self, work: Work, results: list[Result], side: Side) -> None:
         """One round on one side; what goes wrong is the row's, and the run goes on."""
+        if work.needs_broker and side.connector == PREBUILT:
+            return
         try:
             values = work.measure(side, self.scale)
         except (AssertionError, OSError, RuntimeError, subprocess.TimeoutExpired) as error:
@@ -174,7 +178,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and Sparks end with us
     shutil.rmtree(DATA, ignore_errors=True)
     heads = f"{'':40} {'headrace':>8} {'kafka':>8} {'':8} {'ratio':>7} {'':9} {'':6}"
-    print(f"{heads} {'our/Kafka':>10} {'their/Hdr':>10}", flush=True)
+    print(f"{heads} {'our/Kafka':>10} {'their/Hdr':>10} {'prebuilt':>10}", flush=True)
     try:
         run.all()
     finally:

@@ -1,6 +1,6 @@
 """A Spark under measurement: a session with one of the two connectors, which does the jobs that it is asked for.
 
-    python -m bench.spark.driver headrace|kafka BOOTSTRAP DIRECTORY [JAR...]
+    python -m bench.spark.driver headrace|kafka|prebuilt BOOTSTRAP DIRECTORY [JAR...]
 
 A job is a line of JSON on standard input, `{"job": "batch_sum", ...}`; the answer is a line of JSON on standard output,
 with what it measured or with `error`. It ends with its input. Both connectors get the same jobs and the
@@ -63,15 +63,15 @@ class Jobs:
     directory: Path
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def _options(self, topic: str) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
+    def _options(self, topic: str, *, values_only: bool = False, **prebuilt: int) -> dict[str, str]:
+        """`prebuilt` says what the topic would hold. A Python source is told of the columns that a query uses."""
+        chosen = {"columns": "value"} if values_only and self.connector != "kafka" else {}
+        if self.connector == "prebuilt":
+            return {key: str(value) for key, value in prebuilt.items()} | chosen
+        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, **chosen}
 
     def _read(self, topic: str, **options: str) -> DataFrame:
         return self.spark.read.format(self.connector).options(**self._options(topic), **options).load()
-
-    def _values(self, topic: str) -> DataFrame:
-        """Spark tells a Python source nothing of the columns that a query uses: ours is told by an option."""
-        return self._read(topic, columns="value") if self.connector == "headrace" else self._read(topic)
 
     def _checkpoint(self) -> Path:
         return self.directory / f"checkpoint-{next(self._numbers)}"
@@ -83,21 +83,23 @@ class Jobs:
     def batch_sum(self, topic: str, rows: int, size: int) -> dict[str, Any]:
         """All of a topic, the lengths of its values added up."""
         before = time.perf_counter()
-        total = self._values(topic).selectExpr("sum(length(value))").first()[0]
+        options = self._options(topic, values_only=True, rows=rows, size=size)
+        frame = self.spark.read.format(self.connector).options(**options).load()
+        total = frame.selectExpr("sum(length(value))").first()[0]
         seconds = time.perf_counter() - before
         assert total == rows * size, f"{total} bytes, not {rows * size}"
         return {"seconds": seconds}
 
-    def available_now(self, topic: str, rows: int, values_only: bool = False) -> dict[str, Any]:
+    def available_now(self, topic: str, rows: int, size: int, values_only: bool = False) -> dict[str, Any]:
         """All of a topic as a stream that ends, to nowhere: every column or the values; from start() to its end.
 
         `batch_seconds` are those of the batches alone, without the start of the query, for which Spark starts a Python
         process where the source is written in Python.
         """
         checkpoint = self._checkpoint()
-        chosen = {"columns": "value"} if values_only and self.connector == "headrace" else {}
+        options = self._options(topic, values_only=values_only, rows=rows, size=size)
         before = time.perf_counter()
-        reader = self.spark.readStream.format(self.connector).options(**self._options(topic), **chosen)
+        reader = self.spark.readStream.format(self.connector).options(**options)
         frame = reader.option("startingOffsets", "earliest").load()
         writer = (frame.select("value") if values_only else frame).writeStream.format("noop")
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
@@ -136,14 +138,14 @@ class Jobs:
         parsed = F.from_json(F.col("value").cast("string"), JSON_SCHEMA)
         return self._read(topic).select(parsed.alias("parsed")).select("parsed.*")
 
-    def micro_batches(self, topic: str, warm_s: float, seconds: float, manager: str) -> dict[str, Any]:
+    def micro_batches(self, topic: str, rate: int, warm_s: float, seconds: float, manager: str) -> dict[str, Any]:
         """How long each micro-batch with rows takes, in milliseconds, while somebody writes to the topic."""
         was = self.spark.conf.get(MANAGER, None)
         if manager:
             self.spark.conf.set(MANAGER, manager)
         checkpoint = self._checkpoint()
         try:
-            frame = self.spark.readStream.format(self.connector).options(**self._options(topic)).load()
+            frame = self.spark.readStream.format(self.connector).options(**self._options(topic, rate=rate)).load()
             query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
             query.awaitTermination(warm_s)
             warm = len(query.recentProgress)
@@ -172,6 +174,10 @@ def answer(jobs: Jobs, line: str) -> dict[str, Any]:
 
 def main(connector: str, bootstrap: str, directory: str, *jars: str) -> None:
     jobs = Jobs(session(Path(directory), list(jars)), connector, bootstrap, Path(directory))
+    if connector == "prebuilt":
+        from bench.spark.prebuilt import Source
+
+        jobs.spark.dataSource.register(Source)
     for line in sys.stdin:
         print(json.dumps(answer(jobs, line)), flush=True)
     jobs.spark.stop()

@@ -20,7 +20,7 @@ STOP_PATIENCE_S = 60.0
 SAMPLE_S = 0.1
 SESSION_FIELD = 3
 """Where the session id stands in /proc/PID/stat, counted behind the name."""
-OURS, PEER = "headrace", "kafka"
+OURS, PEER, PREBUILT = "headrace", "kafka", "prebuilt"
 
 
 class Side:
@@ -29,7 +29,7 @@ class Side:
     def __init__(self, connector: str, rig: Rig) -> None:
         self.connector = connector
         self.rig = rig
-        self.name = connector if connector == rig.name else f"{connector}-on-{rig.name}"
+        self.name = connector if connector in (rig.name, PREBUILT) else f"{connector}-on-{rig.name}"
         self.directory = DATA / "spark" / self.name
         self.process: subprocess.Popen[str] | None = None
 

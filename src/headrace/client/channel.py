@@ -77,7 +77,7 @@ class Call(Generic[R]):
 
 
 class FrameBuffers:
-    """Memory for large frames, used again once nobody holds a view of it: a new bytearray is filled with zeros first."""
+    """Memory for large frames, used again once nobody has a view of it: a new bytearray is filled with zeros first."""
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
