@@ -127,8 +127,9 @@ def test_metrics_of_every_interval(served: TestBroker) -> None:
             raw.ask(produce("t", batch(b"x")), 9)
 
     def produced() -> list[dict[str, Any]]:
+        wanted = ("requests", "produce", 3)
         said = records(served, METRICS_TOPIC)
-        return [each for each in said if each["name"] == "requests" and each["api"] == "produce" and each["value"] == 3]
+        return [each for each in said if (each["name"], each.get("api"), each.get("value")) == wanted]
 
     until(lambda: len(produced()) > 2)
     first, second = produced()[:2]
@@ -137,6 +138,35 @@ def test_metrics_of_every_interval(served: TestBroker) -> None:
     said = [each for each in records(served, METRICS_TOPIC) if each["time"] == second["time"]]
     assert {each["name"]: each["value"] for each in said if each["kind"] == "gauge"}["replicas.online"] == 3
     assert all(each["value"] for each in said if each["kind"] == "counter"), "what never happened is left out"
+
+
+def test_requests_of_every_interval(served: TestBroker) -> None:
+    """Each is told of once, with the errors in its answer, as soon as it can be."""
+    served.call(lambda broker: setattr(broker.self_topics, "_append", refusing))
+    create_topic(served.port, "t")
+    with Raw(served.port) as raw:
+        for name in ("t", "absent", "t"):
+            raw.ask(produce(name, batch(b"x")), 9)
+
+    until(lambda: counter(served, "self_topics.refused") > 0)
+    served.call(lambda broker: delattr(broker.self_topics, "_append"))
+
+    def told() -> list[dict[str, Any]]:
+        said = records(served, METRICS_TOPIC)
+        return [each for each in said if each["kind"] == "interval" and each["api"] == "produce"]
+
+    until(lambda: bool(told()))
+    with Raw(served.port) as raw:
+        raw.ask(produce("t", batch(b"x")), 9)
+    until(lambda: len(told()) == 2)
+    assert [(each["name"], each["requests"], each["errors"]) for each in told()] == [
+        ("requests", 3, 1),
+        ("requests", 1, 0),
+    ]
+
+
+def refusing(*_: object) -> ErrorCode:
+    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_failed_requests_are_among_them(served: TestBroker) -> None:

@@ -26,6 +26,7 @@ from headrace.wire.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -124,6 +125,26 @@ def test_an_unknown_topic_is_asked_for_only_a_moment() -> None:
         assert broker.seen.count(ApiKey.METADATA) > 2
         with pytest.raises(UnknownTopicError, match="events partition 5"):
             client.leader("events", 5)
+
+
+def test_a_list_of_topics_waits_for_one_that_is_not_ready_and_leaves_out_those_that_are_not_to_be_seen() -> None:
+    with FakeBroker() as broker, Client(broker.bootstrap) as client:
+        whole = broker.answers[ApiKey.METADATA]
+        codes = [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE]
+
+        def not_ready_at_first(request: MetadataRequest, version: int) -> MetadataResponse:
+            response: MetadataResponse = whole(request, version)
+            (topic,) = response.topics
+            topic.error_code = codes.pop(0) if codes else ErrorCode.NONE
+            response.topics += [
+                MetadataResponseTopic(name="gone", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                MetadataResponseTopic(name="secret", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            ]
+            return response
+
+        broker.answers[ApiKey.METADATA] = not_ready_at_first
+        assert [topic.name for topic in client.topics()] == ["events"]
+        assert codes == []
 
 
 def list_offsets_answer(codes: list[int]) -> object:

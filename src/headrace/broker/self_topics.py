@@ -74,6 +74,8 @@ class SelfTopics:
         self._creation: asyncio.Task[None] | None = None
         self._create_at = self._write_at = self._metrics_at = 0.0
         self._complained: set[str] = set()
+        self._told: dict[str, tuple[int, int]] = {}
+        """Requests and errors of each API that intervals have told of."""
         logging.getLogger().addHandler(self.lines)
 
     # --- life
@@ -148,7 +150,10 @@ class SelfTopics:
         return len(self.lines) > 0
 
     def _publish_metrics(self) -> None:
-        """Publishes every gauge, and every counter that has counted. They never wait: the next ones will do."""
+        """Publishes every gauge, every counter that has counted, and the requests of each API since the last time.
+
+        They never wait: the next ones will do, and tell of what these did not.
+        """
         now_ms = self._broker.env.clock.now_ms()
         statistics = self._broker.metrics.statistics()
         counters = {name: value for name, value in statistics.counters.items() if value}
@@ -157,8 +162,17 @@ class SelfTopics:
             for name, value in values.items():
                 said = {"service": self._service, "time": now_ms, **named(name), "kind": kind, "value": value}
                 metrics.append(Line(now_ms, json.dumps(said).encode()))
+        totals = requests_of(counters)
+        for api, (requests, errors) in totals.items():
+            requests_told, errors_told = self._told.get(api, (0, 0))
+            more = {"requests": requests - requests_told, "errors": errors - errors_told}
+            if any(more.values()):
+                said = {"service": self._service, "time": now_ms, "name": "requests", "api": api, "kind": "interval"}
+                metrics.append(Line(now_ms, json.dumps(said | more).encode()))
         error = self._append(METRICS_TOPIC, metrics)
-        if error in PASSING:
+        if error is ErrorCode.NONE:
+            self._told = totals
+        elif error in PASSING:
             self._refused.value += len(metrics)
 
     def _append(self, topic: str, lines: Sequence[Line]) -> ErrorCode:
@@ -192,3 +206,15 @@ def named(name: str) -> dict[str, Any]:
     if errors == FAMILY:
         return {"name": errors, "api": api, "error": label}
     return {"name": family, "api": label} if family == "requests" and label in _API_NAMES else {"name": name}
+
+
+def requests_of(counters: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Requests and errors in their answers, by API."""
+    found: dict[str, tuple[int, int]] = {}
+    for metric, count in counters.items():
+        labels = named(metric)
+        if "api" in labels:
+            requests, errors = found.get(labels["api"], (0, 0))
+            failed = "error" in labels
+            found[labels["api"]] = (requests + count * (not failed), errors + count * failed)
+    return found

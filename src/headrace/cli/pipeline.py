@@ -112,6 +112,8 @@ def sessions(request: Request, gap: int, watermark: int, **fields: Any) -> None:
 @click.option("--level-field", default="level", show_default=True, metavar="NAME")
 @click.option("--error-level", "error_levels", multiple=True, default=("ERROR", "CRITICAL", "FATAL"), show_default=True,
               metavar="LEVEL", help="What counts as an error, in whatever case; may be repeated.")  # fmt: skip
+@click.option("--lines-field", default="", metavar="NAME", help="How many lines a record stands for. Default: one.")
+@click.option("--errors-field", default="", metavar="NAME", help="How many of them are errors. Default: by the level.")
 @time_unit_option
 @duration_option("--window", "1m", "How long a window is.", step_ms=1000)
 @watermark_option

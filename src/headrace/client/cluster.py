@@ -23,6 +23,7 @@ from headrace.client.errors import (
     TimedOutError,
     UnknownTopicError,
     UnreachableError,
+    is_retriable,
 )
 from headrace.wire import uuids
 from headrace.wire.errors import ErrorCode
@@ -347,9 +348,11 @@ class Client:
         while True:
             errors = self.refresh(wanted)
             if wanted is None:
-                return [self._topics[name] for name in sorted(self._topics)]
+                # one of the list may be gone by now, or not be ours to see; one that is not ready yet is waited for
+                gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                errors = {name: code for name, code in errors.items() if code != gone and is_retriable(code)}
             if not errors:
-                return [self._topics[name] for name in sorted(wanted)]
+                return [self._topics[name] for name in sorted(self._topics if wanted is None else wanted)]
             name, code = min(errors.items())
             self._pause_for_topic(retry, name, code)
 

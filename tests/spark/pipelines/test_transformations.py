@@ -138,3 +138,21 @@ def test_log_monitor_by_hand(spark: SparkSession) -> None:
         f"shop|{later}": {"service": "shop", "start": later, "lines": 19, "errors": 19, "rate": 1.0, "alert": False},
         f"mail|{at}": {"service": "mail", "start": at, "lines": 20, "errors": 0, "rate": 0.0, "alert": False},
     }
+
+
+def test_log_monitor_of_records_that_are_counts(spark: SparkSession) -> None:
+    counts = [("fetch", "90", "1"), ("fetch", 10, 9), ("produce", 30, None), ("join_group", 0, 2), ("fetch", None, 5)]
+    said = [
+        {"api": api, "time": NOON, "requests": requests, "errors": errors, "level": "ERROR"}
+        for api, requests, errors in counts
+    ]
+    said += [{"api": "fetch", "time": NOON, "value": 7}, {"requests": 8, "errors": 8, "time": NOON}]
+    monitor = LogMonitor(service_field="api", lines_field="requests", errors_field="errors", alert_rate=0.1)
+    at = "2023-11-15T00:00:00Z"
+    wanted = [("fetch", 100, 10, 0.1, True), ("produce", 30, 0, 0.0, False), ("join_group", 0, 2, 0.0, False)]
+    assert results(monitor.results(records(spark, *said))) == {
+        f"{service}|{at}": {
+            "service": service, "start": at, "lines": lines, "errors": errors, "rate": rate, "alert": alert,
+        }
+        for service, lines, errors, rate, alert in wanted
+    }  # fmt: skip

@@ -16,8 +16,9 @@ from headrace.spark.pipelines.running import Mode
 class LogMonitor:
     """A window's rate is its errors for each line; it alerts at `alert_rate` if it has at least `alert_lines` lines.
 
-    A line is an error if its level is one of `error_levels`, in whatever case. `window` and `watermark` are durations
-    of Spark.
+    A line is an error if its level is one of `error_levels`, in whatever case. Where records are counts themselves,
+    `lines_field` and `errors_field` name the fields that say how many lines each stands for, and how many of them are
+    errors; records without the first are not counted. `window` and `watermark` are durations of Spark.
     """
 
     mode: ClassVar[Mode] = "update"
@@ -25,6 +26,8 @@ class LogMonitor:
     service_field: str = "service"
     time_field: str = "time"
     level_field: str = "level"
+    lines_field: str = ""
+    errors_field: str = ""
     error_levels: tuple[str, ...] = ("ERROR", "CRITICAL", "FATAL")
     time_unit: str = "ms"
     window: str = "1 minute"
@@ -37,22 +40,27 @@ class LogMonitor:
         return self.keyed(self.windows_of(self.lines_of(records)))
 
     def lines_of(self, records: DataFrame) -> DataFrame:
-        """(service, moment, error) of the records that have a service and a time."""
-        fields = {"service": self.service_field, "moment": self.time_field, "error": self.level_field}
+        """(service, moment, lines, errors) of the records that have a service and a time."""
+        named = {"lines": self.lines_field, "errors": self.errors_field}
+        counts = {column: name for column, name in named.items() if name}
+        fields = {"service": self.service_field, "moment": self.time_field, "level": self.level_field, **counts}
         rows = fields_of(records, fields)
-        is_error = F.upper("error").isin(*(level.upper() for level in self.error_levels))
-        moment = moment_of(F.col("moment"), self.time_unit)
-        columns = {"moment": moment, "error": F.coalesce(is_error, F.lit(False))}
-        return usable(rows.withColumns(columns), "service", "moment")
+        is_error = F.coalesce(F.upper("level").isin(*(level.upper() for level in self.error_levels)), F.lit(False))
+        otherwise = {"lines": F.lit(1), "errors": is_error.cast("int")}
+        numbers = {
+            column: F.col(column).try_cast("bigint") if column in counts else otherwise[column] for column in named
+        }
+        rows = rows.withColumns({"moment": moment_of(F.col("moment"), self.time_unit), **numbers})
+        return usable(rows.where(F.col("lines").isNotNull()), "service", "moment")
 
     def windows_of(self, lines: DataFrame) -> DataFrame:
         """(service, start, lines, errors, rate, alert) by service and window; lines after the watermark are dropped."""
         windows = (
             lines.withWatermark("moment", self.watermark)
             .groupBy("service", F.window("moment", self.window).alias("window"))
-            .agg(F.count("*").alias("lines"), F.count_if("error").alias("errors"))
+            .agg(F.sum("lines").alias("lines"), F.coalesce(F.sum("errors"), F.lit(0)).alias("errors"))
         )
-        rate = F.col("errors") / F.col("lines")
+        rate = F.coalesce(F.try_divide("errors", "lines"), F.lit(0.0))
         alert = (rate >= self.alert_rate) & (F.col("lines") >= self.alert_lines)
         start = F.col("window.start").alias("start")
         return windows.select("service", start, "lines", "errors", rate.alias("rate"), alert.alias("alert"))
