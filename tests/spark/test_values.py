@@ -96,6 +96,8 @@ MALFORMED = [
     b'{"inner":[]}',
     b'{"inner":{"deep":{}}}',
     b'{"inner":{"a":2147483648}}',
+    b'{"inner":{"a":1,"a":null}}',
+    b'{"inner":{"deep":[{},{"b":"x","b":"x"}]}}',
     b'{"money":"x"}',
     b"\x00\x01\xfe",
 ]
@@ -103,6 +105,9 @@ MALFORMED = [
 
 ODD = [
     b"{}",
+    b'{"other":1,"other":2,"whole":7}',
+    b'{"other":{"whole":1,"whole":2},"whole":7}',
+    b'{"inner":{"whole":1,"whole":2},"whole":7}',
     b'{"part":NaN}',
     b'{"part":-Infinity}',
     b'{"part":Inf}',

@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 from binascii import a2b_base64
+from collections import Counter
 from collections.abc import Callable
 from datetime import date
 from typing import Any, Final
@@ -25,10 +26,28 @@ JSON_ROWS: Final = 16 * 1024
 SWARM: Final = 3
 NEAR_ROWS: Final = 32
 """Malformed values come in swarms: after so many that are so near, values are screened before they are tried."""
-_PARSE: Final = json.JSONDecoder(strict=False).decode
 _ROW: Final = re.compile(r" in row (\d+)")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 """How every date and time begins that Arrow reads."""
+
+
+class Repeating(dict[str, Any]):
+    """An object of which some keys are there twice."""
+
+    repeated: frozenset[str]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    times = Counter(name for name, _ in pairs)
+    repeating = Repeating(found)
+    repeating.repeated = frozenset(name for name, count in times.items() if count > 1)
+    return repeating
+
+
+_PARSE: Final = json.JSONDecoder(strict=False, object_pairs_hook=_object).decode
 
 Refused = Callable[[Any], bool]
 """Whether Arrow certainly refuses what Python's parser gives for a field, which is not None."""
@@ -264,8 +283,12 @@ def _begins_with_a_day(item: str) -> bool:
 
 
 def _struct_refused(fields: list[tuple[str, Refused]]) -> Refused:
+    names = {name for name, _ in fields}
+
     def refused(item: Any) -> bool:
-        if type(item) is not dict:
+        if not isinstance(item, dict):
+            return True
+        if type(item) is Repeating and not names.isdisjoint(item.repeated):
             return True
         for name, inner in fields:
             found = item.get(name)
