@@ -49,7 +49,7 @@ codegen-check: install
 # The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
-	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
 
 demo: install

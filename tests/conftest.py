@@ -6,7 +6,7 @@ import os
 
 import pytest
 from hypothesis import settings
-from peers import kafka
+from peers import class_archive, kafka
 
 # how long an example takes says how busy the machine is
 settings.register_profile("headrace", deadline=None)
@@ -24,7 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no process has one left when the others are done.
 
-    Tests marked `jvm` are skipped by name where Java or the jars cannot be had.
+    Tests marked `jvm` are skipped by name where Java or the jars cannot be had. Else whatever Spark a test starts is to
+    start quickly, in a process of its own too.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
@@ -35,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("jvm"):
                 item.add_marker(pytest.mark.skip(reason=why))
+        return
+    os.environ.setdefault(class_archive.SUBMIT, class_archive.submit_arguments())
 
 
 @pytest.hookimpl(trylast=True)

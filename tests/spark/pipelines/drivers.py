@@ -17,8 +17,6 @@ from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 
 RUN_S = 120
-QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The second compiler would cost more than it brings in runs of seconds."""
 
 
 def make(bootstrap: str, *topics: str, partitions: int = 1) -> None:
@@ -46,7 +44,7 @@ def latest(bootstrap: str, topic: str) -> dict[str, Any]:
 def drive(bootstrap: str, checkpoint: Path, *arguments: str) -> subprocess.Popen[str]:
     """`headrace pipeline run ... --json`, in a group of processes of its own."""
     command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", *arguments, "--json", "-b", bootstrap]
-    command += ["--checkpoint", str(checkpoint), "--set", "spark.master=local[2]", "--set", QUICK]
+    command += ["--checkpoint", str(checkpoint), "--set", "spark.master=local[2]"]
     return subprocess.Popen(
         [*command, "--set", "spark.sql.shuffle.partitions=2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

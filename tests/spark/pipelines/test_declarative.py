@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peers.class_archive import java_options
 
 import headrace
 import headrace.testing
@@ -22,8 +23,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "declarative"
 PATIENCE_S = 420
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The second compiler would cost more than it brings in runs of seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def run(place: Path, bootstrap: str) -> None:
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run"]
     environment = {
         **os.environ, "HEADRACE_BOOTSTRAP": bootstrap, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
-        "JAVA_TOOL_OPTIONS": QUICK,
+        "JAVA_TOOL_OPTIONS": java_options(),
     }  # fmt: skip
     driver = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place, env=environment,
