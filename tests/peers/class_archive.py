@@ -48,8 +48,8 @@ def submit_arguments() -> str:
     return f"--driver-java-options '{java_options()}' pyspark-shell"
 
 
-def make() -> Path:
-    """The archive, made by a Spark that does a little of everything if it is not here yet."""
+def make() -> Path | None:
+    """The archive, made by a Spark that does a little of everything if it is not here yet; None where Java made none."""
     archive = path()
     if archive.exists():
         return archive
@@ -60,6 +60,8 @@ def make() -> Path:
     environment = {**os.environ, SUBMIT: arguments, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-m", "tests.peers.class_archive", "job"]
     subprocess.run(command, check=True, cwd=jars.ROOT, env=environment, timeout=JOB_PATIENCE_S, capture_output=True)
+    if not fresh.exists():  # as where Java comes without an archive of its own classes, on which this one stands
+        return None
     fresh.replace(archive)
     return archive
 
@@ -93,4 +95,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["job"]:
         job()
     else:
-        print(f"Spark's classes in {make().relative_to(jars.ROOT)}")
+        made = make()
+        print(f"Spark's classes in {made.relative_to(jars.ROOT)}" if made else "This Java archives no classes.")
