@@ -49,7 +49,7 @@ def submit_arguments() -> str:
 
 
 def make() -> Path | None:
-    """The archive, made by a Spark that does a little of everything if it is not here yet; None where Java made none."""
+    """The archive, made by a Spark that does a little of everything where it is missing; None where Java makes none."""
     archive = path()
     if archive.exists():
         return archive
