@@ -70,8 +70,8 @@ class Jobs:
             return {key: str(value) for key, value in prebuilt.items()} | chosen
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, **chosen}
 
-    def _read(self, topic: str, **options: str) -> DataFrame:
-        return self.spark.read.format(self.connector).options(**self._options(topic), **options).load()
+    def _read(self, options: dict[str, str]) -> DataFrame:
+        return self.spark.read.format(self.connector).options(**options).load()
 
     def _checkpoint(self) -> Path:
         return self.directory / f"checkpoint-{next(self._numbers)}"
@@ -83,8 +83,7 @@ class Jobs:
     def batch_sum(self, topic: str, rows: int, size: int) -> dict[str, Any]:
         """All of a topic, the lengths of its values added up."""
         before = time.perf_counter()
-        options = self._options(topic, values_only=True, rows=rows, size=size)
-        frame = self.spark.read.format(self.connector).options(**options).load()
+        frame = self._read(self._options(topic, values_only=True, rows=rows, size=size))
         total = frame.selectExpr("sum(length(value))").first()[0]
         seconds = time.perf_counter() - before
         assert total == rows * size, f"{total} bytes, not {rows * size}"
@@ -133,10 +132,10 @@ class Jobs:
     def _typed(self, topic: str) -> DataFrame:
         """Each in its own way: ours decodes in the source, theirs in the query."""
         if self.connector == "headrace":
-            typed = self._read(topic, valueFormat="json", valueSchema=JSON_SCHEMA, columns="value")
-            return typed.select("value.*")
+            options = self._options(topic, values_only=True) | {"valueFormat": "json", "valueSchema": JSON_SCHEMA}
+            return self._read(options).select("value.*")
         parsed = F.from_json(F.col("value").cast("string"), JSON_SCHEMA)
-        return self._read(topic).select(parsed.alias("parsed")).select("parsed.*")
+        return self._read(self._options(topic)).select(parsed.alias("parsed")).select("parsed.*")
 
     def micro_batches(self, topic: str, rate: int, warm_s: float, seconds: float, manager: str) -> dict[str, Any]:
         """How long each micro-batch with rows takes, in milliseconds, while somebody writes to the topic."""

@@ -14,13 +14,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.arrow.decode import FIELDS
+from headrace.arrow.decode import FIELDS, GROUP_BYTES
 from headrace.spark.schemas import ddl
 
 PREBUILT = "prebuilt"
 PARTITIONS = 2
-BATCH_BYTES = 8 << 20
-"""What our own source puts into one Arrow batch."""
 
 
 @dataclass
@@ -54,6 +52,11 @@ def fields_of(options: Mapping[str, str]) -> list[pa.Field]:
     return [field for field in FIELDS if not names or field.name in names.split(",")]
 
 
+def pieces(rows: int) -> list[Piece]:
+    """So many rows, over the partitions."""
+    return [Piece(index, rows // PARTITIONS) for index in range(PARTITIONS)]
+
+
 class Reader(DataSourceReader):
     """Everything, in one piece a partition."""
 
@@ -64,11 +67,11 @@ class Reader(DataSourceReader):
         self.rate = int(options.get("rate", "0"))
 
     def partitions(self) -> list[Piece]:
-        return [Piece(index, self.rows // PARTITIONS) for index in range(PARTITIONS)]
+        return pieces(self.rows)
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         left = partition.rows
-        whole = self.batch(partition.index, min(left, BATCH_BYTES // self.size)) if left else None
+        whole = self.batch(partition.index, min(left, GROUP_BYTES // self.size)) if left else None
         while left:
             assert whole is not None
             part = whole.slice(0, min(left, whole.num_rows))
@@ -76,17 +79,13 @@ class Reader(DataSourceReader):
             yield part
 
     def batch(self, index: int, rows: int) -> pa.RecordBatch:
-        """The columns of a Kafka record."""
-        columns = {
-            "key": pa.nulls(rows, pa.binary()),
-            "value": pa.array([b"x" * self.size] * rows, pa.binary()),
-            "topic": pa.array([PREBUILT] * rows, pa.string()),
-            "partition": pa.array([index] * rows, pa.int32()),
-            "offset": pa.array(range(rows), pa.int64()),
-            "timestamp": pa.array([0] * rows, pa.timestamp("us", tz="UTC")),
-            "timestampType": pa.array([0] * rows, pa.int32()),
-        }
-        return pa.RecordBatch.from_arrays([columns[field.name] for field in self.fields], schema=pa.schema(self.fields))
+        """The columns of a Kafka record that are asked for."""
+        items = {"value": b"x" * self.size, "topic": PREBUILT, "partition": index, "timestamp": 0, "timestampType": 0}
+        columns = [
+            pa.array(range(rows) if field.name == "offset" else [items.get(field.name)] * rows, field.type)
+            for field in self.fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.fields))
 
 
 class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -108,9 +107,7 @@ class StreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Piece]:  # type: ignore[override]
         rows = end["rows"] - start["rows"]
-        if self.rate:
-            return [Piece(0, rows)]
-        return [Piece(index, rows // PARTITIONS) for index in range(PARTITIONS)]
+        return [Piece(0, rows)] if self.rate else pieces(rows)
 
     def commit(self, end: dict[str, int]) -> None:
         pass

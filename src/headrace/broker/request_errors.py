@@ -67,7 +67,7 @@ class RequestErrors:
     def look_at(self, key: int, response: object) -> None:
         """Counts the errors in the answer to a request of this API."""
         found: list[int] = []
-        codes_in(response, _plans.get(type(response)) or plan_of(type(response)), found)
+        codes_in(response, plan_of(type(response)), found)
         for code in found:
             self.count(key, code)
 
@@ -78,6 +78,3 @@ class RequestErrors:
             name = f"{FAMILY}.{APIS[key].name}.{ErrorCode(code).name}"
             counter = self._counters[key, code] = self._metrics.counter(name)
         counter.value += 1
-
-
-__all__ = ["FAMILY", "RequestErrors", "codes_in", "plan_of"]
