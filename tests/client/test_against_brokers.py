@@ -79,8 +79,16 @@ def test_configurations_change_one_by_one(client: Client, topic: str) -> None:
     admin.alter_configs(
         client, admin.Resource.TOPIC, topic, append={"cleanup.policy": "delete"}, delete=["retention.ms"]
     )
-    found = {entry.name: entry for entry in admin.describe_configs(client, admin.Resource.TOPIC, topic, synonyms=True)}
-    assert set((found["cleanup.policy"].value or "").split(",")) == {"compact", "delete"}
+
+    def described() -> dict[str, admin.ConfigEntry]:
+        entries = admin.describe_configs(client, admin.Resource.TOPIC, topic, synonyms=True)
+        return {entry.name: entry for entry in entries}
+
+    def policies() -> set[str]:
+        return set((described()["cleanup.policy"].value or "").split(","))
+
+    assert comes_true(lambda: policies() == {"compact", "delete"})
+    found = described()
     assert found["cleanup.policy"].source == ConfigSource.TOPIC
     assert found["retention.ms"].source == ConfigSource.DEFAULT
     assert not found["retention.ms"].is_set

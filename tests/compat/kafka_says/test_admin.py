@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+COORDINATOR_PATIENCE_S = 30.0
+"""Until the groups' topic is made and has a leader."""
 
 
 def test_api_versions(both: Both) -> None:
@@ -274,15 +277,17 @@ def test_elect_leaders(both: Both) -> None:
 
 def test_find_coordinator(both: Both) -> None:
     def script(side: Side, version: int, name: str) -> Iterator[Any]:
-        for _ in range(100):
+        deadline = time.monotonic() + COORDINATOR_PATIENCE_S
+        while True:
             if version >= 4:
                 request = FindCoordinatorRequest(key_type=0, coordinator_keys=[name])
             else:
                 request = FindCoordinatorRequest(key=name)
             answer = side.ask(request, version)
             code = answer.coordinators[0].error_code if version >= 4 else answer.error_code
-            if code == 0:
+            if code == 0 or time.monotonic() > deadline:
                 break
+            time.sleep(0.02)
         yield answer
         if version >= 4:
             yield side.ask(FindCoordinatorRequest(key_type=9, coordinator_keys=[name]), version)
