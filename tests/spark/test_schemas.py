@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     ArrayType,
     DecimalType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -18,13 +19,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.spark.schemas import TYPES, ddl, list_of, parse_schema
+from headrace.spark.schemas import TYPES, ddl, list_of, map_of, parse_schema
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
 kinds = st.recursive(
     st.sampled_from(list(TYPES.values())) | st.integers(1, 38).map(lambda digits: pa.decimal128(digits, digits // 2)),
     lambda inner: (
         inner.map(list_of)
+        | inner.map(lambda kind: map_of(pa.string(), kind))
         | st.dictionaries(names, inner, min_size=1, max_size=3).map(
             lambda fields: pa.struct([pa.field(name, kind) for name, kind in fields.items()])
         )
@@ -63,6 +65,7 @@ def test_the_json_of_a_schema_is_what_spark_makes_of_it() -> None:
             StructField("names", ArrayType(StringType())),
             StructField("price", DecimalType(12, 3)),
             StructField("inner", inner),
+            StructField("labels", MapType(StringType(), inner)),
         ]
     )
     assert parse_schema(schema.json()) == pa.struct(list(to_arrow_schema(schema, timezone="UTC")))
@@ -77,7 +80,9 @@ def test_the_json_of_a_schema_is_what_spark_makes_of_it() -> None:
         ("id bigint name string", "'name' is too much"),
         ("id bigint, id string", "it names 'id' twice"),
         ("id number", "a field cannot be 'number'"),
-        ("id map<string, int>", "a field cannot be 'map'"),
+        ("id map<int, string>", "the keys of a map are string, not int, as those of a JSON object are"),
+        ("id map<string>", "',' is missing before '>'"),
+        ("id map", "'<' is missing at the end"),
         ("id array<int", "'>' is missing at the end"),
         ("id array int", "'<' is missing before 'int'"),
         ("id decimal(40,2)", r"there is no decimal\(40,2\)"),
@@ -90,6 +95,10 @@ def test_the_json_of_a_schema_is_what_spark_makes_of_it() -> None:
         ("{}", "its JSON is not that of a schema"),
         ('{"type":"long"}', "its JSON is not that of a struct"),
         ('{"type":"struct","fields":[{"name":"a","type":"map"}]}', "a field cannot be 'map'"),
+        (
+            '{"type":"struct","fields":[{"name":"a","type":{"type":"map","keyType":"long","valueType":"long"}}]}',
+            "the keys of a map are string, not bigint",
+        ),
         ('{"type":"struct","fields":[{"name":1,"type":"long"}]}', "its JSON is not that of a schema"),
     ],
 )

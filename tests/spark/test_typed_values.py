@@ -97,6 +97,23 @@ def test_chosen_columns_and_an_inferred_schema(spark: Any, flights: dict[str, st
     assert texts.where("from_json(value, 'flight INT').flight % 2 = 0").count() == FLIGHTS // 2
 
 
+def test_maps(spark: Any, broker: Any) -> None:
+    def value(number: int) -> dict[str, Any]:
+        return {"id": number, "bags": {f"hold {hold}": number + hold for hold in range(number % 3)}}
+
+    options = topic_of(broker, "loads", lambda number: json.dumps(value(number)).encode())
+    frame = spark.read.format("headrace").options(
+        **options, valueFormat="json", valueSchema="id INT, bags MAP<STRING, INT>", columns="value,_corrupt_record"
+    ).load()  # fmt: skip
+    assert frame.schema["value"].dataType.simpleString() == "struct<id:int,bags:map<string,int>>"
+    good = [value(number) for number in range(FLIGHTS) if number != BAD]
+    found = {row.value.id: row.value.bags for row in frame.where("value is not null").collect()}
+    assert found == {each["id"]: each["bags"] for each in good}
+    total = frame.selectExpr("sum(value.bags['hold 1'])", "sum(size(value.bags))", "count(_corrupt_record)").first()
+    second = [each["bags"]["hold 1"] for each in good if "hold 1" in each["bags"]]
+    assert tuple(total) == (sum(second), sum(len(each["bags"]) for each in good), 1)
+
+
 def test_failfast_names_the_record(spark: Any, flights: dict[str, str]) -> None:
     frame = spark.read.format("headrace").options(**flights, valueSchema=SCHEMA, mode="FAILFAST").load()
     assert "_corrupt_record" not in frame.columns

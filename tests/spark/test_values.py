@@ -144,17 +144,15 @@ def as_written(item: Any) -> str:
     return str(item.isoformat())
 
 
-def filled(row: dict[str, Any], kind: pa.StructType = SCHEMA) -> dict[str, Any]:
-    """The row as a struct of Arrow has it: no other fields, those that are missing null."""
-    full: dict[str, Any] = {}
-    for field in kind:
-        item = row.get(field.name)
-        if item is not None and pa.types.is_struct(field.type):
-            item = filled(item, field.type)
-        elif item is not None and pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
-            item = [None if each is None else filled(each, field.type.value_type) for each in item]
-        full[field.name] = item
-    return full
+def filled(item: Any, kind: pa.DataType = SCHEMA) -> Any:
+    """An item as Arrow gives it back: no other fields, those that are missing null, a map as its pairs."""
+    if item is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: filled(item.get(field.name), field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(key, filled(each, kind.item_type)) for key, each in item.items()]
+    return [filled(each, kind.value_type) for each in item] if pa.types.is_list(kind) else item
 
 
 def decoder(rows_at_once: int = 1000) -> JsonDecoder:

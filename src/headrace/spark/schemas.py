@@ -28,7 +28,7 @@ TYPES: Final = {
     "timestamp_ntz": TIMESTAMP_NTZ,
     "binary": pa.binary(),
 }  # fmt: skip
-"""What a field of a JSON value can be, beside decimals, arrays and structs."""
+"""What a field of a JSON value can be, beside decimals, arrays, maps and structs."""
 DECIMALS: Final = ("decimal", "dec", "numeric")
 DECIMAL_DIGITS_MAX: Final = 38
 _DDL_NAMES: Final = {kind: name for name, kind in reversed(TYPES.items())} | {DURATION: "interval day to second"}
@@ -77,6 +77,12 @@ def map_of(key: pa.DataType, value: pa.DataType) -> pa.MapType:
     return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
 
 
+def _object_of(key: pa.DataType, value: pa.DataType) -> pa.MapType:
+    if not pa.types.is_string(key):
+        raise ValueError(f"the keys of a map are string, not {ddl(key)}, as those of a JSON object are")
+    return map_of(key, value)
+
+
 def struct_of(fields: list[pa.Field]) -> pa.StructType:
     """These fields. Raises ValueError with a reason where there are none, or one is there twice."""
     names = [field.name for field in fields]
@@ -90,7 +96,7 @@ def struct_of(fields: list[pa.Field]) -> pa.StructType:
 def _simple(name: str) -> pa.DataType:
     kind = TYPES.get(name.lower())
     if kind is None:
-        raise ValueError(f"a field cannot be {name!r}; there are {', '.join(TYPES)}, decimal, array and struct")
+        raise ValueError(f"a field cannot be {name!r}; there are {', '.join(TYPES)}, decimal, array, map and struct")
     return kind
 
 
@@ -177,6 +183,13 @@ class _Ddl:
             items = list_of(self._type())
             self._expect(">")
             return items
+        if name.lower() == "map":
+            self._expect("<")
+            key = self._type()
+            self._expect(",")
+            pairs = _object_of(key, self._type())
+            self._expect(">")
+            return pairs
         if name.lower() in DECIMALS:
             digits = [10, 0]
             if self._took("("):
@@ -218,4 +231,6 @@ def _json_type(kind: Any) -> pa.DataType:
         return struct_of([pa.field(name, each) for name, each in fields])
     if kind["type"] == "array":
         return list_of(_json_type(kind["elementType"]))
+    if kind["type"] == "map":
+        return _object_of(_json_type(kind["keyType"]), _json_type(kind["valueType"]))
     return _simple(str(kind["type"]))

@@ -49,10 +49,12 @@ class ValueFormat:
         if self.name == "string":
             return TextDecoder()
         if self.name == "json":
+            from headrace.spark.json_maps import MapsDecoder, has_maps
             from headrace.spark.json_values import JsonDecoder
 
             assert self.fields is not None
-            found = JsonDecoder(pa.struct([field for field in self.fields if only in (None, field.name)]))
+            fields = pa.struct([field for field in self.fields if only in (None, field.name)])
+            found = MapsDecoder(fields) if has_maps(fields) else JsonDecoder(fields)
         elif self.name == "avro":
             from headrace.spark.avro_values import AvroDecoder
 

@@ -1,0 +1,228 @@
+"""JSON objects as maps: each is written anew as the list of its pairs, which is how Arrow's reader takes a map.
+
+Only punctuation is written anew: every key and number keeps its text, so that Arrow's reader alone decides what is
+malformed here as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.spark.json_values import JsonDecoder
+from headrace.spark.schemas import list_of
+from headrace.spark.values import MalformedError, as_text
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_SCALAR: Final = re.compile(
+    r"""("[^"\\]*")[ \t\r\n]*:[ \t\r\n]*("[^"\\]*"|[^ \t\r\n"\[\]{},:]+)[ \t\r\n]*([,}])[ \t\r\n]*"""
+)
+"""A key without an escape, what it names where that is one word or a text without an escape, and what follows."""
+_SCAN: Final = json.JSONDecoder(strict=False, parse_int=float).raw_decode
+"""Only where a value ends is asked; an integer of Python's has a limit of digits."""
+_NO_JSON: Final = "it is no JSON"
+
+Rewrite = Callable[[str, int], tuple[str, int]]
+"""From a text and where a value begins in it: the value as Arrow is to read it, and where it ends."""
+
+
+class MapsDecoder:
+    """Values that are JSON objects, by a schema with maps in it, whose keys are strings: see `JsonDecoder`.
+
+    A key that a map has twice is malformed, as is a field's name that an object has twice.
+    """
+
+    def __init__(self, schema: pa.StructType) -> None:
+        self.type = schema
+        self._pairs = JsonDecoder(_as_pairs(schema))
+        rewrite = _rewrite(schema)
+        assert rewrite is not None, "there is a map in the schema"
+        self._rewrite = rewrite
+
+    def decode(self, values: pa.Array) -> pa.Array:
+        written = [self._written(value) for value in values.to_pylist()]
+        return _as_maps(self._pairs.decode(pa.array(written, pa.binary())), self.type)
+
+    def why(self, value: pa.Array) -> str:
+        try:
+            written = self._anew(value[0].as_py())
+        except MalformedError as error:
+            return str(error)
+        return self._pairs.why(pa.array([written], pa.binary()))
+
+    def shown(self, values: pa.Array) -> pa.Array:
+        return as_text(values)
+
+    def _written(self, value: bytes) -> bytes:
+        """As Arrow is to read it; nothing, which is malformed too, for what cannot be written anew."""
+        try:
+            return self._anew(value)
+        except MalformedError:
+            return b""
+
+    def _anew(self, value: bytes) -> bytes:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return value
+        written, end = self._rewrite(text, _space(text, 0))
+        return (written + text[end:]).encode()
+
+
+def has_maps(kind: pa.DataType) -> bool:
+    """Whether there is a map in the type."""
+    return _rewrite(kind) is not None
+
+
+def _as_pairs(kind: pa.DataType) -> pa.DataType:
+    """The type, with a list of keys and values for every map."""
+    if pa.types.is_map(kind):
+        return list_of(pa.struct([pa.field("key", kind.key_type), pa.field("value", _as_pairs(kind.item_type))]))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_pairs(field.type)) for field in kind])
+    return list_of(_as_pairs(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _as_maps(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of lists of pairs as the maps that they are. A map lies in memory as such a list does."""
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind):
+        fields = [_as_maps(column.field(place), field.type) for place, field in enumerate(kind)]
+        mask = column.is_null() if column.null_count else None
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
+    items = column.values
+    if pa.types.is_map(kind):
+        inner = [items.field(0), _as_maps(items.field(1), kind.item_type)]
+        items = pa.StructArray.from_arrays(inner, fields=[kind.key_field, kind.item_field])
+    else:
+        items = _as_maps(items, kind.value_type)
+    return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, column.offset, [items])
+
+
+def _rewrite(kind: pa.DataType) -> Rewrite | None:
+    """How a value of this type is written anew; None where there is no map in it."""
+    if pa.types.is_map(kind):
+        inner = _rewrite(kind.item_type) or _as_it_is
+        return lambda text, at: _map(inner, text, at)
+    if pa.types.is_struct(kind):
+        fields = {field.name: rewrite for field in kind if (rewrite := _rewrite(field.type)) is not None}
+        return (lambda text, at: _struct(fields, text, at)) if fields else None
+    if pa.types.is_list(kind) and (each := _rewrite(kind.value_type)) is not None:
+        return lambda text, at: _list(each, text, at)
+    return None
+
+
+def _as_it_is(text: str, at: int) -> tuple[str, int]:
+    end = _end(text, at)
+    return text[at:end], end
+
+
+def _map(inner: Rewrite, text: str, at: int) -> tuple[str, int]:
+    if text.startswith("null", at):
+        return _as_it_is(text, at)
+    if not text.startswith("{", at):
+        raise MalformedError("what is declared as a map is no JSON object")
+    pairs: list[str] = []
+    names: set[str] = set()
+    more, at = _first(text, at + 1, "}")
+    while more:
+        scalar = _SCALAR.match(text, at) if inner is _as_it_is else None
+        if scalar is not None:
+            key, value, mark = scalar.groups()
+            name, at, more = key[1:-1], scalar.end(), mark == ","
+        else:
+            name, key, at = _name(text, at)
+            value, at = inner(text, at)
+            more, at = _next(text, at, "}")
+        if name in names:
+            raise MalformedError(f"a map has the key {name!r} twice")
+        names.add(name)
+        pairs.append(f'{{"key":{key},"value":{value}}}')
+    return f"[{','.join(pairs)}]", at
+
+
+def _struct(fields: Mapping[str, Rewrite], text: str, at: int) -> tuple[str, int]:
+    if not text.startswith("{", at):
+        return _as_it_is(text, at)
+    pieces: list[str] = []
+    copied = at
+    more, at = _first(text, at + 1, "}")
+    while more:
+        scalar = _SCALAR.match(text, at)
+        if scalar is not None and scalar[1][1:-1] not in fields:
+            at, more = scalar.end(), scalar[3] == ","
+            continue
+        name, _, at = _name(text, at)
+        rewrite = fields.get(name)
+        if rewrite is None:
+            at = _end(text, at)
+        else:
+            pieces.append(text[copied:at])
+            piece, copied = rewrite(text, at)
+            pieces.append(piece)
+            at = copied
+        more, at = _next(text, at, "}")
+    return "".join([*pieces, text[copied:at]]), at
+
+
+def _list(each: Rewrite, text: str, at: int) -> tuple[str, int]:
+    if not text.startswith("[", at):
+        return _as_it_is(text, at)
+    items: list[str] = []
+    more, at = _first(text, at + 1, "]")
+    while more:
+        item, at = each(text, at)
+        items.append(item)
+        more, at = _next(text, at, "]")
+    return f"[{','.join(items)}]", at
+
+
+def _space(text: str, at: int) -> int:
+    """Where white space ends."""
+    found = _SPACE.match(text, at)
+    assert found is not None, "none is white space too"
+    return found.end()
+
+
+def _first(text: str, at: int, closing: str) -> tuple[bool, int]:
+    """Whether there is an item behind the bracket, and where it begins; else where the brackets end."""
+    at = _space(text, at)
+    return (False, at + 1) if text.startswith(closing, at) else (True, at)
+
+
+def _next(text: str, at: int, closing: str) -> tuple[bool, int]:
+    """The same of the item behind one that ends here."""
+    at = _space(text, at)
+    if text.startswith(",", at):
+        return True, _space(text, at + 1)
+    if text.startswith(closing, at):
+        return False, at + 1
+    raise MalformedError(_NO_JSON)
+
+
+def _name(text: str, at: int) -> tuple[str, str, int]:
+    """A key, as it is written, and where what it names begins."""
+    name, end = _scanned(text, at)
+    colon = _space(text, end)
+    if not isinstance(name, str) or not text.startswith(":", colon):
+        raise MalformedError(_NO_JSON)
+    return name, text[at:end], _space(text, colon + 1)
+
+
+def _end(text: str, at: int) -> int:
+    """Where a value ends."""
+    return _scanned(text, at)[1]
+
+
+def _scanned(text: str, at: int) -> tuple[Any, int]:
+    try:
+        return _SCAN(text, at)
+    except json.JSONDecodeError:
+        raise MalformedError(_NO_JSON) from None
+    except RecursionError:
+        raise MalformedError("it is nested too deeply") from None
