@@ -70,7 +70,7 @@ def test_it_waits_for_data_and_wakes_with_it(raw: Raw, served: TestBroker, topic
         before = time.monotonic()
         fill(writer, name, 1)
         (partition,) = parts(raw.receive(1, 11)[1])
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 6
     assert offsets_in(partition.records) == [0]
     assert served.call(lambda broker: broker.server.waiting_fetches) == 0
 
@@ -85,7 +85,7 @@ def test_it_waits_for_min_bytes_or_for_max_wait(raw: Raw, served: TestBroker, to
         assert offsets_in(partition.records) == [0, 1, 2, 3, 4, 5]
     before = time.monotonic()
     (partition,) = parts(raw.ask(fetch(name, 0, max_wait_ms=300, min_bytes=1 << 20), 11))
-    assert 0.25 < time.monotonic() - before < 3
+    assert 0.25 < time.monotonic() - before < 10
     assert offsets_in(partition.records) == [0, 1, 2, 3, 4, 5]
 
 

@@ -244,7 +244,7 @@ def test_waiting_fetches_hear_of_a_deleted_topic(tmp_path: Path) -> None:
         deleted = admin.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=5000), 6)
         assert deleted.responses[0].error_code == 0
         answer = raw.receive(1, 11)[1].responses[0].partitions[0]
-        assert time.monotonic() - before < 3
+        assert time.monotonic() - before < 6
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert append(admin, "doomed", b"x").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

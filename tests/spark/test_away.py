@@ -96,7 +96,7 @@ def test_a_leader_that_stays_away_is_named(proxied: ProxiedBroker, name: str, wh
     before = time.monotonic()
     with pytest.raises(BrokerError, match=f"^{NO_LEADER.format(name)}$"):
         reader.partitions() if when == "planned" else values(reader, tasks)
-    assert time.monotonic() - before < 4, "the time allowed, and what two cores may add"
+    assert time.monotonic() - before < 20, "long before the patience of a client without the option"
 
 
 @pytest.mark.filterwarnings("ignore:The offsets of the query are not committed")
@@ -112,5 +112,5 @@ def test_a_broker_that_stays_away_is_named(when: str) -> None:
     before = time.monotonic()
     with pytest.raises(ClientError, match=f"^[^\n]*{broker.bootstrap}: Connection refused$"):
         reader.latestOffset(end, ALL) if when == "planned" else values(reader, tasks)
-    assert time.monotonic() - before < 4, "the time allowed, and what two cores may add"
+    assert time.monotonic() - before < 20, "long before the patience of a client without the option"
     reader.stop()

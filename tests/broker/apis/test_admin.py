@@ -474,4 +474,4 @@ def test_thousands_of_partitions_are_made_at_once(start: Callable[..., Running])
     before = time.monotonic()
     assert one.create("many", 2000).error_code == 0
     assert len(one.metadata("many")[0].partitions) == 2000
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
