@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--against", choices=["headrace", "kafka"], default="headrace", help="whom tests/compat asks")
     parser.addoption("--kills", type=int, default=30, help="how often the crash test kills the broker")
     parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
+
+
+def pytest_configure() -> None:
+    """In the background of a shell SIGINT is ignored, and so it would be by the processes that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_auto_num_workers() -> int:
