@@ -27,11 +27,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """A process more than there are processors: slow tests wait for processes of their own to start and to end."""
-    return (os.cpu_count() or 1) + 1
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no process has one left when the others are done.

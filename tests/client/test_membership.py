@@ -43,11 +43,12 @@ def test_a_group_of_two_clients(bootstrap: str, topic: str, ours_first: bool) ->
         admin.create_topic(client, topic, partitions=3)
         member = Member(client, topic, [topic], heartbeat_interval_s=0.2)
         consumer = theirs(bootstrap, topic)
-        consumer.subscribe([topic])
         if ours_first:
             member.poll()
             assert len(member.assigned) == 3
+            consumer.subscribe([topic])
         else:
+            consumer.subscribe([topic])
             until(lambda: len(consumer.assignment()) == 3, lambda: consumer.poll(0.05))
         # A join waits for everybody: each side needs a thread of its own.
         done = []

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 DAYS = 4
 RUN_PATIENCE_S = 240.0
-END_PATIENCE_S = 40.0
+END_PATIENCE_S = 120.0
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
