@@ -144,6 +144,16 @@ def as_written(item: Any) -> str:
     return str(item.isoformat())
 
 
+sound_or_not = (
+    st.none()
+    | st.sampled_from(MALFORMED)
+    | rows.map(lambda row: json.dumps(row, default=as_written).encode())
+    | rows.map(lambda row: json.dumps(row, default=as_written).encode()[:-1])
+    | st.binary(max_size=6)
+)
+"""Values of which some are malformed."""
+
+
 def filled(item: Any, kind: pa.DataType = SCHEMA) -> Any:
     """An item as Arrow gives it back: no other fields, those that are missing null, a map as its pairs."""
     if item is None:
@@ -183,17 +193,7 @@ def test_what_json_writes_comes_back(items: list[Any], indent: Any, ascii_only: 
     assert decoded.column.to_pylist() == [None if item is None else filled(item) for item in items]
 
 
-@given(
-    st.lists(
-        st.none()
-        | st.sampled_from(MALFORMED)
-        | rows.map(lambda row: json.dumps(row, default=as_written).encode())
-        | rows.map(lambda row: json.dumps(row, default=as_written).encode()[:-1])
-        | st.binary(max_size=6),
-        max_size=12,
-    ),
-    st.integers(1, 12),
-)
+@given(st.lists(sound_or_not, max_size=12), st.integers(1, 12))
 def test_a_value_s_fate_depends_on_itself_alone(values: list[bytes | None], rows_at_once: int) -> None:
     together = decode_values(binary(values), decoder(rows_at_once))
     together.column.validate(full=True)

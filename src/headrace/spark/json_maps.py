@@ -14,8 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.spark.json_values import JsonDecoder
-from headrace.spark.schemas import list_of
-from headrace.spark.values import MalformedError, as_text
+from headrace.spark.values import Decoder, MalformedError, as_text
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _SCALAR: Final = re.compile(
@@ -30,22 +29,26 @@ Rewrite = Callable[[str, int], tuple[str, int]]
 """From a text and where a value begins in it: the value as Arrow is to read it, and where it ends."""
 
 
+def json_decoder(schema: pa.StructType) -> Decoder:
+    """How values that are JSON objects of these fields are decoded."""
+    plain, rewrite = JsonDecoder(schema), _rewrite(schema)
+    return plain if rewrite is None else MapsDecoder(plain, rewrite)
+
+
 class MapsDecoder:
     """Values that are JSON objects, by a schema with maps in it, whose keys are strings: see `JsonDecoder`.
 
     A key that a map has twice is malformed, as is a field's name that an object has twice.
     """
 
-    def __init__(self, schema: pa.StructType) -> None:
-        self.type = schema
-        self._pairs = JsonDecoder(_as_pairs(schema))
-        rewrite = _rewrite(schema)
-        assert rewrite is not None, "there is a map in the schema"
+    def __init__(self, pairs: JsonDecoder, rewrite: Rewrite) -> None:
+        self.type = pairs.type
+        self._pairs = pairs
         self._rewrite = rewrite
 
     def decode(self, values: pa.Array) -> pa.Array:
         written = [self._written(value) for value in values.to_pylist()]
-        return _as_maps(self._pairs.decode(pa.array(written, pa.binary())), self.type)
+        return self._pairs.decode(pa.array(written, pa.binary()))
 
     def why(self, value: pa.Array) -> str:
         try:
@@ -71,37 +74,6 @@ class MapsDecoder:
             return value
         written, end = self._rewrite(text, _space(text, 0))
         return (written + text[end:]).encode()
-
-
-def has_maps(kind: pa.DataType) -> bool:
-    """Whether there is a map in the type."""
-    return _rewrite(kind) is not None
-
-
-def _as_pairs(kind: pa.DataType) -> pa.DataType:
-    """The type, with a list of keys and values for every map."""
-    if pa.types.is_map(kind):
-        return list_of(pa.struct([pa.field("key", kind.key_type), pa.field("value", _as_pairs(kind.item_type))]))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_pairs(field.type)) for field in kind])
-    return list_of(_as_pairs(kind.value_type)) if pa.types.is_list(kind) else kind
-
-
-def _as_maps(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of lists of pairs as the maps that they are. A map lies in memory as such a list does."""
-    if column.type == kind:
-        return column
-    if pa.types.is_struct(kind):
-        fields = [_as_maps(column.field(place), field.type) for place, field in enumerate(kind)]
-        mask = column.is_null() if column.null_count else None
-        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
-    items = column.values
-    if pa.types.is_map(kind):
-        inner = [items.field(0), _as_maps(items.field(1), kind.item_type)]
-        items = pa.StructArray.from_arrays(inner, fields=[kind.key_field, kind.item_field])
-    else:
-        items = _as_maps(items, kind.value_type)
-    return pa.Array.from_buffers(kind, len(column), column.buffers()[:2], column.null_count, column.offset, [items])
 
 
 def _rewrite(kind: pa.DataType) -> Rewrite | None:

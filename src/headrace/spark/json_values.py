@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from headrace.spark.schemas import list_of
 from headrace.spark.values import CUT_ROWS, MalformedError, as_text, in_pieces, joined, spread
 
 JSON_ROWS: Final = 16 * 1024
@@ -55,6 +56,8 @@ Refused = Callable[[Any], bool]
 
 class JsonDecoder:
     """Values that are JSON objects, each of them one: fields by a schema, others ignored, missing ones null.
+
+    A map is read from a list of its pairs, `[{"key": ..., "value": ...}]`: `json_maps` writes objects so.
 
     Arrow's reader takes a text of objects and does not care where one value ends, so that two halves of an object in
     two values would make one row. Behind every value stands a mark, an object with a key that nobody can know: where
@@ -211,12 +214,18 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """A type as Arrow's JSON reader has it: dates and bytes are text there."""
+    """A type as Arrow's JSON reader has it: dates and bytes are text there, and a map is a list of its pairs."""
+    if pa.types.is_map(kind):
+        return _as_read(_pairs(kind))
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_read(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_as_read(kind.value_type)))
     return pa.string() if pa.types.is_date(kind) or pa.types.is_binary(kind) else kind
+
+
+def _pairs(kind: pa.MapType) -> pa.ListType:
+    return list_of(pa.struct([kind.key_field.with_nullable(True), kind.item_field]))
 
 
 def _settled(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -227,8 +236,13 @@ def _settled(column: pa.Array, kind: pa.DataType) -> pa.Array:
         fields = [_settled(column.field(place), field.type) for place, field in enumerate(kind)]
         mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
-    if pa.types.is_list(kind):
-        items = _settled(column.values, kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        if pa.types.is_map(kind):
+            # a map lies in memory as the list of its pairs does
+            pairs = _settled(column.values, _pairs(kind).value_type)
+            items = pa.StructArray.from_arrays(pairs.flatten(), fields=[kind.key_field, kind.item_field])
+        else:
+            items = _settled(column.values, kind.value_type)
         buffers = column.buffers()[:2]
         return pa.Array.from_buffers(kind, len(column), buffers, column.null_count, column.offset, [items])
     if pa.types.is_binary(kind):
@@ -252,6 +266,8 @@ def _from_base64(texts: pa.Array) -> pa.Array:
 
 def _refused(kind: pa.DataType) -> Refused:
     """The check of a field of this type."""
+    if pa.types.is_map(kind):
+        return _refused(_pairs(kind))
     if pa.types.is_struct(kind):
         return _struct_refused([(field.name, _refused(field.type)) for field in kind])
     if pa.types.is_list(kind):

@@ -49,12 +49,10 @@ class ValueFormat:
         if self.name == "string":
             return TextDecoder()
         if self.name == "json":
-            from headrace.spark.json_maps import MapsDecoder, has_maps
-            from headrace.spark.json_values import JsonDecoder
+            from headrace.spark.json_maps import json_decoder
 
             assert self.fields is not None
-            fields = pa.struct([field for field in self.fields if only in (None, field.name)])
-            found = MapsDecoder(fields) if has_maps(fields) else JsonDecoder(fields)
+            found = json_decoder(pa.struct([field for field in self.fields if only in (None, field.name)]))
         elif self.name == "avro":
             from headrace.spark.avro_values import AvroDecoder
 
