@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
-from headrace.broker.coordinator_partition import CoordinatorPartition
+from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.env.posix import PosixFile
 from headrace.env.workers import Workers
 from headrace.log.log import Log

@@ -15,8 +15,8 @@ import pytest
 from broker.raw import Raw, batch, create_topic, produce
 
 from headrace.broker import self_topics
-from headrace.broker.log_lines import LogLines
 from headrace.broker.self_topics import LOGS_TOPIC, METRICS_TOPIC, named
+from headrace.broker.telemetry.log_lines import LogLines
 from headrace.client import admin
 from headrace.env.posix import PosixFile
 from headrace.log.manager import LogDirLocked

@@ -14,7 +14,7 @@ import confluent_kafka.admin
 import pytest
 from peers.kafka import KafkaPeer, java, kafka_tool
 
-from headrace.broker.coordinator_log import replay_log
+from headrace.broker.coordinators.coordinator_log import replay_log
 from headrace.env.posix_network import PosixWorkers
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.partitions import partition_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.config_rules import SettingsRules
+from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
 from headrace.controller.brokers import (
     Registration,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
-from headrace.broker.apis import SERVED
+from headrace.broker.requests.apis import SERVED
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from peers.kafka import KafkaPeer, java, kafka_tool
 
-from headrace.broker.metadata_start import deregister, open_quorum, register, registration
-from headrace.broker.quorum import Quorum
-from headrace.broker.storage_format import FormatOptions, open_storage, parse_snapshot_name, snapshot_bytes
+from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
+from headrace.broker.quorum.quorum import Quorum
+from headrace.broker.storage.storage_format import FormatOptions, open_storage, parse_snapshot_name, snapshot_bytes
 from headrace.config import BrokerConfig
 from headrace.controller import placement
 from headrace.controller.partitions import decide_create_partitions

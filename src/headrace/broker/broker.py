@@ -7,24 +7,24 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.background import Background
-from headrace.broker.bad_batches import BadBatches
-from headrace.broker.coordinator import GroupCoordinator
-from headrace.broker.directory_assignment import DirectoryAssignment
-from headrace.broker.dynamic_config import DynamicConfig
-from headrace.broker.metadata_start import deregister, open_quorum, register, registration
-from headrace.broker.metrics import Registry
-from headrace.broker.producer_ids import ProducerIds
-from headrace.broker.replica_manager import ReplicaManager
-from headrace.broker.replica_moves import ReplicaMoves
-from headrace.broker.server import OpenListener, Server
-from headrace.broker.storage_format import StorageLayout
+from headrace.broker.coordinators.coordinator import GroupCoordinator
+from headrace.broker.net.server import OpenListener, Server
+from headrace.broker.partitions.background import Background
+from headrace.broker.partitions.directory_assignment import DirectoryAssignment
+from headrace.broker.partitions.replica_manager import ReplicaManager
+from headrace.broker.partitions.replica_moves import ReplicaMoves
+from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
+from headrace.broker.quorum.producer_ids import ProducerIds
+from headrace.broker.requests.bad_batches import BadBatches
+from headrace.broker.settings.dynamic_config import DynamicConfig
+from headrace.broker.storage.storage_format import StorageLayout
+from headrace.broker.telemetry.metrics import Registry
 from headrace.log.manager import LogManager
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum import Quorum
+    from headrace.broker.quorum.quorum import Quorum
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.env import Environment

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.log_lines import Line, LogLines
-from headrace.broker.quorum import QuorumError
-from headrace.broker.request_errors import FAMILY
-from headrace.broker.topic_creation import create_topics
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.topic_creation import create_topics
+from headrace.broker.telemetry.log_lines import Line, LogLines
+from headrace.broker.telemetry.request_errors import FAMILY
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.broker.broker import Broker
-from headrace.broker.storage_format import StorageError
+from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, ConfigError
 from headrace.env.posix import raise_open_files_limit, real_environment
 from headrace.env.posix_network import PosixNetwork, PosixWorkers, run_loop

@@ -1,0 +1,595 @@
+"""One client connection: frames in, handlers called in order of arrival, replies out in the same order.
+
+Bytes are received into one buffer that all connections share, and every whole frame in it is handled at once; their
+replies leave in one send. Only the beginning of a frame that has not arrived whole is kept by its connection, in memory
+that grows with what arrives, never with what the frame announces, and that is drawn from one budget.
+
+Reading stops while a connection has too many requests unanswered, does not take its replies, waits for memory, or while
+a handler that cannot answer at once is at work (`Blocked` names the reasons).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.blocked import Blocked
+from headrace.broker.net.large_frame import LargeFrame
+from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
+from headrace.broker.net.reply import Reply
+from headrace.broker.requests.registry import CloseConnectionError, Pending, RequestContext
+from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
+from headrace.wire.primitives import Buffer, DecodeError, Part, new
+
+if TYPE_CHECKING:
+    from headrace.broker.net.server import OpenListener, Served, Server
+    from headrace.broker.requests.plain_fetch import PlainFetch
+    from headrace.broker.requests.produce_run import Shape
+
+HEADER_BYTES: Final = 10
+"""Key, version, correlation id and the length of the client id: every request has these."""
+FIRST_BYTES: Final = 4 + HEADER_BYTES
+SCARCE_RECEIVE_BYTES: Final = 4096
+"""What is received at once while the budget for requests is spent: enough for a small request."""
+FETCH: Final = 1
+OUTPUT_BYTES: Final = 1024 * 1024
+OUTPUT_PARTS: Final = 256
+"""A connection whose unsent replies exceed one of these two is not read from until it takes some."""
+
+_read_first = Struct(">ihhih").unpack_from
+_read_size = Struct(">i").unpack_from
+
+
+class Connection:
+    """See the module. Made by the server for every accepted stream; `start` begins reading."""
+
+    __slots__ = (
+        "__weakref__",
+        "_blocked",
+        "_carry",
+        "_client_id",
+        "_client_id_raw",
+        "_frame",
+        "_kept",
+        "_out",
+        "_output",
+        "_output_held",
+        "_reading",
+        "_shape",
+        "_waits_for_disk",
+        "_writing",
+        "active",
+        "closed",
+        "flush_scheduled",
+        "idle_since",
+        "listener",
+        "plain_fetch",
+        "principal",
+        "server",
+        "software_name",
+        "software_version",
+        "stream",
+        "unanswered",
+    )
+
+    def __init__(self, server: Server, stream: Stream, listener: OpenListener) -> None:
+        self.server = server
+        self.stream = stream
+        self.listener = listener
+        self.software_name = ""
+        self.software_version = ""
+        self.principal = "User:ANONYMOUS"
+        self.active = True
+        self.idle_since = 0.0
+        self.closed = False
+        self.flush_scheduled = False
+        self.plain_fetch: PlainFetch | None = None
+        self.unanswered: deque[Reply] = deque()
+        self._blocked = 0
+        self._reading = False
+        self._writing = False
+        self._waits_for_disk = False
+        self._carry = b""
+        self._client_id: str | None = None
+        self._client_id_raw: Buffer | None = None
+        self._frame: LargeFrame | None = None
+        self._out: list[bytes | bytearray] = []
+        self._output = Output()
+        self._output_held = self._kept = 0
+        self._shape: Shape | None = None
+
+    # --- receiving
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._watch()
+
+    def _watch(self) -> None:
+        wanted = not self._blocked and not self.closed
+        if wanted != self._reading:
+            self._reading = wanted
+            self.stream.on_readable(self._readable if wanted else None)
+
+    def _readable(self) -> None:
+        self.active = True
+        server = self.server
+        server.hears(self)
+        try:
+            if self._frame is not None:
+                self._receive_frame(self._frame)
+                return
+            carry = self._carry
+            have = len(carry)
+            view = server.view
+            if have:
+                view[:have] = carry
+                room = view[have:]
+            else:
+                room = view
+            if server.requests_budget.exhausted:
+                room = room[:SCARCE_RECEIVE_BYTES]
+            received = self.stream.receive_into(room)
+            if received <= 0:
+                if received != WOULD_BLOCK:
+                    self.close("" if not have else "the client left half-way through a request")
+                return
+            if have:
+                self._carry = b""
+                server.requests_budget.give(have)
+            self._take(have + received)
+            if server.served is not None:
+                server.served()
+        except OSError:
+            self.close("")
+
+    def _receive_frame(self, frame: LargeFrame) -> None:
+        """Goes on with a frame that is too large for the shared buffer."""
+        if frame.is_full and not frame.grow():
+            self._block(Blocked.MEMORY)
+            self.server.requests_budget.wait(lambda: self._unblock(Blocked.MEMORY))
+            return
+        received = self.stream.receive_into(frame.view[frame.have : frame.need])
+        if received <= 0:
+            if received != WOULD_BLOCK:
+                self.close("the client left half-way through a request")
+            return
+        frame.have += received
+        if frame.have == frame.need:
+            try:
+                self._requests(frame.buffer, frame.view, frame.need)
+            finally:
+                self._drop_frame()
+            self._flush()
+
+    def _drop_frame(self) -> None:
+        frame = self._frame
+        if frame is not None:
+            self._frame = None
+            frame.release()
+
+    def _hold(self, size: int) -> None:
+        """Accounts for `size` bytes that have arrived; where the budget is spent, reading stops until there is more."""
+        budget = self.server.requests_budget
+        if budget.take(size) or budget.overdraw(size, self):
+            return
+        budget.force(size)
+        self._block(Blocked.MEMORY)
+        budget.wait(lambda: self._unblock(Blocked.MEMORY))
+
+    def _block(self, why: int) -> None:
+        self._blocked |= why
+        self._watch()
+
+    def _unblock(self, why: int) -> None:
+        if self._blocked & why:
+            self._blocked &= ~why
+            if not self._blocked:
+                # Not now: whoever calls may be in the middle of the shared buffer.
+                self.server.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Handles what was received before reading stopped, then reads on."""
+        if self._blocked or self.closed:
+            return
+        carry = self._carry
+        if carry:
+            have = len(carry)
+            self.server.view[:have] = carry
+            self._carry = b""
+            self.server.requests_budget.give(have)
+            self._take(have)
+        self._watch()
+
+    def _take(self, end: int) -> None:
+        """Handles the frames in the first `end` bytes of the shared buffer, and keeps what is left over."""
+        server = self.server
+        view = server.view
+        at = self._requests(server.buffer, view, end)
+        left = end - at
+        if left and not self.closed:
+            self._keep(view[at:end], left)
+        elif server.requests_budget.overdrawn_by is self:
+            server.requests_budget.settle(self)
+        self._flush()
+
+    def _keep(self, rest: memoryview, left: int) -> None:
+        """Keeps the beginning of a frame, or frames that may not be handled yet."""
+        if left >= 4 and not self._blocked:
+            size: int = _read_size(rest)[0]
+            if not HEADER_BYTES <= size <= self.server.frame_bytes_max:
+                self._refuse_size(size)
+                return
+            if size + 4 > len(self.server.buffer):
+                self._frame = LargeFrame(self.server, self, rest, size + 4)
+                self._hold(len(self._frame.buffer))
+                return
+        self._carry = bytes(rest)
+        if self._blocked:
+            self.server.requests_budget.force(left)
+        else:
+            self._hold(left)
+
+    # --- requests
+
+    def _requests(self, buffer: bytearray, view: memoryview, end: int) -> int:
+        """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
+        at = 0
+        server = self.server
+        run = server.produce_run
+        limit = server.frame_bytes_max
+        produces = self.listener.produces
+        while end - at >= FIRST_BYTES and not self._blocked:
+            size, key, version, correlation_id, length = _read_first(buffer, at)
+            if not HEADER_BYTES <= size <= limit:
+                self._finish_run()
+                self._refuse_size(size)
+                return at
+            stop = at + 4 + size
+            if stop > end:
+                break
+            if key == 0 and produces:
+                shape = self._shape
+                if shape is not None and run.add_alike(shape, view, at, stop, version, correlation_id):
+                    at = stop
+                    continue
+                taken = run.add(view[at + 4 : stop], version, correlation_id, length)
+                self._shape = run.shape if taken else None
+            elif key == FETCH and self.plain_fetch is not None and version == self.plain_fetch.version:
+                if run.entries:
+                    self._finish_run()
+                taken = not self.closed and self.plain_fetch.answer(self, view, at, stop, correlation_id)
+            else:
+                taken = False
+            if not taken:
+                if run.entries:
+                    self._finish_run()
+                    if self.closed:
+                        return at
+                self._request(view[at + 4 : stop], key, version, correlation_id, length)
+                if self.closed:
+                    return at
+                if key == 0:
+                    self._keep_pace()
+            at = stop
+        if run.entries:
+            self._finish_run()
+        return at
+
+    def _finish_run(self) -> None:
+        """Appends the Produce requests that came together, and answers them in order."""
+        try:
+            self.server.produce_run.finish(self)
+        except Exception as error:
+            self.server.log_failure(self, 0, error)
+            self.close("its request failed")
+            return
+        self._keep_pace()
+
+    def _keep_pace(self) -> None:
+        """A producer that is faster than the disk is not read from until the disk has caught up."""
+        flusher = self.server.broker.replicas.flusher
+        if flusher.behind and not self._blocked & Blocked.DISK:
+            self._block(Blocked.DISK)
+            flusher.when_caught_up(lambda: self._unblock(Blocked.DISK))
+
+    def _refuse_size(self, size: int) -> None:
+        self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} are possible")
+
+    def _request(self, frame: memoryview, key: int, version: int, correlation_id: int, length: int) -> None:
+        """Decodes one request, the first fields of whose header are known, and calls its handler."""
+        server = self.server
+        try:
+            served = self.listener.served.get(key)
+            if served is None:
+                raise CloseConnectionError(f"a request of the unserved API {key}")
+            at = self._after_plain_header(frame, served, version, length)
+            if not at:
+                header, at = decode_request_header(frame)
+                self._client_id = header.client_id
+                if not served.min_version <= version <= served.max_version:
+                    parts = server.unsupported_version(self.listener, frame, at, header)
+                    self._answer_now(Reply(key, version, correlation_id, 0), parts)
+                    return
+            request = served.decode(frame, version, at)
+            served.count.value += 1
+            result = served.handler()(server.broker, request, self._context(key, version, correlation_id))
+        except DecodeError as error:
+            self.close(f"an unreadable request: {error}")
+            return
+        except CloseConnectionError as reason:
+            self.close(str(reason))
+            return
+        except Exception as error:
+            server.log_failure(self, key, error)
+            self.close("its request failed")
+            return
+        self._answer(Reply(key, version, correlation_id, len(frame)), result)
+
+    def _after_plain_header(self, frame: memoryview, served: Served, version: int, length: int) -> int:
+        """Where the body starts, if the header has the client id that the last one had and nothing unusual; else 0."""
+        at = HEADER_BYTES + length
+        if (
+            length < 0
+            or at >= len(frame)
+            or not served.min_version <= version <= served.max_version
+            or frame[HEADER_BYTES:at] != self._client_id_raw
+        ):
+            self._client_id_raw = bytes(frame[HEADER_BYTES:at]) if length >= 0 else None
+            return 0
+        if version < served.flexible_from:
+            return at
+        return 0 if frame[at] else at + 1
+
+    def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
+        # Set one by one: this is on the way of every fetch, and costs a third of a call with that many names.
+        context = new(RequestContext)
+        context.broker = self.server.broker
+        context.principal = self.principal
+        context.listener = self.listener.name
+        context.client_id = self._client_id
+        context.client_host = self.stream.peer_host
+        context.software_name = self.software_name
+        context.software_version = self.software_version
+        context.api_key = key
+        context.api_version = version
+        context.correlation_id = correlation_id
+        context.connection = self
+        return context
+
+    def _answer(self, reply: Reply, result: Any) -> None:
+        """Takes what a handler returned."""
+        if isinstance(result, Pending):
+            if result.resolved:
+                result = result.value
+            else:
+                self.wait_for(reply, result)
+                return
+        elif type(result) is CoroutineType:
+            self._block(Blocked.HANDLER)
+            self._expect(reply)
+            self.server.start_task(self._finish_task(reply, result))
+            return
+        if result is not None:
+            parts = self._encode(reply, result)
+            if parts is not None:
+                self._answer_now(reply, parts)
+
+    def wait_for(self, reply: Reply, pending: Pending[Any]) -> None:
+        """Keeps the place of an answer that comes later."""
+        self._expect(reply)
+        reply.abandon = pending.abandon
+        pending.when_resolved(lambda: self._resolved(reply, pending.value))
+
+    async def _finish_task(self, reply: Reply, coroutine: Any) -> None:
+        try:
+            result = await coroutine
+            if isinstance(result, Pending):
+                self._unblock(Blocked.HANDLER)
+                result.when_resolved(lambda: self._resolved(reply, result.value))
+                return
+        except CloseConnectionError as reason:
+            self.close(str(reason))
+            return
+        except Exception as error:
+            self.server.log_failure(self, reply.key, error)
+            self.close("its request failed")
+            return
+        self._unblock(Blocked.HANDLER)
+        self._resolved(reply, result)
+
+    def _expect(self, reply: Reply) -> None:
+        self.unanswered.append(reply)
+        self.server.requests_budget.force(reply.held)
+        if len(self.unanswered) >= self.server.unanswered_max or self._kept > OUTPUT_BYTES:
+            self._block(Blocked.UNANSWERED)
+
+    def _resolved(self, reply: Reply, value: Any) -> None:
+        """An answer that was waited for has come: it leaves once all before it have."""
+        if self.closed:
+            return
+        reply.parts = [] if value is None else self._encode(reply, value)
+        if reply.parts is not None:
+            self._emit_answered()
+
+    def _emit_answered(self) -> None:
+        unanswered = self.unanswered
+        emitted = False
+        while unanswered and unanswered[0].parts is not None:
+            reply = unanswered.popleft()
+            assert reply.parts is not None
+            self.server.requests_budget.give(reply.held)
+            self._kept -= reply.kept
+            self._emit(reply.parts)
+            emitted = True
+        if len(unanswered) < self.server.unanswered_max and self._kept <= OUTPUT_BYTES:
+            self._unblock(Blocked.UNANSWERED)
+        if emitted and not self.flush_scheduled:
+            self.flush_scheduled = True
+            self.server.loop.call_soon(self._flush)
+
+    def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
+        """The frame of a response; None, and the connection is closed, where its version cannot say it."""
+        try:
+            if reply.key > FETCH:  # Produce and Fetch have counted what they refused
+                self.server.request_errors.look_at(reply.key, response)
+            if hasattr(response, "encode_parts"):
+                return encode_response_parts(reply.key, reply.version, reply.correlation_id, response)
+            return [encode_response(reply.key, reply.version, reply.correlation_id, response)]
+        except Exception as error:
+            self.server.log_failure(self, reply.key, error)
+            self.close("its answer could not be encoded")
+            return None
+
+    def _answer_now(self, reply: Reply, parts: list[Part]) -> None:
+        if self.unanswered:
+            reply.parts = parts
+            reply.held = reply.kept = sum(len(part) for part in parts if type(part) is not FileSlice)
+            self._kept += reply.kept
+            self._expect(reply)
+        else:
+            self._emit(parts)
+
+    def answer(self, key: int, version: int, correlation_id: int, size: int, result: Any) -> None:
+        """Takes the answer to a request whose frame was `size` bytes, or the promise of one, in its turn."""
+        self._answer(Reply(key, version, correlation_id, size), result)
+
+    def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes) -> None:
+        """Queues a frame that is encoded already, in its turn."""
+        if not self.unanswered and not self._output:
+            self._out.append(frame)
+        else:
+            self._answer_now(Reply(key, version, correlation_id, 0), [frame])
+
+    def answer_records(self, head: bytes, records: FileSlice, tail: bytes) -> None:
+        """Queues the frame of an answer around a range of a file, in its turn."""
+        self._answer_now(Reply(FETCH, 0, 0, 0), [head, records, tail])
+
+    # --- sending
+
+    def _emit(self, parts: list[Part]) -> None:
+        if self._out:
+            self._output.add(list(self._out))
+            self._out.clear()
+        self._output.add(parts)
+        if self._output.held > OUTPUT_BYTES or len(self._output) > OUTPUT_PARTS:
+            # Small requests for large answers: the next ones wait until these have left.
+            self._block(Blocked.OUTPUT)
+
+    def _flush(self) -> None:
+        """Sends what can be sent now."""
+        self.flush_scheduled = False
+        if self.closed:
+            return
+        try:
+            out = self._out
+            if out:
+                data = out[0] if len(out) == 1 else b"".join(out)
+                out.clear()
+                if self._output:
+                    self._output.add_bytes(data)
+                else:
+                    sent = self.stream.send((data,))
+                    if sent == len(data):
+                        return
+                    self._output.add_bytes(memoryview(data)[sent:] if sent > 0 else data)
+            if self._output and not self._waits_for_disk:
+                self._send()
+        except (OSError, BrokenFrameError) as error:
+            self.close(str(error) if isinstance(error, BrokenFrameError) else "")
+
+    def _writable(self, may_wait: bool = False) -> None:
+        self.active = True
+        try:
+            self._send(may_wait)
+        except (OSError, BrokenFrameError) as error:
+            self.close(str(error) if isinstance(error, BrokenFrameError) else "")
+
+    def _send(self, may_wait: bool = False) -> None:
+        outcome = self._output.send(self.stream, may_wait=may_wait, shared=self.server.is_shared())
+        waits = outcome in (BLOCKED, AGAIN)
+        if waits != self._writing:
+            self._writing = waits
+            self.stream.on_writable(self._writable if waits else None)
+        if outcome == COLD:
+            self._read_ahead()
+        self._account(outcome)
+
+    def _account(self, outcome: int) -> None:
+        """Draws what is held in memory on the budget; a client that does not take its replies is not read from."""
+        output = self._output
+        budget = self.server.responses_budget
+        budget.used += output.held - self._output_held
+        self._output_held = output.held
+        if outcome != DONE and (output.held > OUTPUT_BYTES or len(output) > OUTPUT_PARTS or budget.exhausted):
+            self._block(Blocked.OUTPUT)
+        elif self._blocked & Blocked.OUTPUT and 2 * len(output) <= OUTPUT_PARTS and 2 * output.held <= OUTPUT_BYTES:
+            self._unblock(Blocked.OUTPUT)
+
+    def _read_ahead(self) -> None:
+        """Has a worker bring the next range of a file into memory, so that the event loop never waits for the disk."""
+        self._waits_for_disk = True
+        part, at = self._output.cold_slice()
+        size = min(READ_AHEAD_BYTES, part.size - at)
+        self.server.cold_reads.value += 1
+        self.server.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
+
+    def _was_read(self, _result: None, error: BaseException | None) -> None:
+        self._waits_for_disk = False
+        if self.closed:
+            return
+        if error is not None:
+            self.close(f"a segment could not be read: {error}")
+            return
+        self._writable(may_wait=True)
+
+    # --- ending
+
+    @property
+    def holds_partial_frame(self) -> bool:
+        """Whether the beginning of a frame waits for its rest."""
+        return self._frame is not None or bool(self._carry)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked, answered or half-received."""
+        return not self.unanswered and not self._output and not self._waits_for_disk
+
+    def close(self, why: str) -> None:
+        """Closes at once, after what is ready was sent as far as the other side takes it.
+
+        `why` makes one line in the log, unless it is empty.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        if why:
+            self._send_last()
+        budget = self.server.requests_budget
+        held = len(self._carry) + sum(reply.held for reply in self.unanswered)
+        self._carry = b""
+        unanswered, self.unanswered = self.unanswered, deque()
+        for reply in unanswered:
+            if reply.abandon is not None and reply.parts is None:
+                reply.abandon()
+        budget.give(held)
+        self._drop_frame()
+        budget.settle(self)
+        self.server.responses_budget.give(self._output_held)
+        self._output_held = 0
+        self._output = Output()
+        self._out.clear()
+        self.server.connection_closed(self, why)
+        self.stream.close()
+
+    def _send_last(self) -> None:
+        """The answers to the requests before the one that ends the connection."""
+        try:
+            self._emit([])
+            if self._output and not self._waits_for_disk:
+                self._output.send(self.stream)
+        except (OSError, BrokenFrameError):
+            pass  # the connection ends in any case

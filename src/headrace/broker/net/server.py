@@ -1,0 +1,322 @@
+"""The listeners of a broker, and what all of its connections share: the receive buffer, the budgets, the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.budget import Budget
+from headrace.broker.net.connection import Connection
+from headrace.broker.requests.apis import SERVED
+from headrace.broker.requests.produce_run import ProduceRun
+from headrace.broker.requests.registry import CloseConnectionError, Handler, handler_of
+from headrace.broker.telemetry.metrics import Counter
+from headrace.broker.telemetry.request_errors import RequestErrors
+from headrace.env.network import Listener, Network, Stream
+from headrace.env.workers import Workers
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import request_class
+from headrace.wire.primitives import Part
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.config import Endpoint
+    from headrace.wire.frame import RequestHeader
+
+log = logging.getLogger("headrace.broker")
+
+RECEIVE_BYTES: Final = 256 * 1024
+"""The buffer that all connections receive into: what fits the processor's cache."""
+SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
+"""Buffers of large frames that are kept for the next ones, together."""
+UNLIMITED_REQUEST_BYTES: Final = 1 << 62
+NEVER: Final = 1 << 16
+STALLED_FRAME_S: Final = 10.0
+"""When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
+SHARED_S: Final = 0.01
+"""For this long after a turn from one connection to another both are served in short turns."""
+SWEEP_S_MAX: Final = 5.0
+ACCEPT_LOG_S: Final = 10.0
+"""At most one line in this time says that connections cannot be accepted."""
+
+
+class Served:
+    """One API as a listener serves it."""
+
+    __slots__ = ("_handler", "count", "decode", "flexible_from", "key", "max_version", "min_version")
+
+    def __init__(self, key: int, count: Counter) -> None:
+        api = APIS[key]
+        self.key = key
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.flexible_from = NEVER if api.flexible_from is None else api.flexible_from
+        self.count = count
+        self.decode: Callable[..., Any] = self._first_decode
+        self._handler: Handler | None = None
+
+    def _first_decode(self, frame: memoryview, version: int, at: int) -> Any:
+        """Imports the codec with the first request."""
+        self.decode = request_class(self.key).decode
+        return self.decode(frame, version, at)
+
+    def handler(self) -> Handler:
+        """The handler, imported with the first request."""
+        if self._handler is None:
+            self._handler = handler_of(self.key)
+        return self._handler
+
+
+class OpenListener:
+    """A listener that accepts connections: its name, where it is, and what it serves."""
+
+    def __init__(self, name: str, served: dict[int, Served]) -> None:
+        self.name = name
+        self.served = served
+        self.produces = ApiKey.PRODUCE in served
+        self.listener: Listener | None = None
+
+    @property
+    def host(self) -> str:
+        """The address that it is bound to."""
+        assert self.listener is not None
+        return self.listener.host
+
+    @property
+    def port(self) -> int:
+        """The port that it is bound to, chosen by the system where port 0 was asked for."""
+        assert self.listener is not None
+        return self.listener.port
+
+
+class Server:
+    """Accepts connections and owns what they share."""
+
+    def __init__(self, broker: Broker, network: Network, workers: Workers) -> None:
+        config = broker.config
+        self.broker = broker
+        self.network = network
+        self.workers = workers
+        self.loop = asyncio.get_running_loop()
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self.view = memoryview(self.buffer)
+        limit = config.integer("queued.max.request.bytes")
+        self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
+        self.responses_budget = Budget(config.integer("queued.max.response.bytes"))
+        self.frame_bytes_max = config.integer("socket.request.max.bytes")
+        self.unanswered_max = config.integer("connection.max.queued.requests")
+        self.connections: dict[Connection, None] = {}
+        self.listeners: list[OpenListener] = []
+        self.produce_run = ProduceRun(self)
+        busy_poll_us = config.integer("busy.poll.us")
+        self.served: Callable[[], None] | None = network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
+        """To be called after every readable event."""
+        self._turned_at = 0.0
+        self._heard: Connection | None = None
+        self.waiting_fetches = 0
+        self.waiting_fetches_max = config.integer("connections.max.waiting.fetches")
+        self.bytes_fetched = broker.metrics.counter("fetch.bytes")
+        self.request_errors = RequestErrors(broker.metrics)
+        self.cold_reads = broker.metrics.counter("fetch.cold_reads")
+        self.cold_lookups = broker.metrics.counter("fetch.cold_lookups")
+        self._accepted = broker.metrics.counter("connections.accepted")
+        self._refused = broker.metrics.counter("connections.refused")
+        self._bad = broker.metrics.counter("connections.closed_for_bad_input")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._per_host: dict[str, int] = {}
+        self._spares: list[bytearray] = []
+        self._spare_bytes = 0
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._accept_log_at = -ACCEPT_LOG_S
+        broker.metrics.gauge("connections.open", lambda: len(self.connections))
+        broker.metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
+        broker.metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
+        broker.metrics.gauge("fetch.waiting", lambda: self.waiting_fetches)
+
+    # --- listeners
+
+    def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
+        """Binds a listener, which accepts nothing before `serve`; raises OSError when the address cannot be had."""
+        role = "controller" if controller else "broker"
+        served = {
+            int(key): Served(key, self.broker.metrics.counter(f"requests.{APIS[key].name}"))
+            for key in sorted(SERVED)
+            if role in APIS[key].listeners
+        }
+        opened = OpenListener(endpoint.name, served)
+        config = self.broker.config
+        opened.listener = self.network.listen(
+            endpoint.host,
+            endpoint.port,
+            backlog=config.integer("socket.listen.backlog.size"),
+            receive_buffer=config.integer("socket.receive.buffer.bytes"),
+            send_buffer=config.integer("socket.send.buffer.bytes"),
+            on_connection=lambda stream: self._accept(stream, opened),
+            on_failure=self._accept_failed,
+        )
+        opened.listener.pause(True)
+        self.listeners.append(opened)
+        return opened
+
+    def serve(self) -> None:
+        """Begins to accept connections: they could knock since `listen`."""
+        for opened in self.listeners:
+            assert opened.listener is not None
+            opened.listener.pause(False)
+        self._sweep()
+
+    def _accept(self, stream: Stream, listener: OpenListener) -> None:
+        config = self.broker.config
+        host = stream.peer_host
+        held = self._per_host.get(host, 0)
+        if len(self.connections) >= config.integer("max.connections"):
+            self._refuse(stream, "max.connections is reached")
+        elif held >= self._host_limit(host):
+            self._refuse(stream, "max.connections.per.ip is reached")
+        else:
+            self._per_host[host] = held + 1
+            self._accepted.value += 1
+            connection = Connection(self, stream, listener)
+            self.connections[connection] = None
+            connection.start()
+
+    def _host_limit(self, host: str) -> int:
+        config = self.broker.config
+        for pair in config.text("max.connections.per.ip.overrides").split(","):
+            named, _, count = pair.strip().rpartition(":")
+            if named == host and count.isdigit():
+                return int(count)
+        return config.integer("max.connections.per.ip")
+
+    def _refuse(self, stream: Stream, why: str) -> None:
+        self._refused.value += 1
+        log.warning("connection from %s:%d closed: %s", stream.peer_host, stream.peer_port, why)
+        stream.close()
+
+    def _accept_failed(self, error: OSError) -> None:
+        self._refused.value += 1
+        now = self.loop.time()
+        if now - self._accept_log_at >= ACCEPT_LOG_S:
+            self._accept_log_at = now
+            log.warning("connections cannot be accepted: %s", error)
+
+    # --- for connections
+
+    def hears(self, connection: Connection) -> None:
+        """Takes note of who sent something."""
+        if self._heard is not connection:
+            self._heard = connection
+            self._turned_at = self.loop.time()
+
+    def is_shared(self) -> bool:
+        """Whether the loop has turned from one connection to another a moment ago: long turns would be felt."""
+        return self.loop.time() - self._turned_at < SHARED_S
+
+    def take_buffer(self, least: int, wanted: int) -> bytearray:
+        """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
+        spares = self._spares
+        for i, spare in enumerate(spares):
+            if least <= len(spare) <= 4 * wanted:
+                self._spare_bytes -= len(spare)
+                return spares.pop(i)
+        return bytearray(max(least, wanted))
+
+    def return_buffer(self, buffer: bytearray) -> None:
+        """Keeps a buffer for the next large frame, or lets it go."""
+        size = len(buffer)
+        if 4 * size <= SPARE_BUFFER_BYTES:
+            while self._spare_bytes + size > SPARE_BUFFER_BYTES:
+                self._spare_bytes -= len(self._spares.pop(0))
+            self._spares.append(buffer)
+            self._spare_bytes += size
+
+    def unsupported_version(
+        self, listener: OpenListener, frame: memoryview, at: int, header: RequestHeader
+    ) -> list[Part]:
+        """The answer to a version that does not exist; raises CloseConnectionError where Kafka has none."""
+        if header.api_key == ApiKey.API_VERSIONS:
+            from headrace.broker.requests.apis.k18_api_versions import answer_unknown_version
+
+            return [answer_unknown_version(listener.served, header.correlation_id)]
+        if header.api_key == ApiKey.PRODUCE and 0 <= header.api_version < APIS[ApiKey.PRODUCE].min_version:
+            from headrace.broker.requests.apis.produce_before_v3 import answer_old_version
+
+            answer = answer_old_version(frame, at, header)
+            if answer is not None:
+                return [answer]
+            raise CloseConnectionError("a Produce request of a version before 3 with acks=0")
+        raise CloseConnectionError(f"{APIS[header.api_key].name} has no version {header.api_version}")
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a handler that cannot answer at once."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def log_failure(self, connection: Connection, key: int, error: Exception) -> None:
+        """A handler raised what it should have answered: that is a defect, and its traceback goes to the log."""
+        self.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
+        log.error(
+            "%s from %s failed",
+            APIS[key].name,
+            connection.stream.peer_host,
+            exc_info=(type(error), error, error.__traceback__),
+        )
+
+    def connection_closed(self, connection: Connection, why: str) -> None:
+        """Forgets a connection; one line says why, where there is a why."""
+        self.connections.pop(connection, None)
+        self._heard = None
+        host = connection.stream.peer_host
+        left = self._per_host.get(host, 1) - 1
+        if left:
+            self._per_host[host] = left
+        else:
+            self._per_host.pop(host, None)
+        if why:
+            self._bad.value += 1
+            log.warning("connection from %s:%d closed: %s", host, connection.stream.peer_port, why)
+
+    # --- time
+
+    def _sweep(self) -> None:
+        """Closes connections that are idle, and those that hold memory others wait for without getting on."""
+        idle_ms = self.broker.config.integer("connections.max.idle.ms")
+        idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
+        now = self.loop.time()
+        contended = self.requests_budget.contended
+        for connection in list(self.connections):
+            if connection.active:
+                connection.active = False
+                connection.idle_since = now
+                continue
+            silent_s = now - connection.idle_since
+            if contended and silent_s >= STALLED_FRAME_S and connection.holds_partial_frame:
+                connection.close("stopped half-way through a request while memory is short")
+            elif silent_s >= idle_s and not connection.unanswered:
+                connection.close("")
+        self._sweep_handle = self.loop.call_later(min(SWEEP_S_MAX, max(0.05, idle_s / 4)), self._sweep)
+
+    # --- ending
+
+    def stop_listening(self) -> None:
+        """Accepts no more connections."""
+        for opened in self.listeners:
+            assert opened.listener is not None
+            opened.listener.close()
+
+    async def close(self) -> None:
+        """Closes every listener and connection, and ends handlers that still wait."""
+        self.stop_listening()
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        for connection in list(self.connections):
+            connection.close("")
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,57 @@
+"""Tells the metadata in which log directory each replica lies, where a broker with several chose. KIP-858."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from headrace.broker.quorum.quorum import Quorum, QuorumError
+from headrace.controller.brokers import decide_assign_directories, decide_directories_failed
+from headrace.log.log import Log
+
+_AT_ONCE = 2_000
+"""Assignments of one record batch."""
+
+
+class DirectoryAssignment:
+    """Gathers what is noted between two turns of the loop and submits it together."""
+
+    def __init__(self, quorum: Quorum, directory_ids: Mapping[str, bytes]) -> None:
+        self._quorum = quorum
+        self._ids = directory_ids
+        self._noted: list[tuple[bytes, int, bytes]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._failures: set[asyncio.Task[None]] = set()
+
+    def note(self, log: Log) -> None:
+        """A log was opened, or has moved: the metadata will say where it lies."""
+        topic = self._quorum.image.topics.by_id(log.topic_id)
+        index = log.topic_partition[1]
+        directory_id = self._ids[log.directory.rpartition("/")[0]]
+        if topic is None or index >= len(topic.partitions):
+            return
+        if topic.partitions[index].directory_of(self._quorum.node_id) == directory_id:
+            return
+        self._noted.append((log.topic_id, index, directory_id))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._submit())
+
+    def failed(self, online: Iterable[str]) -> None:
+        """A log directory failed: the metadata will say that only those online work, and who lost its leader by it."""
+        working = [self._ids[path] for path in online]
+        task = asyncio.get_running_loop().create_task(self._submit_failure(working))
+        self._failures.add(task)
+        task.add_done_callback(self._failures.discard)
+
+    async def _submit_failure(self, working: Sequence[bytes]) -> None:
+        with contextlib.suppress(QuorumError):
+            await self._quorum.submit(partial(decide_directories_failed, node_id=self._quorum.node_id, working=working))
+
+    async def _submit(self) -> None:
+        while self._noted:
+            some, self._noted = self._noted[:_AT_ONCE], self._noted[_AT_ONCE:]
+            # What cannot be written now is noted again at the next start.
+            with contextlib.suppress(QuorumError):
+                await self._quorum.submit(partial(decide_assign_directories, node_id=self._quorum.node_id, chosen=some))

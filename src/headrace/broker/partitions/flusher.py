@@ -1,0 +1,133 @@
+"""Syncs logs on worker threads, one sync at a time for each log: what is appended meanwhile shares the next one.
+
+This is the group commit of `acks.flush=before-reply`, and what `flush.messages` and `flush.ms` ask for.
+
+It also keeps what was written from running away from the disk: a system that has too much to write out makes the next
+writer wait for it, and that would be the event loop. So the logs with most of it are synced before that, and when the
+disk is slower than the producers still, these are not read from (`behind`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.env.disk import is_full
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.broker.partitions.replica import Replica
+    from headrace.broker.telemetry.metrics import Counter
+    from headrace.env.workers import Workers
+    from headrace.log.log import Log
+
+LOOK_BYTES: Final = 16 << 20
+"""Bytes appended between two looks at how far the system is behind with writing out."""
+EARLY: Final = 0.8
+LATE: Final = 0.95
+"""Shares of what the system lets lie before it makes writers wait: from the first on logs are synced though nobody
+asked for it, from the second on producers wait."""
+
+
+class Flusher:
+    """Everything that is to be synced, and is being synced."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        count: Counter,
+        failed: Callable[[Replica, OSError], None],
+        write_pressure: Callable[[], float],
+    ) -> None:
+        """`write_pressure` is what `Disk.write_pressure` is."""
+        self.behind = False
+        """Whether producers have to wait for the disk."""
+        self._write_pressure = write_pressure
+        self._unsynced: dict[Replica, int] = {}
+        self._unlooked = 0
+        self._syncing = 0
+        self._caught_up: list[Callable[[], None]] = []
+        self._workers = workers
+        self._count = count
+        self._failed = failed
+        self._again: set[Replica] = set()
+
+    def appended(self, replica: Replica, byte_count: int) -> None:
+        """Takes note of what was written to a log."""
+        self._unsynced[replica] = self._unsynced.get(replica, 0) + byte_count
+        self._unlooked += byte_count
+        if self._unlooked >= LOOK_BYTES:
+            self._look()
+
+    def _look(self) -> None:
+        """Syncs the log with most of it where the system is behind, and has producers wait until that has helped."""
+        self._unlooked = 0
+        pressure = self._write_pressure()
+        if pressure > EARLY and not self._syncing and self._unsynced:
+            self.request(max(self._unsynced, key=self._unsynced.__getitem__))
+        # Where nothing of ours is on its way to the disk, waiting would not end.
+        self.behind = pressure > LATE and self._syncing > 0
+        if not self.behind and self._caught_up:
+            waiting, self._caught_up = self._caught_up, []
+            for callback in waiting:
+                callback()
+
+    def forget(self, replica: Replica) -> None:
+        """A log is gone, and what was written to it need not reach the disk."""
+        self._unsynced.pop(replica, None)
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        """Calls back when producers need not wait any more; to be asked while `behind`."""
+        assert self.behind
+        self._caught_up.append(callback)
+
+    def request(self, replica: Replica) -> None:
+        """Has everything that is in the replica's log now synced soon."""
+        if replica.flushing:
+            self._again.add(replica)
+            return
+        replica.flushing = True
+        self._syncing += 1
+        self._unsynced.pop(replica, None)
+        self._count.value += 1
+        log = replica.log
+        end_offset = log.end_offset
+        self._workers.submit(
+            lambda: log.flush(end_offset), lambda reached, error: self._done(replica, log, reached, error)
+        )
+
+    def _done(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
+        self._syncing -= 1
+        replica.flushing = False
+        try:
+            self._synced(replica, log, reached, error)
+        finally:
+            if self.behind:
+                self._look()
+
+    def _synced(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
+        if error is not None:
+            self._again.discard(replica)
+            if not isinstance(error, OSError):
+                self._refuse_waiting(replica, ErrorCode.UNKNOWN_SERVER_ERROR)
+                raise error
+            if log is not replica.log:
+                self.request(replica)  # its files were taken away by a move: the copy has all of it
+            elif is_full(error) and not replica.error:
+                # Nobody can be told that it is safe; the next append tries again.
+                self._refuse_waiting(replica, ErrorCode.KAFKA_STORAGE_ERROR)
+            else:
+                self._failed(replica, error)
+            return
+        assert reached is not None
+        if replica.flush_gated:
+            replica.reached(min(reached, replica.log.end_offset), replica.log.active.size)
+        if replica in self._again:
+            self._again.discard(replica)
+            self.request(replica)
+
+    @staticmethod
+    def _refuse_waiting(replica: Replica, error: ErrorCode) -> None:
+        for callback in replica.offset_waiters.take_all():
+            callback(error)

@@ -1,0 +1,178 @@
+"""Moves of replicas between this broker's log directories, in the background, one piece at a time.
+
+A move that a stop or a crash interrupts goes on at the next start, from where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.partitions.replica import Replica
+from headrace.env.disk import is_full
+from headrace.log.checkpoints import CheckpointError
+from headrace.log.moves import (
+    abandon_move,
+    begin_move,
+    common_end,
+    copy_piece,
+    finish_move,
+    home_of_copy,
+    next_piece,
+    open_copy,
+)
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.log.directory import LogDirectory
+    from headrace.log.log import Log
+
+log = logging.getLogger("headrace.broker")
+
+PIECE_BYTES: Final = 4 * 1024 * 1024
+"""What is copied at a time, on a worker thread."""
+INLINE_BYTES: Final = 64 * 1024
+"""What may be missing when the copy takes over: the rest is copied then, while nothing is appended."""
+CLEANER_PATIENCE_S: Final = 0.2
+
+Key = tuple[str, int]
+
+
+class ReplicaMoves:
+    """The moves under way, by partition."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    def start(self, topic: str, index: int, directory: str) -> ErrorCode:
+        """Begins to move a replica; answers at once. A move to where it lies calls off the one under way."""
+        broker, key = self._broker, (topic, index)
+        home = broker.logs.directories.get(directory)
+        if home is None:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if home.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if broker.image.topics.partition(topic, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        replica = broker.replicas.find(topic, index)
+        if not isinstance(replica, Replica):
+            return replica if replica is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode.REPLICA_NOT_AVAILABLE
+        under_way = home_of_copy(broker.logs, key)
+        if under_way is home:
+            self.resume(replica)
+            return ErrorCode.NONE
+        if under_way is not None and not self._call_off(key, under_way):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if broker.logs.directory_of(replica.log) is home:
+            return ErrorCode.NONE
+        try:
+            begin_move(broker.logs, key, directory)
+        except OSError as error:
+            broker.replicas.directory_failed(directory, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._go_on(key, replica, home)
+        return ErrorCode.NONE
+
+    def resume(self, replica: Replica) -> None:
+        """Goes on with the move of a replica that an earlier run of the broker left unfinished, if it did."""
+        key = (replica.topic, replica.index)
+        home = home_of_copy(self._broker.logs, key)
+        if home is not None and key not in self._tasks and not self._stopping:
+            self._go_on(key, replica, home)
+
+    def _go_on(self, key: Key, replica: Replica, home: LogDirectory) -> None:
+        move = self._move(key, replica, home, home.found_future[key])
+        self._tasks[key] = asyncio.get_running_loop().create_task(move)
+
+    def _call_off(self, key: Key, home: LogDirectory) -> bool:
+        """Ends a move for good; False where the disk under its copy fails."""
+        task = self._tasks.pop(key, None)
+        if task is not None:
+            task.cancel()
+        return self._abandon(key, home)
+
+    def _abandon(self, key: Key, home: LogDirectory) -> bool:
+        try:
+            abandon_move(self._broker.logs, key)
+        except OSError as error:
+            self._broker.replicas.directory_failed(home.path, error)
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Ends every move after the piece that it copies: the next start goes on with it."""
+        self._stopping = True
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def _move(self, key: Key, replica: Replica, home: LogDirectory, path: str) -> None:
+        broker = self._broker
+        try:
+            future = broker.logs.future_logs.get(key) or await self._open_copy(key, replica, path)
+            while (
+                future is not None
+                and broker.logs.future_logs.get(key) is future
+                and replica.error is ErrorCode.NONE
+                and not self._stopping
+            ):
+                piece = next_piece(replica.log, future, PIECE_BYTES)
+                if piece is not None and piece.size > INLINE_BYTES:
+                    await broker.workers.run(partial(copy_piece, piece, future, broker.env.clock.now_ms()))
+                    continue
+                await broker.workers.run(future.flush)
+                if broker.logs.is_cleaning:
+                    await asyncio.sleep(CLEANER_PATIENCE_S)
+                elif self._take_over(key, replica, future):
+                    return
+        except OSError as error:
+            if home.found_future.get(key) != path and key not in broker.logs.future_logs:
+                return  # its topic was deleted meanwhile, and the files with it
+            log.error("the move of %s-%d to %s failed: %s", *key, home.path, error)
+            if is_full(error):
+                self._abandon(key, home)
+            else:
+                broker.replicas.directory_failed(home.path, error)
+        finally:
+            if self._tasks.get(key) is asyncio.current_task():
+                del self._tasks[key]
+
+    async def _open_copy(self, key: Key, replica: Replica, path: str) -> Log | None:
+        """Opens what was copied before the start, and cuts it to what the log has too; None where it is of no use."""
+        logs, current = self._broker.logs, replica.log
+        future: Log | None = None
+        with suppress(CheckpointError):
+            future = await self._broker.workers.run(partial(open_copy, logs, current, path))
+        home = home_of_copy(logs, key)
+        if home is None or home.found_future[key] != path or logs.get(*key) is not current:
+            return None
+        if future is None or future.topic_id != current.topic_id or logs.directory_of(current) is home:
+            log.warning("%s is no copy of %s-%d, and is removed", path, *key)
+            abandon_move(logs, key)
+            return None
+        log.info("the move of %s-%d to %s goes on at offset %d", *key, home.path, future.end_offset)
+        logs.future_logs[key] = future
+        await self._broker.workers.run(partial(future.truncate_to, common_end(current, future)))
+        return future
+
+    def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
+        """Copies what is still missing, if it is little, and lets the copy take the place of its log."""
+        logs = self._broker.logs
+        if logs.future_logs.get(key) is not future or replica.error is not ErrorCode.NONE:
+            return False
+        piece = next_piece(replica.log, future, PIECE_BYTES)
+        if piece is not None:
+            if piece.size > INLINE_BYTES:
+                return False
+            copy_piece(piece, future, self._broker.env.clock.now_ms())
+        if future.end_offset != replica.log.end_offset:
+            return False
+        replica.log = finish_move(logs, key)
+        replica.touch()
+        self._broker.assignments.note(replica.log)
+        return True

@@ -1,0 +1,203 @@
+"""Bringing the metadata up: directories formatted or checked, the log replayed, the broker registered.
+
+The order at start: lock the log directories; `open_quorum`; load the logs that the image names; bind the listeners;
+`register`. At a clean stop: `deregister`, then close the quorum. Two brokers never share a directory: the locks see to
+that, and they are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.quorum import Quorum, SnapshotPolicy
+from headrace.broker.storage.open_transactions import open_on_disk
+from headrace.broker.storage.storage_format import (
+    METADATA_DIRECTORY,
+    FormatOptions,
+    StorageError,
+    StorageLayout,
+    open_storage,
+)
+from headrace.config import BrokerConfig, topic_config
+from headrace.controller.brokers import Registration, decide_fence, decide_register
+from headrace.controller.names import METADATA_TOPIC
+from headrace.env import DiskLock, Environment, File
+from headrace.env.workers import Workers
+from headrace.log.checkpoints import CheckpointError, encode_partition_metadata
+from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_name
+from headrace.log.recovery import LogDamaged, open_log
+from headrace.log.scan import Scan
+from headrace.log.segment import Resources
+from headrace.metadata.damage import METADATA_REMEDY
+from headrace.metadata.image import Endpoint
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.wire.batch import BATCH_OVERHEAD, read_header
+
+_SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+_MAX_BATCH_BYTES = 64 * 1024 * 1024
+
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+"""The reserved topic id of the metadata log (KIP-516)."""
+
+
+def open_quorum(
+    env: Environment, config: BrokerConfig, *, cluster_id: str = "", workers: Workers | None = None
+) -> tuple[Quorum, StorageLayout]:
+    """Formats what is fresh, replays the metadata and takes the lead. Raises StorageError or OSError."""
+    controller = controller_endpoint(config)
+    is_dynamic = not config.listing("controller.quorum.voters")
+    options = FormatOptions(cluster_id, config.node_id, controller, dynamic=is_dynamic)
+    apart = [config.metadata_log_dir] if config.metadata_log_dir not in config.log_dirs else []
+    lock = _lock(env, apart[0]) if apart else None
+    try:
+        quorum, layout = _open(env, config, [*config.log_dirs, *apart], options, workers)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+    quorum.lock = lock
+    return quorum, layout
+
+
+def _lock(env: Environment, directory: str) -> DiskLock:
+    """A metadata directory beside the log directories has a lock of its own, as Kafka gives it one."""
+    env.disk.make_dirs(directory)
+    lock = env.disk.lock(f"{directory}/{LOCK}")
+    if lock is None:
+        raise StorageError(f"metadata.log.dir {directory} is in use by another broker")
+    return lock
+
+
+def _open(
+    env: Environment,
+    config: BrokerConfig,
+    directories: Sequence[str],
+    options: FormatOptions,
+    workers: Workers | None,
+) -> tuple[Quorum, StorageLayout]:
+    now_ms = env.clock.now_ms()
+    layout = open_storage(env.disk, directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
+    directory = f"{layout.metadata_directory}/{METADATA_DIRECTORY}"
+    env.disk.make_dirs(directory)
+    log = open_metadata_log(env, config, directory)
+    policy = SnapshotPolicy(
+        config.integer("metadata.log.max.record.bytes.between.snapshots"),
+        config.integer("metadata.log.max.snapshot.interval.ms"),
+    )
+    voter = Voter(layout.node_id, bytes(16), (options.controller,))
+    quorum = Quorum(env, log, voter=voter, cluster_id=layout.cluster_id, policy=policy, workers=workers)
+    quorum.load(lambda image: open_on_disk(env.disk, config.log_dirs, image, layout.node_id))
+    return quorum, layout
+
+
+def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:
+    """What the voter set says of this node: its controller listener, or where one would be."""
+    for point in config.controller_listeners:
+        return VoterEndpoint(point.name, point.host or "localhost", point.port)
+    host = next((point.host for point in config.advertised_listeners if point.host), "localhost")
+    return VoterEndpoint("CONTROLLER", host, 9093)
+
+
+def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) -> MetadataLog:
+    """Opens the log of a metadata directory with the settings that are its own: it keeps all until a snapshot."""
+    settings = topic_config(
+        config,
+        {
+            "segment.bytes": str(config.integer("metadata.log.segment.bytes")),
+            "segment.ms": str(config.integer("metadata.log.segment.ms")),
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "cleanup.policy": "delete",
+            "max.message.bytes": str(_MAX_BATCH_BYTES),
+            "file.delete.delay.ms": "0",
+        },
+    )
+    path = f"{directory}/{PARTITION_METADATA}"
+    if not env.disk.exists(path):
+        env.disk.write_file_atomically(path, encode_partition_metadata(METADATA_TOPIC_ID))
+    refuse_damage(env, directory)
+    try:
+        log = open_log(Resources(env.disk), directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
+    except (LogDamaged, CheckpointError) as error:
+        raise StorageError(f"the metadata log cannot be trusted: {error}; {METADATA_REMEDY}") from error
+    return MetadataLog(env.disk, directory, log)
+
+
+def refuse_damage(env: Environment, directory: str) -> None:
+    """Raises StorageError where the metadata log is damaged before its end: cutting it there would lose topics.
+
+    A torn tail is no damage: it was never synced, so nobody was told of it, and opening the log cuts it off.
+    """
+    names = [name for name in env.disk.list(directory) if parse_offset_name(name, LOG) is not None]
+    for name in names:
+        path = f"{directory}/{name}"
+        file = env.disk.open(path)
+        try:
+            scan = Scan(file, 0, file.size())
+            for _ in scan:
+                pass
+            if scan.problem is None:
+                continue
+            if name != names[-1] or _goes_on(file, scan.position):
+                raise StorageError(
+                    f"metadata log {path} is damaged at byte {scan.position} ({scan.problem}), and sound batches "
+                    f"follow, so that it is not cut: {METADATA_REMEDY}"
+                )
+        finally:
+            file.close()
+
+
+def _goes_on(file: File, position: int) -> bool:
+    """Whether a sound batch follows a bad one whose length can still be read."""
+    head = file.read(position, BATCH_OVERHEAD)
+    if len(head) < BATCH_OVERHEAD:
+        return False
+    size = read_header(head).size
+    if size < BATCH_OVERHEAD:
+        return False
+    following = Scan(file, min(position + size, file.size()), file.size())
+    return next(iter(following), None) is not None
+
+
+def registration(
+    env: Environment, config: BrokerConfig, layout: StorageLayout, ports: Mapping[str, int], directories: Iterable[str]
+) -> Registration:
+    """What this node registers: `ports` says on which port a listener came up, `directories` which log dirs work."""
+
+    def port(name: str, configured: int) -> int:
+        return configured or ports.get(name, 0)
+
+    return Registration(
+        node_id=layout.node_id,
+        incarnation_id=env.entropy.uuid(),
+        endpoints=tuple(
+            Endpoint(
+                point.name, point.host or "localhost", port(point.name, point.port), _SECURITY_PROTOCOLS[point.protocol]
+            )
+            for point in config.advertised_listeners
+        ),
+        controller_endpoints=tuple(
+            Endpoint(
+                point.name, point.host or "localhost", port(point.name, point.port), _SECURITY_PROTOCOLS[point.protocol]
+            )
+            for point in config.controller_listeners
+        ),
+        rack=config.rack,
+        directories=tuple(layout.directory_ids[directory] for directory in directories),
+    )
+
+
+async def register(quorum: Quorum, node: Registration, *, was_clean: bool) -> int:
+    """Registers this node and lets it lead its partitions; answers with its broker epoch. Raises QuorumError.
+
+    The epoch goes into `.kafka_cleanshutdown` at a clean stop: by it a controller knows the broker again.
+    """
+    epoch: int = await quorum.submit(lambda image: decide_register(image, node, was_clean=was_clean))
+    return epoch
+
+
+async def deregister(quorum: Quorum) -> None:
+    """Fences this broker, so that its successor, ours or Kafka's, need not wait for a session to time out."""
+    await quorum.submit(lambda image: decide_fence(image, quorum.node_id))

@@ -1,0 +1,33 @@
+"""A broker's block of producer ids: handed out from memory, the next block taken from the quorum when it is used up."""
+
+from __future__ import annotations
+
+from headrace.broker.quorum.quorum import Quorum
+from headrace.controller.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
+
+
+class ProducerIds:
+    """Hands out each producer id once. What is left of a block when the broker stops is never used."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+        self._next = 0
+        self._end = 0
+
+    def take(self) -> int | None:
+        """The next id, or None when the block is used up."""
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def take_from_next_block(self) -> int:
+        """The next id, from a fresh block if need be. Raises QuorumError."""
+        while (ready := self.take()) is None:
+            block: ProducerIdBlock = await self._quorum.submit(
+                lambda image: decide_allocate_producer_ids(image, self._quorum.node_id)
+            )
+            # Another request may have brought a block meanwhile: its rest is given up, which costs nothing.
+            if self._next >= self._end:
+                self._next, self._end = block
+        return ready

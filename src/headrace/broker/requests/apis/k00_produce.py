@@ -1,0 +1,193 @@
+"""Produce (0), versions 3-13; 0-2 are advertised and answered UNSUPPORTED_VERSION (see `produce_before_v3`).
+
+Checks each batch's header, checksum and record count, never its records, unless the topic asks for more. acks=0 is
+answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the disk, and
+becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in Kafka.
+Not done: transactional batches (refused until transactions are served), quotas.
+v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v13 topic ids.
+
+Plain requests never come here: `broker/produce_run.py` appends them together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.net.connection import Connection
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.registry import CloseConnectionError, Pending, RequestContext, handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k00_produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.log.results import AppendResult
+    from headrace.wire.primitives import Records
+
+ALL: Final = -1
+NONE: Final = 0
+ACKS: Final = (ALL, NONE, 1)
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The one client id that Kafka lets write to internal topics."""
+
+_TOPIC_IDS_FROM: Final = 13
+_LEADER_FROM: Final = 10
+_ZSTD_FROM: Final = 7
+_ZSTD: Final = 4
+_ATTRIBUTES_AT: Final = 22
+_COMPRESSION: Final = 0x07
+_TRANSACTIONAL: Final = 0x10
+_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Waiting:
+    """A response in the making: it is finished when every partition's batch is where its acks want it."""
+
+    def __init__(self, broker: Broker, version: int, timeout_ms: int, connection: object) -> None:
+        """`timeout_ms`: how long the client has the disk waited for; `connection`: whose request it is."""
+        self._broker = broker
+        self._connection = connection
+        self._version = version
+        self._timeout_ms = timeout_ms
+        self._response = ProduceResponse()
+        self._pending: Pending[ProduceResponse] | None = None
+        self._left = 0
+        self.failed = False
+
+    def topic(self, name: str, topic_id: bytes) -> TopicProduceResponse:
+        """Adds a topic to the response."""
+        topic = TopicProduceResponse(name=name, topic_id=topic_id)
+        self._response.responses.append(topic)
+        return topic
+
+    def refuse(self, topic: TopicProduceResponse, index: int, error: ErrorCode, message: str | None = None) -> None:
+        """Adds a partition to which nothing was appended."""
+        partition = PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
+        self.failed = True
+        self._broker.server.request_errors.count(ApiKey.PRODUCE, error)
+        if error in _MOVED and self._version >= _LEADER_FROM:
+            known = self._broker.image.topics.partition(topic.name, index)
+            if known is not None:
+                partition.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        topic.partition_responses.append(partition)
+
+    def appended(self, topic: TopicProduceResponse, replica: Replica, result: AppendResult) -> None:
+        """Adds how an append went, and waits for the disk where that is asked for."""
+        if result.error:
+            self.refuse(topic, replica.index, result.error, result.error_message)
+            assert isinstance(self._connection, Connection)
+            stream = self._connection.stream
+            self._broker.bad_batches.told(replica, result, (stream.peer_host, stream.peer_port))
+            partition = topic.partition_responses[-1]
+            partition.log_start_offset = result.log_start_offset
+            partition.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=why)
+                for at, why in result.record_errors
+            ]
+            return
+        partition = PartitionProduceResponse(
+            index=replica.index,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+        )
+        topic.partition_responses.append(partition)
+        if replica.flush_gated:
+            self._left += 1
+            self._broker.replicas.when_committed(
+                replica,
+                result.last_offset + 1,
+                lambda error: self._committed(partition, error),
+                self._timeout_ms,
+            )
+
+    def _committed(self, partition: PartitionProduceResponse, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            partition.error_code = error
+            self._broker.server.request_errors.count(ApiKey.PRODUCE, error)
+            if error is not ErrorCode.REQUEST_TIMED_OUT:  # which leaves the batch where it is
+                partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
+        self._left -= 1
+        if not self._left and self._pending is not None:
+            self._pending.resolve(self._response)
+
+    def finish(self) -> ProduceResponse | Pending[ProduceResponse]:
+        """The response, or a promise of it; everything was added."""
+        if not self._left:
+            return self._response
+        self._pending = Pending()
+        return self._pending
+
+
+@handles(ApiKey.PRODUCE)
+def handle(
+    broker: Broker, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Pending[ProduceResponse] | None:
+    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
+    for data in request.topic_data:
+        _produce_topic(broker, request, data, context, waiting)
+    if request.acks == NONE:
+        if waiting.failed:
+            raise CloseConnectionError("a Produce request with acks=0 failed")
+        return None
+    return waiting.finish()
+
+
+def _produce_topic(
+    broker: Broker, request: ProduceRequest, data: TopicProduceData, context: RequestContext, waiting: Waiting
+) -> None:
+    name = data.name
+    whole = ErrorCode.NONE
+    if context.api_version >= _TOPIC_IDS_FROM:
+        known = broker.image.topics.by_id(data.topic_id)
+        name = known.name if known is not None else ""
+        if known is None:
+            whole = ErrorCode.UNKNOWN_TOPIC_ID
+    topic = waiting.topic(name, data.topic_id)
+    if whole is ErrorCode.NONE and not context.authorize(Operation.WRITE, ResourceType.TOPIC, name):
+        whole = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if whole is ErrorCode.NONE and request.acks not in ACKS:
+        whole = ErrorCode.INVALID_REQUIRED_ACKS
+    for partition in data.partition_data:
+        error, replica = whole, None
+        if error is ErrorCode.NONE:
+            error, replica = _check(broker, request, name, partition.index, partition.records, context)
+        if replica is None:
+            waiting.refuse(topic, partition.index, error)
+            continue
+        assert partition.records is not None
+        records = memoryview(partition.records)  # type: ignore[arg-type]
+        result = broker.replicas.append_many(replica, (records,), broker.env.clock.now_ms())[0]
+        waiting.appended(topic, replica, result)
+
+
+def _check(
+    broker: Broker, request: ProduceRequest, topic: str, index: int, records: Records, context: RequestContext
+) -> tuple[ErrorCode, Replica | None]:
+    """The replica to append to, or why not."""
+    replica = broker.replicas.find(topic, index)
+    if not isinstance(replica, Replica):
+        return replica, None
+    if replica.internal and context.client_id != ADMIN_CLIENT_ID:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, None
+    if request.acks == ALL and replica.under_min_isr:
+        return ErrorCode.NOT_ENOUGH_REPLICAS, None
+    if not records:
+        return ErrorCode.INVALID_RECORD, None
+    assert isinstance(records, (bytes, bytearray, memoryview))
+    attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
+    if attributes & _TRANSACTIONAL or request.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
+    if attributes & _COMPRESSION == _ZSTD and context.api_version < _ZSTD_FROM:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None
+    return ErrorCode.NONE, replica

@@ -1,0 +1,235 @@
+"""Fetch (1), versions 4-18.
+
+Answers with slices of segment files, which go to the socket without being read into Python. A fetch that finds fewer
+than min_bytes waits, up to max_wait_ms. Sessions (v7+, KIP-227) let an answer name only what changed. A full answer
+lists every partition asked for, even when max_bytes is spent; the first batch is returned however large.
+Not done: reads by followers (one broker has none), quotas, preferred read replicas, tiered data.
+v7 sessions. v9 the leader epoch that the client knows. v12 flexible, diverging epochs. v13 topic ids. v15 replica
+state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.net.connection import Connection
+from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
+from headrace.broker.requests.plain_fetch import plain_fetch_of
+from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
+from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_TOPIC_IDS_FROM: Final = 13
+_ENDPOINTS_FROM: Final = 16
+_SESSION_IDS: Final = 2**31 - 1
+
+
+@handles(ApiKey.FETCH)
+def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending[FetchResponse]:
+    now_ms = broker.env.clock.now_ms()
+    opened = _session(broker, request, context, now_ms)
+    if isinstance(opened, ErrorCode):
+        broker.server.request_errors.count(ApiKey.FETCH, opened)
+        return FetchResponse(error_code=opened)
+    partitions, answer = opened
+    fetch = Fetch(
+        broker,
+        partitions,
+        version=context.api_version,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        isolation_level=request.isolation_level,
+        refuse=_refusal(broker, context),
+    )
+    server = broker.server
+    can_wait = server.waiting_fetches < server.waiting_fetches_max
+    pending: Pending[FetchResponse] = Pending(fetch.cancel)
+    max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
+    fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
+    connection = context.connection
+    if isinstance(connection, Connection):
+        connection.plain_fetch = plain_fetch_of(broker, request, context, connection.plain_fetch)
+    return pending
+
+
+def _allowed(_topic: str) -> ErrorCode:
+    return ErrorCode.NONE
+
+
+def _refusal(broker: Broker, context: RequestContext) -> Callable[[str], ErrorCode]:
+    if type(broker.authorizer) is OpenAuthorizer:
+        return _allowed
+
+    def refuse(topic: str) -> ErrorCode:
+        if context.authorize(Operation.READ, ResourceType.TOPIC, topic):
+            return ErrorCode.NONE
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    return refuse
+
+
+_Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchResponse]]
+
+
+def _session(broker: Broker, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
+    """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session."""
+    cache = broker.fetch_sessions
+    version = context.api_version
+    uses_topic_ids = version >= _TOPIC_IDS_FROM
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            cache.close(request.session_id)
+        partitions = _asked(broker, request, uses_topic_ids)
+        wanted = request.session_epoch == INITIAL_EPOCH
+
+        def answer_full(answers: list[Answer]) -> FetchResponse:
+            session = _open_session(broker, partitions, uses_topic_ids) if wanted else None
+            if session is not None:
+                for partition, data in answers:
+                    partition.told(
+                        error=data.error_code,
+                        high_watermark=data.high_watermark,
+                        log_start_offset=data.log_start_offset,
+                    )
+                _rotate(session, answers, uses_topic_ids)
+            return _response(broker, answers, session.id if session is not None else NO_SESSION, version)
+
+        return partitions.values(), answer_full
+
+    found = cache.find(request.session_id, request.session_epoch, uses_topic_ids, now_ms)
+    if isinstance(found, ErrorCode):
+        return found
+    _update(broker, found, request, uses_topic_ids)
+    if not found.partitions:
+        # As in Kafka: a session that has nothing left to read ends, and makes room for others.
+        cache.close(found.id)
+        return (), lambda answers: _response(broker, answers, NO_SESSION, version)
+    found.next_epoch()
+
+    def answer_changes(answers: list[Answer]) -> FetchResponse:
+        changed = [answer for answer in answers if _must_tell(answer)]
+        for partition, data in changed:
+            partition.told(
+                error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
+            )
+        _rotate(found, changed, uses_topic_ids)
+        return _response(broker, changed, found.id, version)
+
+    return found.partitions.values(), answer_changes
+
+
+def _asked(broker: Broker, request: FetchRequest, uses_topic_ids: bool) -> dict[Key, SessionPartition]:
+    """The partitions that a full fetch names, in its order."""
+    partitions: dict[Key, SessionPartition] = {}
+    for topic in request.topics:
+        topic_id, name = _identify(broker, topic.topic_id, topic.topic, uses_topic_ids)
+        for asked in topic.partitions:
+            key = (topic_id if uses_topic_ids else ZERO, "" if uses_topic_ids else name, asked.partition)
+            partition = partitions[key] = SessionPartition(name, topic_id, asked.partition)
+            partition.fetch_offset = asked.fetch_offset
+            partition.max_bytes = asked.partition_max_bytes
+            partition.current_leader_epoch = asked.current_leader_epoch
+            partition.last_fetched_epoch = asked.last_fetched_epoch
+    return partitions
+
+
+def _identify(broker: Broker, topic_id: bytes, name: str, uses_topic_ids: bool) -> tuple[bytes, str]:
+    """A topic's id and name; an empty name where there is no topic of that id."""
+    if not uses_topic_ids:
+        return ZERO, name
+    known = broker.image.topics.by_id(topic_id)
+    return topic_id, known.name if known is not None else ""
+
+
+def _update(broker: Broker, session: Session, request: FetchRequest, uses_topic_ids: bool) -> None:
+    """Takes over what an incremental request adds, changes and forgets."""
+    for key, asked in _asked(broker, request, uses_topic_ids).items():
+        known = session.partitions.get(key)
+        if known is None:
+            session.partitions[key] = asked
+        else:
+            known.topic = asked.topic
+            known.fetch_offset = asked.fetch_offset
+            known.max_bytes = asked.max_bytes
+            known.current_leader_epoch = asked.current_leader_epoch
+            known.last_fetched_epoch = asked.last_fetched_epoch
+    for forgotten in request.forgotten_topics_data:
+        for index in forgotten.partitions:
+            key = (forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index)
+            session.partitions.pop(key, None)
+    if uses_topic_ids:
+        # A topic may be known by now, or gone.
+        by_id = broker.image.topics.by_id
+        for partition in session.partitions.values():
+            topic = by_id(partition.topic_id)
+            partition.topic = topic.name if topic is not None else ""
+
+
+def _open_session(broker: Broker, partitions: dict[Key, SessionPartition], uses_topic_ids: bool) -> Session | None:
+    cache = broker.fetch_sessions
+    session_id = broker.random.randrange(1, _SESSION_IDS)
+    while session_id in cache.sessions:
+        session_id = broker.random.randrange(1, _SESSION_IDS)
+    session = cache.open(session_id, len(partitions), uses_topic_ids, broker.env.clock.now_ms())
+    if session is not None:
+        session.partitions = partitions
+    return session
+
+
+def _must_tell(answer: Answer) -> bool:
+    partition, data = answer
+    return partition.must_tell(
+        error=data.error_code,
+        has_records=bool(data.records),
+        high_watermark=data.high_watermark,
+        log_start_offset=data.log_start_offset,
+        diverges=data.diverging_epoch is not None,
+    )
+
+
+def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -> None:
+    session.rotate(
+        (partition.topic_id, "", partition.index) if uses_topic_ids else (ZERO, partition.topic, partition.index)
+        for partition, data in answers
+        if data.records
+    )
+
+
+def _response(broker: Broker, answers: list[Answer], session_id: int, version: int) -> FetchResponse:
+    topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
+    size = 0
+    moved = False
+    for partition, data in answers:
+        key = (partition.topic_id, partition.topic)
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = FetchableTopicResponse(partition.topic, partition.topic_id)
+        topic.partitions.append(data)
+        if data.error_code:
+            broker.server.request_errors.count(ApiKey.FETCH, data.error_code)
+        if data.records:
+            size += len(data.records)
+        if data.current_leader is not None:
+            moved = True
+    broker.server.bytes_fetched.value += size
+    response = FetchResponse(session_id=session_id, responses=list(topics.values()))
+    if moved and version >= _ENDPOINTS_FROM:
+        response.node_endpoints = _endpoints(broker)
+    return response
+
+
+def _endpoints(broker: Broker) -> list[NodeEndpoint]:
+    """Where the brokers are, for a client that must go to another leader."""
+    found: list[NodeEndpoint] = []
+    for node in broker.image.online_brokers():
+        for endpoint in node.endpoints[:1]:
+            found.append(NodeEndpoint(node_id=node.id, host=endpoint.host, port=endpoint.port, rack=node.rack))
+    return found

@@ -1,0 +1,156 @@
+"""ListOffsets (2), versions 1-11.
+
+Earliest, latest and by time; what reads a segment is read on a worker. The latest offset is the high watermark, or the
+last stable offset for read_committed. Without tiered storage the earliest local offset is the log start, and there is
+no tiered offset and none pending upload.
+v2 isolation level. v4 leader epochs. v6 flexible. v7 the largest timestamp (-3). v8 earliest local (-4). v9 latest
+tiered (-5).
+v10 a timeout for tiered reads. v11 earliest pending upload (-6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.log.results import TimestampOffset
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+SINCE_VERSION: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_LEADER_EPOCH_FROM: Final = 4
+_DEBUGGER: Final = -2
+_NOTHING: Final = TimestampOffset(-1, -1, -1)
+
+Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[], TimestampOffset | None]]
+
+
+@handles(ApiKey.LIST_OFFSETS)
+def handle(
+    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    repeated = {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
+    response = ListOffsetsResponse()
+    lookups: list[Lookup] = []
+    for topic in request.topics:
+        answer = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(answer)
+        allowed = context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        for partition in topic.partitions:
+            found = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
+            answer.partitions.append(found)
+            if not allowed:
+                found.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif (topic.name, partition.partition_index) in repeated:
+                found.error_code = ErrorCode.INVALID_REQUEST
+            else:
+                _answer(broker, request, topic.name, partition, context.api_version, found, lookups)
+    return _look_up(broker, response, lookups, context.api_version) if lookups else response
+
+
+def _answer(
+    broker: Broker,
+    request: ListOffsetsRequest,
+    topic: str,
+    asked: ListOffsetsPartition,
+    version: int,
+    found: ListOffsetsPartitionResponse,
+    lookups: list[Lookup],
+) -> None:
+    """Answers what is known without reading a file; leaves the rest in `lookups`."""
+    timestamp = asked.timestamp
+    if timestamp < 0 and version < SINCE_VERSION.get(timestamp, version + 1):
+        found.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return
+    replica = broker.replicas.find(topic, asked.partition_index)
+    if not isinstance(replica, Replica):
+        found.error_code = replica
+        return
+    fenced = replica.check_epoch(asked.current_leader_epoch)
+    if fenced:
+        found.error_code = fenced
+        return
+    log = replica.log
+    readable = replica.high_watermark
+    if request.replica_id == _DEBUGGER:
+        readable = log.end_offset
+    elif request.isolation_level == READ_COMMITTED:
+        readable = log.last_stable_offset(readable)
+    if timestamp == LATEST:
+        _fill(found, TimestampOffset(readable, -1, replica.leader_epoch), version)
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        _fill(found, log.earliest_timestamp_offset(), version)
+    elif timestamp == MAX_TIMESTAMP:
+        lookups.append((found, replica, readable, log.max_timestamp_offset))
+    elif timestamp >= 0:
+        lookups.append((found, replica, readable, lambda: log.offset_for_timestamp(timestamp)))
+
+
+def _fill(found: ListOffsetsPartitionResponse, where: TimestampOffset, version: int) -> None:
+    found.offset = where.offset
+    found.timestamp = where.timestamp
+    if version >= 4:
+        found.leader_epoch = where.leader_epoch
+
+
+def _searched(search: Callable[[], TimestampOffset | None]) -> TimestampOffset | None:
+    try:
+        return search()
+    except FileNotFoundError:
+        # Retention or compaction took a segment away in between: there is another answer now.
+        return search()
+
+
+async def _look_up(
+    broker: Broker, response: ListOffsetsResponse, lookups: list[Lookup], version: int
+) -> ListOffsetsResponse:
+    """Reads on a worker what has to be read."""
+
+    def read() -> list[TimestampOffset | OSError | None]:
+        results: list[TimestampOffset | OSError | None] = []
+        for _, _, _, search in lookups:
+            try:
+                try:
+                    results.append(_searched(search))
+                except FileNotFoundError:
+                    results.append(search())  # retention or compaction took a segment away meanwhile
+            except OSError as error:
+                results.append(error)
+        return results
+
+    results = await broker.workers.run(read)
+    for (found, replica, readable, _), result in zip(lookups, results, strict=True):
+        if isinstance(result, OSError):
+            broker.replicas.storage_failed(replica, result)
+            found.error_code = replica.error or ErrorCode.KAFKA_STORAGE_ERROR
+        elif result is not None and result.offset < readable:
+            _fill(found, result, version)
+    return response

@@ -1,0 +1,153 @@
+"""Metadata: brokers, the controller, and topics with their leaders; may create topics on the way. KIP-4, KIP-516."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.topic_creation import start_creating
+from headrace.controller.names import illegal_name
+from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.METADATA)
+def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Answers from the image as it is; topics that are created on the way appear in a later answer."""
+    image = broker.image
+    version = context.api_version
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=b.id, host=endpoint.host, port=endpoint.port, rack=b.rack)
+            for b in image.online_brokers()
+            if (endpoint := b.endpoint(context.listener)) is not None
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+    )
+    if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+    if request.topics is None or (version == 0 and not request.topics):
+        visible = (t for t in image.topics if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, t.name))
+        response.topics = [_described(image, topic, request, context) for topic in visible]
+    else:
+        response.topics = _answer_topics(broker, image, request.topics, request, context)
+    return response
+
+
+def _answer_topics(
+    broker: Broker,
+    image: ClusterImage,
+    wanted: Iterable[MetadataRequestTopic],
+    request: MetadataRequest,
+    context: RequestContext,
+) -> list[MetadataResponseTopic]:
+    answers: list[MetadataResponseTopic] = []
+    missing: list[str] = []
+    seen: set[str | bytes] = set()
+    for asked in wanted:
+        key = asked.topic_id if asked.name is None else asked.name
+        if key in seen:
+            continue
+        seen.add(key)
+        if asked.name is None or asked.topic_id != ZERO:
+            answers.append(_by_id(image, asked, request, context))
+            continue
+        topic = image.topics.by_name(asked.name)
+        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+            answers.append(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name))
+        elif topic is not None:
+            answers.append(_described(image, topic, request, context))
+        elif illegal_name(asked.name) is not None:
+            answers.append(_refused(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name))
+        else:
+            error = _missing(broker, asked.name, request, context)
+            if error is None:
+                missing.append(asked.name)
+            answers.append(_refused(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name))
+    if missing:
+        start_creating(broker, missing)
+    return answers
+
+
+def _missing(broker: Broker, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:
+    """What a topic that does not exist is answered with; None when it may be created now."""
+    wanted = request.allow_auto_topic_creation or context.api_version < 4
+    if not wanted or not broker.config.flag("auto.create.topics.enable"):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    may = context.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+    return None if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _by_id(
+    image: ClusterImage, asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    if context.api_version < 12:
+        return _refused(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id)
+    topic = image.topics.by_id(asked.topic_id)
+    if topic is None:
+        return _refused(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+    if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        # As in Kafka: that there is such a topic shows, its name does not.
+        return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
+    return _described(image, topic, request, context)
+
+
+def _refused(error: ErrorCode, name: str | None, topic_id: bytes = ZERO) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
+
+
+def _described(
+    image: ClusterImage, topic: Topic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    operations = NOT_REQUESTED
+    if request.include_topic_authorized_operations and context.api_version >= 8:
+        operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(image, partition, context) for partition in topic.partitions],
+        topic_authorized_operations=operations,
+    )
+
+
+def _partition(image: ClusterImage, partition: Partition, context: RequestContext) -> MetadataResponsePartition:
+    answer = MetadataResponsePartition(
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+    )
+    brokers = image.brokers
+    for replica in partition.replicas:
+        broker = brokers.get(replica)
+        if broker is None or broker.fenced:
+            answer.offline_replicas.append(replica)
+    leader = brokers.get(partition.leader)
+    if leader is None or leader.fenced:
+        answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        answer.leader_id = -1
+    elif leader.endpoint(context.listener) is None:
+        answer.error_code = ErrorCode.LISTENER_NOT_FOUND if context.api_version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+        answer.leader_id = -1
+    return answer

@@ -1,0 +1,99 @@
+"""OffsetCommit (8), versions 2-10: stores how far a group has come.
+
+Each partition stands or falls alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes.
+v2-4: a retention of the client's own. v6: leader epochs (KIP-320). v7: static members. v9: GROUP_ID_NOT_FOUND and the
+errors of KIP-848. v10: topics by id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.groups.offsets import commit_error
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_TOPIC_IDS_FROM = 10
+_NO_RETENTION_FROM = 5
+
+
+@handles(ApiKey.OFFSET_COMMIT)
+def handle(
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
+    """Commits what can be committed."""
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused = _keep_known(broker, request, context)
+    if refused and not request.topics:
+        return OffsetCommitResponse(topics=refused)
+    groups = broker.groups
+    part = groups.coordinator_of(request.group_id)
+    if not isinstance(part, CoordinatorPartition):
+        return _merge(commit_error(request, part), refused)
+    if context.api_version >= _NO_RETENTION_FROM:
+        request.retention_time_ms = -1
+    out = part.shard.commit(request, context.api_version, groups.now_ms())
+    if refused:
+        _merge(out.reply, refused)
+    reply: OffsetCommitResponse | Pending[OffsetCommitResponse] = groups.run(
+        part, out, lambda error: _merge(commit_error(request, error), refused)
+    )
+    return reply
+
+
+def _keep_known(
+    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+) -> list[OffsetCommitResponseTopic]:
+    """Leaves in the request what exists and may be read, with name and id; returns the answers to the rest."""
+    topics = broker.image.topics
+    by_id = context.api_version >= _TOPIC_IDS_FROM
+    kept: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    for asked in request.topics:
+        topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
+        name = asked.name if topic is None else topic.name
+        error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        count = 0 if topic is None else len(topic.partitions)
+        # A topic that a client may not read is not told apart from one that it may, until it names it.
+        if not (by_id and topic is None) and not context.authorize(Operation.READ, ResourceType.TOPIC, name):
+            error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+        bad = [p for p in asked.partitions if not 0 <= p.partition_index < count]
+        if bad:
+            answers = [OffsetCommitResponsePartition(p.partition_index, error) for p in bad]
+            refused.append(OffsetCommitResponseTopic(asked.name, asked.topic_id, answers))
+            asked.partitions = [p for p in asked.partitions if 0 <= p.partition_index < count]
+            if not asked.partitions:
+                continue
+        if topic is not None:
+            asked.name, asked.topic_id = topic.name, topic.id
+        kept.append(asked)
+    request.topics = kept
+    return refused
+
+
+def _merge(response: OffsetCommitResponse, refused: list[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
+    """Adds the refused partitions: to the topic's own entry where it has one."""
+    by_name = {topic.name: topic for topic in response.topics}
+    by_id = {topic.topic_id: topic for topic in response.topics if topic.topic_id != ZERO}
+    for topic in refused:
+        entry = by_name.get(topic.name) if topic.name else by_id.get(topic.topic_id)
+        if entry is None:
+            response.topics.append(topic)
+        else:
+            entry.partitions.extend(topic.partitions)
+    return response

@@ -1,0 +1,93 @@
+"""FindCoordinator (10), versions 0-6: who coordinates these groups.
+
+A group is coordinated by the leader of its `__consumer_offsets` partition; the first question creates that topic, and
+is answered when it is there (Kafka answers COORDINATOR_NOT_AVAILABLE until then). Keys of transactions and share
+groups, which are not served, get an error that no client retries.
+
+v1: key types. v3: flexible. v4: batched (KIP-699). v6: share groups (KIP-932).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.topic_creation import create_automatically
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_log = logging.getLogger("headrace.groups")
+
+_GROUP = 0
+_TRANSACTION = 1
+_SHARE = 2
+_BATCHED_FROM = 4
+_SHARE_FROM = 6
+
+
+@handles(ApiKey.FIND_COORDINATOR)
+async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    """Names the coordinator of each key."""
+    batched = context.api_version >= _BATCHED_FROM
+    keys = request.coordinator_keys if batched else [request.key]
+    if (
+        request.key_type == _GROUP
+        and broker.image.topics.by_name(OFFSETS_TOPIC) is None
+        and any(context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key) for key in keys)
+    ):
+        try:
+            codes = await create_automatically(broker, [OFFSETS_TOPIC])
+        except QuorumError:
+            codes = {}  # it said so itself; the answers below say that there is no coordinator
+        for code in codes.values():
+            if code is not ErrorCode.NONE:
+                _log.warning("%s cannot be created, so that no group is served: %s", OFFSETS_TOPIC, code.name)
+    found = [_find(broker, context, request.key_type, key) for key in keys]
+    if batched:
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message if only.error_code else "NONE",
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
+    if key_type == _TRANSACTION:
+        # Of all errors this is the one that every client takes as final: librdkafka asks again after any other.
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _refused(key, error, "Transactions are not served by this broker.")
+    if key_type == _SHARE and context.api_version >= _SHARE_FROM:
+        if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return _refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
+    if key_type != _GROUP:
+        return _refused(key, ErrorCode.INVALID_REQUEST, f"Coordinator keys of type {key_type} are not served.")
+    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
+        return _refused(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+    image = broker.image
+    topic = image.topics.by_name(OFFSETS_TOPIC)
+    index = broker.groups.partition_for(key)
+    if topic is None or index >= len(topic.partitions):
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    leader = image.brokers.get(topic.partitions[index].leader)
+    endpoint = leader.endpoint(context.listener) if leader is not None and not leader.fenced else None
+    if leader is None or endpoint is None:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    return Coordinator(key=key, node_id=leader.id, host=endpoint.host, port=endpoint.port)
+
+
+def _refused(key: str, error: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message or message_of(error)
+    )

@@ -1,0 +1,62 @@
+"""JoinGroup (11), versions 0-9: become a member, or take part in the next generation.
+
+The answer comes when the rebalance is over. v0: the rebalance timeout is the session timeout. v4: MEMBER_ID_REQUIRED
+(KIP-394). v5: static members (KIP-345). v7: protocol type in the answer (KIP-559). v8: reasons. v9: SkipAssignment
+(KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.groups.join import Asker
+from headrace.groups.rebalance import join_error
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_OWN_REBALANCE_TIMEOUT_FROM = 1
+_NULL_PROTOCOL_FROM = 7
+
+
+class _OlderJoin(Pending[JoinGroupResponse]):
+    """The answer to a JoinGroup before v7, which cannot say that there is no protocol."""
+
+    __slots__ = ()
+
+    def resolve(self, value: JoinGroupResponse | None) -> None:
+        if value is not None and value.protocol_name is None:
+            value.protocol_name = ""
+        super().resolve(value)
+
+
+@handles(ApiKey.JOIN_GROUP)
+def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Pending[JoinGroupResponse]:
+    """Joins; the answer may wait for every other member."""
+    member_id = request.member_id
+
+    def refuse(error: ErrorCode) -> JoinGroupResponse:
+        return join_error(member_id, error)
+
+    waiter: Pending[JoinGroupResponse] = Pending() if context.api_version >= _NULL_PROTOCOL_FROM else _OlderJoin()
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        waiter.resolve(refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return waiter
+    if not request.group_id:
+        waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
+        return waiter
+    part = broker.groups.coordinator_of(request.group_id)
+    if not isinstance(part, CoordinatorPartition):
+        waiter.resolve(refuse(part))
+        return waiter
+    if context.api_version < _OWN_REBALANCE_TIMEOUT_FROM:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    asker = Asker(context.client_id or "", f"/{context.client_host}", context.api_version)
+    out = part.shard.join(request, asker, waiter, broker.groups.now_ms())
+    return broker.groups.run_waiting(part, out, waiter, refuse)

@@ -1,0 +1,38 @@
+"""Heartbeat (12), versions 0-4: a member is alive. REBALANCE_IN_PROGRESS tells it to join again.
+
+v3: static members. v4: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.HEARTBEAT)
+def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Renews the member's session."""
+    group_id = request.group_id
+    if not context.authorize(Operation.READ, ResourceType.GROUP, group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not group_id:
+        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    groups = broker.groups
+    part = groups.coordinator_of(group_id)
+    if not isinstance(part, CoordinatorPartition):
+        # A member loses nothing while its coordinator loads: sessions start anew afterwards (as in Kafka).
+        loading = part is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=ErrorCode.NONE if loading else part)
+    error = part.shard.heartbeat(
+        group_id, request.member_id, request.group_instance_id, request.generation_id, groups.now_ms()
+    )
+    return HeartbeatResponse(error_code=error)

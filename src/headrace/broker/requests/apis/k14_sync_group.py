@@ -1,0 +1,48 @@
+"""SyncGroup (14), versions 0-5: the leader brings the assignment, everyone gets its part.
+
+The answer comes when the leader's assignment is stored. v3: static members. v5: protocol type and name, which a member
+must then say (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_PROTOCOL_FROM = 5
+
+
+@handles(ApiKey.SYNC_GROUP)
+def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Pending[SyncGroupResponse]:
+    """Syncs; the answer may wait for the leader."""
+    waiter: Pending[SyncGroupResponse] = Pending()
+    if context.api_version >= _PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
+        waiter.resolve(_refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return waiter
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        waiter.resolve(_refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return waiter
+    if not request.group_id:
+        waiter.resolve(_refuse(ErrorCode.INVALID_GROUP_ID))
+        return waiter
+    part = broker.groups.coordinator_of(request.group_id)
+    if not isinstance(part, CoordinatorPartition):
+        # While a coordinator loads, a rejoin makes a member ask again, as in Kafka (KAFKA-6266).
+        loading = part is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        waiter.resolve(_refuse(ErrorCode.REBALANCE_IN_PROGRESS if loading else part))
+        return waiter
+    out = part.shard.sync(request, waiter)
+    return broker.groups.run_waiting(part, out, waiter, _refuse)
+
+
+def _refuse(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error)

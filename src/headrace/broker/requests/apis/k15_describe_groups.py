@@ -1,0 +1,54 @@
+"""DescribeGroups (15), versions 0-6: the members of classic groups and what they are assigned.
+
+An unknown group is Dead: without an error up to v5, with GROUP_ID_NOT_FOUND and a sentence from v6 (KIP-1043). v3:
+authorized operations. v4: static members. v5: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.requests.authorized_operations import authorized_operations
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k15_describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_NOT_FOUND_FROM = 6
+
+
+@handles(ApiKey.DESCRIBE_GROUPS)
+def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Describes each group in the order asked for."""
+    described = []
+    for group_id in request.groups:
+        group = _describe(broker, context, group_id)
+        if context.api_version < _NOT_FOUND_FROM:
+            group.error_message = None
+            if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                group.error_code = ErrorCode.NONE
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
+        described.append(group)
+    return DescribeGroupsResponse(groups=described)
+
+
+def _describe(broker: Broker, context: RequestContext, group_id: str) -> DescribedGroup:
+    error: ErrorCode
+    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        part = broker.groups.coordinator_of(group_id)
+        if isinstance(part, CoordinatorPartition):
+            return part.shard.describe_group(group_id)
+        error = part
+    return DescribedGroup(error_code=error, error_message=message_of(error), group_id=group_id)

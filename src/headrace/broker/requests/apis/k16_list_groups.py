@@ -1,0 +1,36 @@
+"""ListGroups (16), versions 0-5: the groups that this broker coordinates.
+
+v3: flexible. v4: filter by state (KIP-518). v5: type of group, and a filter by it (KIP-848).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.coordinators.coordinator_partition import LoadState
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.LIST_GROUPS)
+def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """Lists the groups of every partition that is loaded; while one is loading there is no complete answer."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    sees_all = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    found: list[ListedGroup] = []
+    for index in sorted(broker.groups.partitions):
+        part = broker.groups.partitions[index]
+        if part.state is LoadState.LOADING:
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if part.state is LoadState.ACTIVE:
+            found.extend(part.shard.list_groups(states, types))
+    if not sees_all:
+        found = [g for g in found if context.authorize(Operation.DESCRIBE, ResourceType.GROUP, g.group_id)]
+    return ListGroupsResponse(groups=found)

@@ -1,0 +1,82 @@
+"""DeleteTopics, by name or by id. Source: KIP-4, KIP-516."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.topics import decide_delete_topics
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k20_delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.DELETE_TOPICS)
+async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    """Deletes what can be deleted; each topic has a result of its own, in the request's order."""
+    wanted: list[tuple[str | None, bytes]]
+    if context.api_version >= 6:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [(name, ZERO) for name in request.topic_names]
+    if not broker.config.flag("delete.topic.enable"):
+        code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
+    refused, asked = _check(wanted)
+
+    def may_describe(name: str) -> bool:
+        return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def may_delete(name: str) -> bool:
+        return context.authorize(Operation.DELETE, ResourceType.TOPIC, name)
+
+    try:
+        results = await broker.quorum.submit(
+            lambda image: decide_delete_topics(image, asked, may_describe=may_describe, may_delete=may_delete)
+        )
+    except QuorumError as error:
+        return _all(wanted, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return DeleteTopicsResponse(responses=refused + results)
+
+
+def _all(wanted: list[tuple[str | None, bytes]], code: ErrorCode, message: str) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+            for name, topic_id in wanted
+        ]
+    )
+
+
+def _check(wanted: list[tuple[str | None, bytes]]) -> tuple[list[DeletableTopicResult], list[tuple[str | None, bytes]]]:
+    """Splits off what names a topic badly: not at all, twice, or in both ways."""
+    counts: dict[str | bytes, int] = {}
+    for name, topic_id in wanted:
+        key = topic_id if name is None else name
+        counts[key] = counts.get(key, 0) + 1
+    refused: list[DeletableTopicResult] = []
+    asked: list[tuple[str | None, bytes]] = []
+    told: set[str | bytes] = set()
+    for name, topic_id in wanted:
+        key = topic_id if name is None else name
+        why = None
+        if name is None and topic_id == ZERO:
+            why = "Neither topic name nor id were specified."
+        elif name is not None and topic_id != ZERO:
+            why = "You may not specify both topic name and topic id."
+        elif counts[key] > 1:
+            why = "Duplicate topic name." if name is not None else "Duplicate topic id."
+        if why is None:
+            asked.append((name, topic_id))
+        elif key not in told:
+            told.add(key)
+            result = DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST)
+            result.error_message = why
+            refused.append(result)
+    return refused, asked

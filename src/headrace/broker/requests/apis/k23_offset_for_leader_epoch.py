@@ -1,0 +1,60 @@
+"""OffsetForLeaderEpoch (23), versions 2-4.
+
+Where the records of an epoch end in the leader's log, for a consumer that looks for the point where its log and the
+leader's part ways (KIP-320).
+v3 the replica that asks. v4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k23_offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+def handle(
+    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    response = OffsetForLeaderEpochResponse()
+    # The brokers of a cluster ask this too, who may by their right to act for it.
+    is_broker = context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    for topic in request.topics:
+        answer = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(answer)
+        allowed = is_broker or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        for partition in topic.partitions:
+            if allowed:
+                answer.partitions.append(_find(broker, topic.topic, partition))
+            else:
+                answer.partitions.append(_error(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return response
+
+
+def _find(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    replica = broker.replicas.find(topic, asked.partition)
+    if not isinstance(replica, Replica):
+        return _error(asked, replica)
+    fenced = replica.check_epoch(asked.current_leader_epoch)
+    if fenced:
+        return _error(asked, fenced)
+    epoch, end_offset = replica.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def _error(asked: OffsetForLeaderPartition, error: ErrorCode) -> EpochEndOffset:
+    return EpochEndOffset(error_code=error, partition=asked.partition, leader_epoch=-1, end_offset=-1)

@@ -1,0 +1,44 @@
+"""AlterConfigs: the whole configuration of a resource at once; what is not named goes. Source: KIP-133."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.alter_access import alter
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.configs import Alteration, AlterOperation
+from headrace.wire.apis import ApiKey
+from headrace.wire.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.ALTER_CONFIGS)
+async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Replaces configurations; each resource has a result of its own."""
+    alterations = [
+        Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, AlterOperation.SET, config.value) for config in resource.configs],
+            replaces=True,
+        )
+        for resource in request.resources
+    ]
+    answers = await alter(broker, alterations, context, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=alteration.resource_type,
+                resource_name=alteration.name,
+            )
+            for alteration, error in zip(alterations, answers, strict=True)
+        ]
+    )

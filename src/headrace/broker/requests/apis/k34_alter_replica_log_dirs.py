@@ -1,0 +1,46 @@
+"""AlterReplicaLogDirs: moves a replica to another log directory of this broker. Source: KIP-113."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+MAX_FILE_NAME = 255
+
+
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
+def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """Begins moves; each partition has a result of its own, and a move goes on after the answer."""
+    denied = not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for home in request.dirs:
+        for asked in home.topics:
+            result = topics.get(asked.name)
+            if result is None:
+                result = topics[asked.name] = AlterReplicaLogDirTopicResult(topic_name=asked.name)
+            for index in asked.partitions:
+                error = (
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED if denied else _move(broker, home.path, asked.name, index)
+                )
+                result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error))
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def _move(broker: Broker, path: str, name: str, index: int) -> ErrorCode:
+    # The copy's folder is named after the topic, the partition, 32 digits and "-future".
+    if len(f"{name}-{index}.") + 32 + len("-future") > MAX_FILE_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return broker.moves.start(name, index, path)

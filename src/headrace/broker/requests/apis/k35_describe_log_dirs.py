@@ -1,0 +1,69 @@
+"""DescribeLogDirs: what lies in each log directory, and how much room is left. Source: KIP-113, KIP-827, KIP-1066."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.log.log import Log
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k35_describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_LOG_DIRS)
+def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """One result for each directory; of the partitions asked for, or all (null)."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    wanted: set[tuple[str, int]] | None = None
+    if request.topics is not None:
+        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    return DescribeLogDirsResponse(results=[_directory(broker, path, wanted) for path in broker.logs.directories])
+
+
+def _directory(broker: Broker, path: str, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    home, disk = broker.logs.directories[path], broker.env.disk
+    cordoned = broker.config.listing("cordoned.log.dirs")
+    result = DescribeLogDirsResult(log_dir=path, is_cordoned=path in cordoned or "*" in cordoned)
+    if home.failure is None:
+        try:
+            result.total_bytes, result.usable_bytes = disk.total_bytes(path), disk.free_bytes(path)
+        except OSError as error:
+            home.failure = error
+    if home.failure is not None:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+    logs = broker.logs.logs_in(path)
+    result.topics = _topics(broker, (log for log in logs if wanted is None or log.topic_partition in wanted))
+    return result
+
+
+def _topics(broker: Broker, logs: Iterable[Log]) -> list[DescribeLogDirsTopic]:
+    by_name: dict[str, DescribeLogDirsTopic] = {}
+    for log in sorted(logs, key=lambda log: (log.topic_partition, log.is_future)):
+        name, index = log.topic_partition
+        topic = by_name.get(name)
+        if topic is None:
+            topic = by_name[name] = DescribeLogDirsTopic(name=name)
+        lag = 0
+        if log.is_future:
+            current = broker.logs.get(name, index)
+            lag = 0 if current is None else max(0, current.end_offset - log.end_offset)
+        topic.partitions.append(
+            DescribeLogDirsPartition(
+                partition_index=index, partition_size=log.size_bytes(), offset_lag=lag, is_future_key=log.is_future
+            )
+        )
+    return list(by_name.values())

@@ -1,0 +1,45 @@
+"""CreatePartitions: more partitions for existing topics. Source: KIP-195."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.context import ApiError
+from headrace.controller.partitions import decide_create_partitions
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.CREATE_PARTITIONS)
+async def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Adds partitions; each topic has a result of its own, in the request's order."""
+
+    def may_alter(name: str) -> bool:
+        return context.authorize(Operation.ALTER, ResourceType.TOPIC, name)
+
+    try:
+        answers = await broker.quorum.submit(
+            lambda image: decide_create_partitions(
+                image, request.topics, may_alter=may_alter, validate_only=request.validate_only
+            )
+        )
+    except QuorumError as error:
+        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        answers = [(topic.name, failed) for topic in request.topics]
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
+            for name, error in answers
+        ]
+    )

@@ -1,0 +1,67 @@
+"""ElectLeaders: makes preferred replicas the leaders again, or any replica where there is none. Source: KIP-460."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.partitions import PREFERRED_ELECTION, UNCLEAN_ELECTION, decide_elect_leaders
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_OWN_ERROR_FROM: Final = 1
+
+
+@handles(ApiKey.ELECT_LEADERS)
+async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    """Elects leaders of the partitions named, or of all of them."""
+    wanted = None
+    if request.topic_partitions is not None:
+        wanted = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return _all(context, wanted, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    kind = request.election_type if context.api_version >= 1 else PREFERRED_ELECTION
+    if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
+        return _all(context, wanted, ErrorCode.INVALID_REQUEST)
+    try:
+        answers = await broker.quorum.submit(lambda image: decide_elect_leaders(image, kind, wanted))
+    except QuorumError:
+        return _all(context, wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=name,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
+                    for index, error in partitions
+                ],
+            )
+            for name, partitions in answers
+        ]
+    )
+
+
+def _all(
+    context: RequestContext, wanted: list[tuple[str, list[int]]] | None, error: ErrorCode
+) -> ElectLeadersResponse:
+    """An error of every partition, and from version 1 on the answer's own."""
+    results = [
+        ReplicaElectionResult(
+            topic=name,
+            partition_result=[PartitionResult(partition_id=i, error_code=error, error_message=None) for i in indexes],
+        )
+        for name, indexes in wanted or ()
+    ]
+    whole = error if context.api_version >= _OWN_ERROR_FROM else ErrorCode.NONE
+    return ElectLeadersResponse(error_code=whole, replica_election_results=results)

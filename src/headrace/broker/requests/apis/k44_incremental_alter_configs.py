@@ -1,0 +1,71 @@
+"""IncrementalAlterConfigs: single settings of a resource, and levels of loggers. Source: KIP-339, KIP-412."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.alter_access import alter, config_access
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.telemetry import loggers
+from headrace.controller.configs import Alteration, check_broker_name, check_form
+from headrace.controller.context import ApiError
+from headrace.metadata.image import ResourceType
+from headrace.security.authorizer import Operation
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k44_incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+async def handle(
+    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Alters settings; each resource has a result of its own."""
+    alterations = [
+        Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    stored = [alteration for alteration in alterations if alteration.resource_type != ResourceType.BROKER_LOGGER]
+    decided = await alter(broker, stored, context, validate_only=request.validate_only)
+    of_stored = iter(decided)
+    answers = [
+        _alter_loggers(broker, alteration, context, alterations, request.validate_only)
+        if alteration.resource_type == ResourceType.BROKER_LOGGER
+        else next(of_stored)
+        for alteration in alterations
+    ]
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=error.code,
+                error_message=error.message,
+                resource_type=alteration.resource_type,
+                resource_name=alteration.name,
+            )
+            for alteration, error in zip(alterations, answers, strict=True)
+        ]
+    )
+
+
+def _alter_loggers(
+    broker: Broker, alteration: Alteration, context: RequestContext, every: list[Alteration], validate_only: bool
+) -> ApiError:
+    """Levels are no metadata: they are set here and now."""
+    denied = config_access(context, Operation.ALTER_CONFIGS, alteration.resource_type, alteration.name)
+    if denied:
+        return ApiError(denied)
+    if sum(1 for each in every if (each.resource_type, each.name) == (alteration.resource_type, alteration.name)) > 1:
+        return ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    problem = check_form(alteration) or check_broker_name(alteration.name, broker.node_id)
+    return problem or loggers.alter(alteration.changes, validate_only=validate_only)

@@ -1,0 +1,69 @@
+"""AlterPartitionReassignments: other replicas for partitions, as far as one broker can. Source: KIP-455, KIP-860."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.partitions import decide_reassign
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+async def handle(
+    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """Begins or calls off moves; each partition has a result of its own."""
+    response = AlterPartitionReassignmentsResponse(
+        error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
+    )
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        response.error_code, response.error_message = denied, message_of(denied)
+        response.responses = [
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=partition.partition_index, error_code=denied, error_message=message_of(denied)
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return response
+    wanted = [
+        (topic.name, [(partition.partition_index, partition.replicas) for partition in topic.partitions])
+        for topic in request.topics
+    ]
+    try:
+        answers = await broker.quorum.submit(
+            lambda image: decide_reassign(image, wanted, request.allow_replication_factor_change)
+        )
+    except QuorumError as error:
+        response.error_code, response.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        return response
+    response.responses = [
+        ReassignableTopicResponse(
+            name=name,
+            partitions=[
+                ReassignablePartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+                for index, error in partitions
+            ],
+        )
+        for name, partitions in answers
+    ]
+    return response

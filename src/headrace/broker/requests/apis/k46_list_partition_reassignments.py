@@ -1,0 +1,49 @@
+"""ListPartitionReassignments: which partitions have replicas on the move. Source: KIP-455."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.partitions import list_reassignments
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+def handle(
+    broker: Broker, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    """The moves under way, of the partitions named or of all."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ListPartitionReassignmentsResponse(error_code=denied, error_message=message_of(denied))
+    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            OngoingTopicReassignment(
+                name=name,
+                partitions=[
+                    OngoingPartitionReassignment(
+                        partition_index=partition.index,
+                        replicas=list(partition.replicas),
+                        adding_replicas=list(partition.adding),
+                        removing_replicas=list(partition.removing),
+                    )
+                    for partition in partitions
+                ],
+            )
+            for name, partitions in list_reassignments(broker.image, wanted)
+        ],
+    )

@@ -1,0 +1,80 @@
+"""DescribeQuorum: who leads the metadata quorum, and how far everyone is. Source: KIP-595, KIP-836, KIP-853."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.names import METADATA_TOPIC
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_QUORUM)
+def handle(broker: Broker, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """The state of `__cluster_metadata-0`; any other partition is unknown here."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=denied, error_message=message_of(denied))
+    asked = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    if asked != [(METADATA_TOPIC, 0)]:
+        return DescribeQuorumResponse(
+            error_message=None,
+            topics=[
+                ResponseTopicData(
+                    topic_name=topic.topic_name,
+                    partitions=[
+                        ResponsePartitionData(
+                            partition_index=partition.partition_index,
+                            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            error_message=message_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[_partition(broker, context.api_version)])],
+        nodes=[
+            Node(node_id=voter.id, listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in voter.endpoints])
+            for voter in broker.quorum.voters
+            if context.api_version >= 2
+        ],
+    )
+
+
+def _partition(broker: Broker, version: int) -> ResponsePartitionData:
+    quorum, now_ms = broker.quorum, broker.env.clock.now_ms()
+    directory = next((voter.directory_id for voter in quorum.voters if voter.id == broker.node_id), ZERO)
+    leader = ReplicaState(
+        replica_id=broker.node_id,
+        replica_directory_id=directory if version >= 2 else ZERO,
+        log_end_offset=quorum.log.end_offset,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    return ResponsePartitionData(
+        partition_index=0,
+        error_message=None,
+        leader_id=broker.node_id,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.image.offset + 1,
+        current_voters=[leader],
+    )

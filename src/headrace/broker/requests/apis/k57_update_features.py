@@ -1,0 +1,57 @@
+"""UpdateFeatures: raises the finalized feature levels, metadata.version above all. Source: KIP-584, KIP-778."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.context import ApiError
+from headrace.controller.features import (
+    SAFE_DOWNGRADE,
+    UPGRADE,
+    FeatureUpdate,
+    decide_update_features,
+)
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k57_update_features import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.UPDATE_FEATURES)
+async def handle(broker: Broker, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+    """All updates or none. Up to version 1 each feature is answered by itself."""
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return UpdateFeaturesResponse(error_code=denied, error_message=message_of(denied))
+    updates = [
+        FeatureUpdate(
+            update.feature,
+            update.max_version_level,
+            update.upgrade_type if context.api_version >= 1 else SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE,
+        )
+        for update in request.feature_updates
+    ]
+    try:
+        error: ApiError = await broker.quorum.submit(
+            lambda image: decide_update_features(image, updates, broker.node_id, validate_only=request.validate_only)
+        )
+    except QuorumError as failure:
+        error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+    response = UpdateFeaturesResponse(error_message=None)
+    if error.code:
+        response.error_code = error.code
+        response.error_message = (
+            f"The update failed for all features since the following feature had an error: {error.message}"
+        )
+    elif context.api_version < 2:
+        response.results = [UpdatableFeatureResult(feature=update.name, error_message=None) for update in updates]
+    return response

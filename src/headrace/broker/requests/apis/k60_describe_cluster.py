@@ -1,0 +1,74 @@
+"""DescribeCluster: the brokers, or the controllers where a controller listener is asked. Source: KIP-700, KIP-919."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.authorized_operations import authorized_operations
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+@handles(ApiKey.DESCRIBE_CLUSTER)
+def handle(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """Answers for the kind of endpoint that the listener is; asking for the other kind is an error."""
+    on_controller = context.listener in broker.config.controller_listener_names
+    expected = _CONTROLLERS if on_controller else _BROKERS
+    if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
+        return _refused(
+            request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
+        )
+    if request.endpoint_type != expected:
+        kinds = {_BROKERS: "broker", _CONTROLLERS: "controller"}
+        return _refused(
+            request,
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            f"The request was sent to an endpoint of type {kinds[expected]}, but we wanted an endpoint of type "
+            f"{kinds[request.endpoint_type]}",
+        )
+    if request.include_fenced_brokers and on_controller:
+        return _refused(
+            request, ErrorCode.INVALID_REQUEST, "Cannot include fenced brokers when describing controllers."
+        )
+    image = broker.image
+    response = DescribeClusterResponse(
+        endpoint_type=request.endpoint_type, cluster_id=broker.cluster_id, controller_id=broker.node_id
+    )
+    for node in (image.controllers if on_controller else image.brokers).values():
+        endpoint = next((e for e in node.endpoints if e.name == context.listener), None)
+        is_fenced = bool(getattr(node, "fenced", False))
+        if endpoint is None or (is_fenced and not request.include_fenced_brokers):
+            continue
+        response.brokers.append(
+            DescribeClusterBroker(
+                broker_id=node.id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=getattr(node, "rack", None),
+                is_fenced=is_fenced,
+            )
+        )
+    if request.include_cluster_authorized_operations:
+        may = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = (
+            authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME) if may else 0
+        )
+    return response
+
+
+def _refused(request: DescribeClusterRequest, error: ErrorCode, message: str | None) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        error_code=error, error_message=message or message_of(error), endpoint_type=request.endpoint_type
+    )

@@ -1,0 +1,67 @@
+"""DescribeProducers: who writes to a partition, as its leader remembers it. Source: KIP-664."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.controller.names import illegal_name
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_PRODUCERS)
+def handle(broker: Broker, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """The active producers of each partition asked for."""
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        refused = None
+        if illegal_name(topic.name) is not None:
+            refused = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif not context.authorize(Operation.READ, ResourceType.TOPIC, topic.name):
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        response.topics.append(
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    _refused(index, refused) if refused else _partition(broker, topic.name, index)
+                    for index in topic.partition_indexes
+                ],
+            )
+        )
+    return response
+
+
+def _refused(index: int, error: ErrorCode) -> PartitionResponse:
+    return PartitionResponse(partition_index=index, error_code=error, error_message=message_of(error))
+
+
+def _partition(broker: Broker, name: str, index: int) -> PartitionResponse:
+    replica = broker.replicas.find(name, index)
+    if isinstance(replica, ErrorCode):
+        return _refused(index, replica)
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.batches[-1].last_sequence if producer.batches else -1,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_first_offset,
+            )
+            for producer_id, producer in replica.log.producers.items()
+        ],
+    )

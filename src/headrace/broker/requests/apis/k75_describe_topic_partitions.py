@@ -1,0 +1,97 @@
+"""DescribeTopicPartitions: topics page by page, with their eligible leaders. Source: KIP-966."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.requests.authorized_operations import authorized_operations
+from headrace.broker.requests.registry import RequestContext, handles
+from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Topics in order of their names, from the cursor on, until the limit of partitions is reached."""
+    image = broker.image
+    cursor = request.cursor
+    wants_all = not request.topics
+    names = {topic.name for topic in image.topics} if wants_all else {topic.name for topic in request.topics}
+    start_name = cursor.topic_name if cursor is not None else ""
+    response = DescribeTopicPartitionsResponse()
+    if cursor is not None and cursor.partition_index < 0:
+        response.topics = [
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+            for name in sorted(names)
+        ]
+        return response
+    room = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
+    for name in sorted(name for name in names if name >= start_name):
+        first = cursor.partition_index if cursor is not None and name == start_name else 0
+        topic = image.topics.by_name(name)
+        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if not wants_all:
+                response.topics.append(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
+        if topic is None:
+            unknown = _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            unknown.topic_authorized_operations = authorized_operations(context, ResourceType.TOPIC, name)
+            response.topics.append(unknown)
+            continue
+        if room == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        end = min(len(topic.partitions), first + room)
+        response.topics.append(_described(image, topic, first, end, context))
+        room -= max(0, end - first)
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _refused(error: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _described(
+    image: ClusterImage, topic: Topic, first: int, end: int, context: RequestContext
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(image, partition) for partition in topic.partitions[first:end]],
+        topic_authorized_operations=authorized_operations(context, ResourceType.TOPIC, topic.name),
+    )
+
+
+def _partition(image: ClusterImage, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+    def is_up(broker_id: int) -> bool:
+        broker = image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.index,
+        leader_id=partition.leader if is_up(partition.leader) else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible_leaders),
+        last_known_elr=list(partition.last_known_eligible_leaders),
+        offline_replicas=[replica for replica in partition.replicas if not is_up(replica)],
+    )

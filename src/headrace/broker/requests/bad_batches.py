@@ -1,0 +1,72 @@
+"""Tells of batches that were refused for what is in them: a wrong checksum, a cut batch, a count that lies.
+
+One line a connection and second, so that a broken client cannot fill the disk; what is not written is counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.partitions.replica import Replica
+    from headrace.log.results import AppendResult
+
+log = logging.getLogger("headrace.broker")
+
+BROKEN: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
+"""The refusals that speak of the data, and not of a client that is late, too big or not allowed."""
+
+QUIET_S: Final = 1.0
+"""How long a connection that was named is not named again."""
+
+NAMED_MAX: Final = 1000
+"""Connections that are remembered as named; while there are so many within QUIET_S, no other is."""
+
+MESSAGE_CHARS_MAX: Final = 200
+"""What a line shows of the reason, which may quote the client."""
+
+
+class BadBatches:
+    """Of one broker. `told` is called for refusals alone: good batches never come by."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._clock = broker.env.clock
+        self._named: dict[tuple[str, int], float] = {}
+        self._unsaid = 0
+        self._count = broker.metrics.counter("produce.bad_batches")
+        self._unsaid_count = broker.metrics.counter("produce.bad_batches_unlogged")
+
+    def told(self, replica: Replica, result: AppendResult, client: tuple[str, int]) -> None:
+        """Counts a refused batch, and writes a line unless its client (host and port) had one a moment ago."""
+        if result.error not in BROKEN:
+            return
+        self._count.value += 1
+        if not self._may_name(client):
+            self._unsaid += 1
+            self._unsaid_count.value += 1
+            return
+        unsaid, self._unsaid = self._unsaid, 0
+        log.warning(
+            "a batch from %s:%d for %s-%d was refused (%s): %s%s",
+            *client,
+            replica.topic,
+            replica.index,
+            result.error.name,
+            (result.error_message or "")[:MESSAGE_CHARS_MAX],
+            f"; {unsaid} more were refused without a line" if unsaid else "",
+        )
+
+    def _may_name(self, client: tuple[str, int]) -> bool:
+        now = self._clock.monotonic()
+        if now - self._named.get(client, now - QUIET_S) < QUIET_S:
+            return False
+        if len(self._named) >= NAMED_MAX:
+            self._named = {each: at for each, at in self._named.items() if now - at < QUIET_S}
+            if len(self._named) >= NAMED_MAX:
+                return False
+        self._named[client] = now
+        return True

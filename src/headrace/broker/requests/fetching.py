@@ -1,0 +1,303 @@
+"""Reading for a Fetch request: once over its partitions, and again when there is more, until enough is there or time
+is up.
+
+A fetch that waits is no task and no thread: it is registered with the replicas that it reads, and holds one timer.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Handle, TimerHandle
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.partitions.replica import Replica
+from headrace.replicas.sessions import SessionPartition
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger("headrace.broker")
+
+READ_COMMITTED: Final = 1
+MAX_WAIT_MS: Final = 2**31 - 1
+_NO_RECORDS: Final = b""
+_OK: Final = ErrorCode.NONE
+_LEADER_FROM: Final = 12
+_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_STORAGE_ERROR_FROM: Final = 6
+_NOT_THERE: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+"""Earlier clients do not know KAFKA_STORAGE_ERROR and are sent to refresh their metadata instead, as Kafka does."""
+
+Answer = tuple[SessionPartition, PartitionData]
+
+
+class Fetch:
+    """One Fetch request at work. `respond` is called once with what was read, unless the fetch is cancelled before."""
+
+    __slots__ = (
+        "_broker",
+        "_cold",
+        "_committed_only",
+        "_look_handle",
+        "_max_bytes",
+        "_max_wait_ms",
+        "_may_wait",
+        "_min_bytes",
+        "_missing",
+        "_partitions",
+        "_refuse",
+        "_respond",
+        "_timer",
+        "_version",
+        "_watched",
+        "bytes_read",
+        "failed",
+    )
+
+    def __init__(
+        self,
+        broker: Broker,
+        partitions: Iterable[SessionPartition],
+        *,
+        version: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation_level: int,
+        refuse: Callable[[str], ErrorCode],
+    ) -> None:
+        """`refuse(topic)` says why a client may not read a topic, NONE where it may."""
+        self._broker = broker
+        self._partitions = list(partitions)
+        self._version = version
+        self._max_bytes = min(max_bytes, broker.config.integer("fetch.max.bytes"))
+        self._min_bytes = min(min_bytes, self._max_bytes)
+        self._committed_only = isolation_level == READ_COMMITTED
+        self._refuse = refuse
+        self._respond: Callable[[list[Answer]], None] | None = None
+        self._missing = 0
+        self._max_wait_ms = 0
+        self._may_wait = False
+        self._cold: list[tuple[Replica, SessionPartition]] = []
+        self._timer: TimerHandle | None = None
+        self._look_handle: Handle | None = None
+        self._watched: list[Replica] = []
+        self.bytes_read = 0
+        self.failed = False
+
+    # --- reading
+
+    def read(self) -> list[Answer]:
+        """Reads every partition once, in order, while there is room in the answer."""
+        left = self._max_bytes
+        min_one = True
+        self.bytes_read = 0
+        self.failed = False
+        answers: list[Answer] = []
+        for partition in self._partitions:
+            data = self._read_partition(partition, left, min_one)
+            size = len(data.records) if data.records is not None else 0
+            if size:
+                min_one = False
+                left -= size
+                self.bytes_read += size
+            answers.append((partition, data))
+        return answers
+
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether the last reading is worth an answer now."""
+        return self.failed or self.bytes_read >= self._min_bytes or not self._partitions
+
+    def _read_partition(self, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
+        name = partition.topic
+        if not name:
+            return self._error(partition, ErrorCode.UNKNOWN_TOPIC_ID)
+        refused = self._refuse(name)
+        if refused:
+            return self._error(partition, refused)
+        replicas = self._broker.replicas
+        replica = replicas.by_name.get((name, partition.index))
+        if replica is None or replica.error:
+            found = replicas.find(name, partition.index)
+            if not isinstance(found, Replica):
+                return self._error(partition, found)
+            replica = found
+        if partition.current_leader_epoch >= 0:
+            fenced = replica.check_epoch(partition.current_leader_epoch)
+            if fenced:
+                return self._error(partition, fenced)
+        try:
+            try:
+                return self._read_replica(replica, partition, left, min_one)
+            except FileNotFoundError:
+                # Retention or compaction took a segment away in between: there is another answer now.
+                return self._read_replica(replica, partition, left, min_one)
+        except BlockingIOError:
+            self._cold.append((replica, partition))
+            return self._nothing(partition)
+        except OSError as error:
+            replicas.storage_failed(replica, error)
+            return self._error(partition, replica.error or ErrorCode.KAFKA_STORAGE_ERROR)
+        except Exception:
+            # One partition's defect is its own answer: the others are read, and nobody waits for ever.
+            log.exception("%s-%d cannot be read at offset %d", name, partition.index, partition.fetch_offset)
+            return self._error(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
+        log = replica.log
+        high_watermark = replica.progress.high_watermark
+        stable = log.last_stable_offset(high_watermark)
+        data = PartitionData(partition.index, 0, high_watermark, stable, log.log_start_offset)
+        data.records = _NO_RECORDS
+        data.aborted_transactions = [] if self._committed_only else None
+        offset = partition.fetch_offset
+        if partition.last_fetched_epoch >= 0:
+            epoch, end_offset = replica.end_offset_for_epoch(partition.last_fetched_epoch)
+            if epoch < 0:
+                return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < partition.last_fetched_epoch or end_offset < offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                self.failed = True
+                return data
+        limit = min(left, partition.max_bytes)
+        upper = stable if self._committed_only else high_watermark
+        result = log.read(offset, max_bytes=limit, max_offset=upper, min_one=min_one, wait=self._may_wait)
+        if result.error:
+            return self._error(partition, result.error)
+        if result.slice is not None:
+            data.records = result.slice
+            if self._committed_only:
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                    for aborted in log.aborted_transactions(offset, result, wait=self._may_wait)
+                ]
+        return data
+
+    def _upper(self, replica: Replica) -> int:
+        """Up to where this client may read."""
+        high_watermark = replica.progress.high_watermark
+        return replica.log.last_stable_offset(high_watermark) if self._committed_only else high_watermark
+
+    def _error(self, partition: SessionPartition, error: ErrorCode) -> PartitionData:
+        self.failed = True
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_FROM:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Kafka's list is empty where it did not look for a log, and null where a log refused.
+        aborted: list[AbortedTransaction] | None = [] if error in _NOT_THERE else None
+        data = PartitionData(partition.index, error, -1, aborted_transactions=aborted, records=_NO_RECORDS)
+        if error in _MOVED and self._version >= _LEADER_FROM:
+            known = self._broker.image.topics.partition(partition.topic, partition.index)
+            if known is not None:
+                data.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        return data
+
+    def _nothing(self, partition: SessionPartition) -> PartitionData:
+        return PartitionData(partition.index, 0, -1, aborted_transactions=None, records=_NO_RECORDS)
+
+    # --- waiting
+
+    def run(self, max_wait_ms: int, respond: Callable[[list[Answer]], None]) -> None:
+        """Reads, and responds at once, or when enough can be read, or after `max_wait_ms`."""
+        self._respond = respond
+        self._max_wait_ms = max_wait_ms
+        self._attempt()
+
+    def _attempt(self) -> None:
+        answers = self.read()
+        if self._cold:
+            self._warm()
+        elif self.is_satisfied or self._max_wait_ms <= 0:
+            self._finish(answers)
+        else:
+            self._wait()
+
+    def _warm(self) -> None:
+        """Has a worker look up what is not in memory, so that the event loop never waits for the disk."""
+        places = [
+            (replica.log, partition.fetch_offset, partition.max_bytes, self._upper(replica))
+            for replica, partition in self._cold
+        ]
+        self._cold.clear()
+        self._may_wait = True
+        server = self._broker.server
+        server.cold_lookups.value += len(places)
+
+        def look_up() -> None:
+            for log, offset, limit, upper in places:
+                try:
+                    found = log.read(offset, max_bytes=limit, max_offset=upper)
+                    if self._committed_only:
+                        log.aborted_transactions(offset, found)
+                except OSError:
+                    continue  # the fetch itself will meet it, and say so
+
+        server.workers.submit(look_up, lambda _result, _error: self._warmed())
+
+    def _warmed(self) -> None:
+        if self._respond is not None:
+            self._attempt()
+
+    def _wait(self) -> None:
+        self._missing = self._min_bytes - self.bytes_read
+        self._may_wait = True  # what comes now is in memory
+        find = self._broker.replicas.by_name.get
+        for partition in self._partitions:
+            replica = find((partition.topic, partition.index))
+            if replica is not None:
+                replica.fetch_waiters[self] = None
+                self._watched.append(replica)
+        server = self._broker.server
+        server.waiting_fetches += 1
+        self._timer = server.loop.call_later(self._max_wait_ms / 1000, self._time_is_up)
+
+    def moved(self, replica: Replica, byte_count: int) -> None:
+        """More can be read, or something else changed (0): has a look once the loop gets to it."""
+        self._missing -= byte_count
+        if self._look_handle is None and (self._missing <= 0 or not byte_count):
+            self._look_handle = self._broker.server.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._look_handle = None
+        if self._respond is None:
+            return
+        answers = self.read()
+        if self.is_satisfied:
+            self._finish(answers)
+        else:
+            self._missing = self._min_bytes - self.bytes_read
+
+    def _time_is_up(self) -> None:
+        if self._respond is not None:
+            self._finish(self.read())
+
+    def _finish(self, answers: list[Answer]) -> None:
+        respond = self._respond
+        assert respond is not None
+        self.cancel()
+        respond(answers)
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._respond = None
+        if self._timer is None:
+            return
+        for replica in self._watched:
+            replica.fetch_waiters.pop(self, None)
+        self._watched.clear()
+        self._broker.server.waiting_fetches -= 1
+        self._timer.cancel()
+        self._timer = None
+        if self._look_handle is not None:
+            self._look_handle.cancel()

@@ -1,0 +1,251 @@
+"""The common path of Produce: requests that arrived together are appended together.
+
+A run collects the Produce requests of one readable event that name one partition each (what librdkafka sends, and Java
+producers mostly). Those of one partition share one write; each gets its own answer, in order, from a template that the
+generated codec made. Whatever is not plain - several partitions, acks=0, a transaction, an unknown topic, an offline
+replica - is left to the handler in `apis/k00_produce.py`, which gives the same answers the long way.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from headrace.security.authorizer import OpenAuthorizer
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.frame import encode_response
+from headrace.wire.messages.k00_produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.wire.primitives import Buffer, DecodeError
+
+if TYPE_CHECKING:
+    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.server import Server
+    from headrace.broker.partitions.replica import Replica
+    from headrace.log.results import AppendResult
+
+PRODUCE: Final = int(ApiKey.PRODUCE)
+FLEXIBLE_FROM: Final = 9
+START_OFFSET_FROM: Final = 5
+TOPIC_IDS_FROM: Final = 13
+ZSTD_FROM: Final = 7
+"""Before it a zstd batch is refused, which the handler sees to."""
+ATTRIBUTES_AT: Final = 23
+"""Where the low byte of a batch's attributes ends."""
+TRANSACTIONAL: Final = 0x10
+
+CLIENT_ID_AT: Final = 12
+"""Where the client id begins in a frame, its size included: everything before it differs between alike requests."""
+NO_TAGS: Final[Buffer] = b"\0\0\0"
+"""What follows the records of one partition: no tagged fields of partition, topic and request."""
+RECORDS_LEAST: Final = 64
+"""Room that the shortest batch and what is around it take; a shorter request goes the long way."""
+
+Shape = tuple[int, bytes, int, "Replica", bool, int]
+"""Version, the bytes between correlation id and records, where those end in a frame, the replica, whether acks=all, the
+timeout in milliseconds."""
+
+_MARK: Final = 0x1122334455667788
+_decode: Final = ProduceRequest.decode
+
+
+class ResponseTemplate:
+    """A successful response for one partition in one version: everything but the numbers is fixed.
+
+    `pack(size, correlation_id, prefix, base_offset, log_append_time_ms[, log_start_offset], suffix)`.
+    """
+
+    __slots__ = ("has_start_offset", "pack", "prefix", "size", "suffix")
+
+    def __init__(self, replica: Replica, version: int) -> None:
+        partition = PartitionProduceResponse(
+            index=replica.index, base_offset=_MARK, log_append_time_ms=_MARK, log_start_offset=_MARK
+        )
+        topic = TopicProduceResponse(name=replica.topic, topic_id=replica.topic_id, partition_responses=[partition])
+        frame = bytes(encode_response(PRODUCE, version, 0, ProduceResponse(responses=[topic])))
+        self.has_start_offset = version >= START_OFFSET_FROM
+        numbers = 3 if self.has_start_offset else 2
+        mark = Struct(">q").pack(_MARK) * numbers
+        at = frame.index(mark)
+        self.prefix = frame[8:at]
+        self.suffix = frame[at + len(mark) :]
+        self.size = len(frame) - 4
+        self.pack = Struct(f">ii{len(self.prefix)}s{numbers}q{len(self.suffix)}s").pack
+
+
+def shape_of(
+    frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int, timeout_ms: int
+) -> Shape | None:
+    """What a flexible request with one partition has before its records; None where something follows them."""
+    count = len(records) + 1
+    length_bytes = 1 if count < 1 << 7 else 2 if count < 1 << 14 else 3 if count < 1 << 21 else 4
+    cut = len(frame) - len(NO_TAGS) - len(records) - length_bytes
+    if length_bytes > 3 or frame[len(frame) - len(NO_TAGS) :] != NO_TAGS:
+        return None
+    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks == -1, timeout_ms
+
+
+class ProduceRun:
+    """One for all connections of a server: a run begins and ends within one readable event."""
+
+    __slots__ = ("_chunks", "_count", "_server", "entries", "shape")
+
+    def __init__(self, server: Server) -> None:
+        self.entries: list[tuple[int, int, Replica, int, int, int]] = []
+        self.shape: Shape | None = None
+        """Of the last request that `add` took."""
+        self._chunks: dict[Replica, list[Buffer]] = {}
+        self._server = server
+        self._count = server.broker.metrics.counter(f"requests.{APIS[PRODUCE].name}")
+
+    def add(self, frame: memoryview, version: int, correlation_id: int, client_id_length: int) -> bool:
+        """Takes a request into the run; False leaves it to the handler, and nothing has happened."""
+        try:
+            at = 10 + client_id_length if client_id_length > 0 else 10
+            if version >= FLEXIBLE_FROM:
+                if frame[at]:
+                    return False
+                at += 1
+            request = _decode(frame, version, at)
+        except (DecodeError, IndexError):
+            return False
+        acks = request.acks
+        topics = request.topic_data
+        if len(topics) != 1 or (acks != -1 and acks != 1) or request.transactional_id is not None:
+            return False
+        topic = topics[0]
+        if len(topic.partition_data) != 1:
+            return False
+        data = topic.partition_data[0]
+        broker = self._server.broker
+        replicas = broker.replicas
+        if version >= TOPIC_IDS_FROM:
+            replica = replicas.by_id.get((topic.topic_id, data.index))
+        else:
+            replica = replicas.by_name.get((topic.name, data.index))
+        records = data.records
+        if (
+            replica is None
+            or version < ZSTD_FROM
+            or not records
+            or len(records) < ATTRIBUTES_AT
+            or records[ATTRIBUTES_AT - 1] & TRANSACTIONAL  # type: ignore[index]
+            or replica.error
+            or replica.internal
+            or (acks == -1 and replica.log.config.min_insync_replicas > len(replica.progress.reached))
+            or type(broker.authorizer) is not OpenAuthorizer
+        ):
+            return False
+        timeout_ms = request.timeout_ms
+        self._take(replica, correlation_id, version, records, len(frame), timeout_ms)  # type: ignore[arg-type]
+        if version >= FLEXIBLE_FROM:
+            self.shape = shape_of(frame, version, replica, records, acks, timeout_ms)  # type: ignore[arg-type]
+        return True
+
+    def _take(
+        self, replica: Replica, correlation_id: int, version: int, records: Buffer, size: int, timeout_ms: int
+    ) -> None:
+        chunks = self._chunks.get(replica)
+        if chunks is None:
+            self._chunks[replica] = [records]
+            self.entries.append((correlation_id, version, replica, 0, size, timeout_ms))
+        else:
+            self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms))
+            chunks.append(records)
+
+    def add_alike(self, shape: Shape, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
+        """Takes the request in `view[at:stop]` (size included) if it differs from `shape` in nothing but its records.
+
+        A producer sends the same bytes before its records again and again: comparing them costs less than decoding
+        them.
+        """
+        known_version, prefix, cut, replica, needs_all, timeout_ms = shape
+        cut += at
+        if version != known_version or cut + RECORDS_LEAST > stop or view[at + CLIENT_ID_AT : cut] != prefix:
+            return False
+        n = view[cut]
+        cut += 1
+        if n > 127:
+            high = view[cut]
+            cut += 1
+            n += (high << 7) - 128
+            if high > 127:
+                n += (view[cut] << 14) - 16384
+                if view[cut] > 127:
+                    return False
+                cut += 1
+        end = cut + n - 1
+        if (
+            end + 3 != stop
+            or view[end:stop] != NO_TAGS
+            or replica.error
+            or view[cut + ATTRIBUTES_AT - 1] & TRANSACTIONAL
+            or (needs_all and replica.log.config.min_insync_replicas > len(replica.progress.reached))
+            or type(self._server.broker.authorizer) is not OpenAuthorizer
+        ):
+            return False
+        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms)
+        return True
+
+    def finish(self, connection: Connection) -> None:
+        """Appends what was taken, and answers each request in its turn."""
+        entries = self.entries
+        if not entries:
+            return
+        self._count.value += len(entries)
+        broker = self._server.broker
+        append = broker.replicas.append_many
+        now_ms = broker.env.clock.now_ms()
+        # Whatever happens: what one connection sent must not be left for the next one.
+        by_replica, self._chunks, self.entries = self._chunks, {}, []
+        results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
+        for correlation_id, version, replica, position, size, timeout_ms in entries:
+            result = results[replica][position]
+            if result.error or replica.flush_gated:
+                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms)
+                continue
+            template = replica.templates.get(version)
+            if template is None:
+                template = replica.templates[version] = ResponseTemplate(replica, version)
+            if template.has_start_offset:
+                frame = template.pack(
+                    template.size,
+                    correlation_id,
+                    template.prefix,
+                    result.base_offset,
+                    result.log_append_time_ms,
+                    result.log_start_offset,
+                    template.suffix,
+                )
+            else:
+                frame = template.pack(
+                    template.size,
+                    correlation_id,
+                    template.prefix,
+                    result.base_offset,
+                    result.log_append_time_ms,
+                    template.suffix,
+                )
+            connection.answer_bytes(PRODUCE, version, correlation_id, frame)
+
+    def _answer_slowly(
+        self,
+        connection: Connection,
+        correlation_id: int,
+        version: int,
+        replica: Replica,
+        result: AppendResult,
+        size: int,
+        timeout_ms: int,
+    ) -> None:
+        """An error, or an answer that waits until the disk has the batch."""
+        from headrace.broker.requests.apis.k00_produce import Waiting
+
+        waiting = Waiting(self._server.broker, version, timeout_ms, connection)
+        topic = waiting.topic(replica.topic, replica.topic_id)
+        waiting.appended(topic, replica, result)
+        connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())

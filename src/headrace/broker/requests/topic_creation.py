@@ -1,0 +1,95 @@
+"""Creating topics for whoever needs them: the requests of clients, first use (auto-creation), and Kafka's own state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.settings.config_rules import rules_of
+from headrace.controller.context import ControllerContext
+from headrace.controller.topics import decide_create_topics
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+_under_way: set[asyncio.Task[None]] = set()
+
+
+def controller_context(broker: Broker) -> ControllerContext:
+    """What the controller's decisions take from this broker's configuration."""
+    return ControllerContext(
+        node_id=broker.node_id,
+        num_partitions=broker.config.integer("num.partitions"),
+        default_replication_factor=broker.config.integer("default.replication.factor"),
+        rules=rules_of(broker.config),
+        new_id=broker.env.entropy.uuid,
+    )
+
+
+def automatic_topic(broker: Broker, name: str) -> CreatableTopic:
+    """A topic that nobody asked for by its shape: the broker's defaults, or what Kafka gives its internal topics.
+
+    The replication factor of an internal topic is at most the number of brokers: one broker alone can serve groups.
+    """
+    get = broker.config.integer
+    if name == "__consumer_offsets":
+        count, factor, segment_bytes = (
+            get("offsets.topic.num.partitions"),
+            get("offsets.topic.replication.factor"),
+            get("offsets.topic.segment.bytes"),
+        )
+    elif name == "__transaction_state":
+        count, factor, segment_bytes = (
+            get("transaction.state.log.num.partitions"),
+            get("transaction.state.log.replication.factor"),
+            get("transaction.state.log.segment.bytes"),
+        )
+    else:
+        return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+    brokers = max(1, len(broker.image.online_brokers()))
+    configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+    if name == "__consumer_offsets":
+        configs["compression.type"] = "producer"
+    return CreatableTopic(
+        name=name,
+        num_partitions=count,
+        replication_factor=min(factor, brokers),
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+
+
+async def create_automatically(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Creates topics with the shape that `automatic_topic` gives; one that exists already is no error."""
+    return await create_topics(broker, [automatic_topic(broker, name) for name in names])
+
+
+async def create_topics(broker: Broker, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
+    """Creates topics for the broker itself; one that exists already is no error. Raises QuorumError."""
+    request = CreateTopicsRequest(topics=topics)
+    context = controller_context(broker)
+    response = await broker.quorum.submit(lambda image: decide_create_topics(image, request, context))
+    codes = {result.name: ErrorCode(result.error_code) for result in response.topics}
+    return {name: ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code for name, code in codes.items()}
+
+
+def start_creating(broker: Broker, names: list[str]) -> None:
+    """The same without waiting; what fails will be asked for again."""
+
+    async def create() -> None:
+        try:
+            await create_automatically(broker, names)
+        except QuorumError:
+            # The quorum has said so where it failed, and the client gets the error of its next request.
+            return
+
+    task = asyncio.get_running_loop().create_task(create())
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)

@@ -1,0 +1,115 @@
+"""Log lines on their way into a topic: a logging handler that keeps them, as JSON, in a queue of bounded size."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from headrace.broker.telemetry.metrics import Counter
+
+QUEUED_LINES_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What waits to be published; beyond it the oldest lines go."""
+TEXT_CHARS_MAX: Final = 8192
+"""What a line keeps of its message, and of its traceback (the end of that)."""
+
+_FORMATTER: Final = logging.Formatter()
+
+
+class Line(NamedTuple):
+    """A log line: when it was written, in ms since 1970, and its JSON."""
+
+    time_ms: int
+    value: bytes
+
+
+class LogLines(logging.Handler):
+    """Takes lines from any thread and gives them out in their order. It waits for nothing but its own lock."""
+
+    def __init__(self, service: str, now_ms: Callable[[], int], dropped: Counter) -> None:
+        """`service` is what the lines say they are of; `dropped` counts those that had to go."""
+        super().__init__()
+        self._service = service
+        self._now_ms = now_ms
+        self._dropped = dropped
+        self._queue: deque[Line] = deque()
+        self._bytes = 0
+        self._muted: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queues a line, unless its thread is muted."""
+        if record.thread == self._muted:
+            return
+        try:
+            time_ms = self._now_ms()
+            line = Line(time_ms, self._encode(record, time_ms))
+        except Exception:
+            # As every handler does it: the traceback goes to standard error, and the program goes on.
+            self.handleError(record)
+            return
+        self._queue.append(line)
+        self._bytes += len(line.value)
+        self._shrink()
+
+    def _encode(self, record: logging.LogRecord, time_ms: int) -> bytes:
+        said: dict[str, Any] = {
+            "service": self._service,
+            "time": time_ms,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage()[:TEXT_CHARS_MAX],
+        }
+        if record.exc_info:
+            said["exception"] = _FORMATTER.formatException(record.exc_info)[-TEXT_CHARS_MAX:]
+        return json.dumps(said).encode()
+
+    def _shrink(self) -> None:
+        while self._bytes > QUEUED_LINES_BYTES_MAX:
+            self._bytes -= len(self._queue.popleft().value)
+            self._dropped.value += 1
+
+    def take(self, max_lines: int, max_bytes: int) -> list[Line]:
+        """The oldest lines, out of the queue: at most so many, of at most so many bytes, but one at least."""
+        taken: list[Line] = []
+        with self._locked():
+            while self._queue and len(taken) < max_lines:
+                size = len(self._queue[0].value)
+                if taken and size > max_bytes:
+                    break
+                max_bytes -= size
+                self._bytes -= size
+                taken.append(self._queue.popleft())
+        return taken
+
+    def put_back(self, lines: list[Line]) -> None:
+        """Back to where they were taken from, as far as there is still room for them."""
+        with self._locked():
+            self._queue.extendleft(reversed(lines))
+            self._bytes += sum(len(line.value) for line in lines)
+            self._shrink()
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Leaves out what this thread logs inside the block."""
+        self._muted = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._muted = None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The lock that `emit` is called under."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()

@@ -1,0 +1,111 @@
+"""What a connection still has to send, over a stream that takes only so much."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, SMALL_SLICE_BYTES, BrokenFrameError, Output
+from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK
+from headrace.env.posix import PosixDisk
+from headrace.wire.file_slice import FileSlice
+
+
+class StingyStream:
+    """Takes a random number of bytes at a time, and sometimes none; some reads find nothing in memory."""
+
+    def __init__(self, rng: random.Random, cold: float = 0.0) -> None:
+        self.rng = rng
+        self.cold = cold
+        self.got = bytearray()
+
+    def _room(self, size: int) -> int:
+        return self.rng.choice((0, 1, size // 3, size - 1, size, size, size))
+
+    def send(self, parts: list[bytes], more: bool = False) -> int:
+        data = b"".join(parts)
+        taken = self._room(len(data))
+        self.got += data[:taken]
+        return taken or WOULD_BLOCK
+
+    def send_slice(self, part: FileSlice, at: int, size: int, *, may_wait: bool = False) -> int:
+        assert 0 < size <= part.size - at
+        if not may_wait and self.rng.random() < self.cold:
+            return NOT_IN_MEMORY
+        data = part.file.read(part.position + at, size)
+        if not data:
+            return 0
+        taken = self._room(len(data))
+        self.got += data[:taken]
+        return taken or WOULD_BLOCK
+
+    def read_slice(self, part: FileSlice, at: int, buffer: memoryview, *, may_wait: bool = False) -> int:
+        if not may_wait and self.rng.random() < self.cold:
+            return NOT_IN_MEMORY
+        data = part.file.read(part.position + at, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_everything_arrives_once_in_order(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    content = rng.randbytes(3 * SMALL_SLICE_BYTES)
+    (tmp_path / "file").write_bytes(content)
+    file = PosixDisk().open(str(tmp_path / "file"))
+    stream = StingyStream(rng, cold=rng.choice((0.0, 0.3)))
+    output, expected = Output(), bytearray()
+    for _ in range(rng.randrange(1, 40)):
+        if rng.random() < 0.5:
+            part = rng.randbytes(rng.choice((0, 1, 20, 5000, 100_000)))
+            output.add_bytes(part) if part else output.add([part])
+            expected += part
+        else:
+            at = rng.randrange(len(content))
+            size = rng.choice((0, 1, 400, 16_384, SMALL_SLICE_BYTES, SMALL_SLICE_BYTES + 1, 10**6))
+            size = min(size, len(content) - at)
+            output.add([file.slice(at, size)])
+            expected += content[at : at + size]
+    may_wait = False
+    for _ in range(20_000):
+        outcome = output.send(stream, may_wait=may_wait, shared=rng.random() < 0.5)  # type: ignore[arg-type]
+        assert outcome in (DONE, BLOCKED, COLD, AGAIN)
+        if outcome == COLD:
+            part, at = output.cold_slice()
+            assert 0 <= at < part.size
+        may_wait = outcome == COLD
+        if outcome == DONE:
+            break
+    assert stream.got == expected
+    assert output.held == 0
+    assert len(output) == 0
+
+
+@pytest.mark.parametrize("size", [500, SMALL_SLICE_BYTES + 500])
+def test_a_file_that_ends_early_breaks_the_frame(tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    file = PosixDisk().open(str(tmp_path / "file"))
+    output = Output()
+    output.add([b"head", FileSlice(file, 50, size)])
+    with pytest.raises(BrokenFrameError):
+        for _ in range(100):
+            output.send(StingyStream(random.Random(1)))  # type: ignore[arg-type]
+
+
+class EagerStream(StingyStream):
+    """Takes all that it is given."""
+
+    def _room(self, size: int) -> int:
+        return size
+
+
+def test_a_turn_beside_others_is_short(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    file = PosixDisk().open(str(tmp_path / "file"))
+    for shared, turn in ((False, 1 << 20), (True, 1 << 17)):
+        stream, output = EagerStream(random.Random(1)), Output()
+        output.add([file.slice(0, 1 << 20)])
+        assert output.send(stream, shared=shared) == (AGAIN if shared else DONE)  # type: ignore[arg-type]
+        assert len(stream.got) == turn
