@@ -18,7 +18,7 @@ import pytest
 from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
 from headrace.env import Environment
-from headrace.env.posix import PosixClock, PosixEntropy, real_environment
+from headrace.env.posix import PosixEnvironment
 from headrace.log.housekeeping import Mark
 from headrace.log.log import Log
 from headrace.log.manager import LogDamaged, LogDirFailed, LogDirLocked, LogManager
@@ -34,7 +34,7 @@ NOW_MS = 1_700_000_000_000
 def make(*folders: Path | str, env: Environment | None = None, **settings: str) -> LogManager:
     names = {name.replace("_", "."): value for name, value in settings.items()}
     config = BrokerConfig.load({"log.dirs": ",".join(map(str, folders)), **names}, lambda _: None)
-    manager = LogManager(env or real_environment(), config)
+    manager = LogManager(env or PosixEnvironment(), config)
     manager.lock()
     manager.load()
     return manager
@@ -216,7 +216,7 @@ def test_compaction_in_the_background(tmp_path: Path) -> None:
 
 def simulated(room_bytes: int = 1 << 60) -> tuple[Environment, SimDisk]:
     disk = SimDisk(random.Random(1), room_bytes=room_bytes)
-    return Environment(clock=PosixClock(), disk=disk, entropy=PosixEntropy()), disk
+    return PosixEnvironment(disk), disk
 
 
 def test_a_failed_directory_takes_only_its_partitions(tmp_path: Path) -> None:

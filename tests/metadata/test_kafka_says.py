@@ -17,7 +17,7 @@ from headrace.broker.storage.storage_format import FormatOptions, open_storage, 
 from headrace.config import BrokerConfig
 from headrace.controller import placement
 from headrace.controller.partitions import decide_create_partitions
-from headrace.env.posix import real_environment
+from headrace.env.posix import PosixEnvironment
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata.framing import decode_record, encode_record, record_version
@@ -64,7 +64,7 @@ def test_a_fresh_format_is_kafkas_to_the_byte(tmp_path: Path, dynamic: bool) -> 
     flags = ("--standalone",) if dynamic else ()
     kafka_tool("kafka.tools.StorageTool", "format", *flags, "-t", CLUSTER, "-c", str(properties))
     written = decode_meta_properties((theirs / "meta.properties").read_bytes())
-    env = real_environment()
+    env = PosixEnvironment()
     options = FormatOptions(CLUSTER, 1, VoterEndpoint("CONTROLLER", "127.0.0.1", 9093), dynamic=dynamic)
     open_storage(env.disk, [str(ours)], str(ours), options, lambda: written.directory_id, env.clock.now_ms())
     files = sorted(path.relative_to(theirs) for path in theirs.rglob("*") if path.is_file())
@@ -164,7 +164,7 @@ def settings_of(directory: Path) -> BrokerConfig:
 
 
 async def started(directory: Path) -> Quorum:
-    env, config = real_environment(), settings_of(directory)
+    env, config = PosixEnvironment(), settings_of(directory)
     quorum, layout = open_quorum(env, config)
     await register(quorum, registration(env, config, layout, {}, config.log_dirs), was_clean=True)
     return quorum

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.quorum import Quorum
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
-    from headrace.env import Environment
-    from headrace.env.network import Network
-    from headrace.env.workers import Workers
+    from headrace.env import Node
     from headrace.metadata.image import ClusterImage
 
 log = logging.getLogger("headrace.broker")
@@ -42,9 +40,6 @@ class Broker:
     """The handles that handlers and drivers reach everything through. `start` it on a running event loop, then `stop`
     it.
 
-    What acknowledgements wait for is synced by `syncs`, and all else that may block runs on `workers`: readers of cold
-    data and clients that wait for a sync do not hold each other up.
-
     `on_failure` is called when the broker cannot go on (every log directory failed): its owner should stop it.
     """
 
@@ -54,22 +49,17 @@ class Broker:
     cluster_id: str
     epoch: int
 
-    def __init__(
-        self, config: BrokerConfig, env: Environment, network: Network, workers: Workers, syncs: Workers
-    ) -> None:
+    def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.config = config
-        self.env = env
-        self.network = network
-        self.workers = workers
-        self.syncs = syncs
+        self.node = node
         self.metrics = Registry()
         self.bad_batches = BadBatches(self)
         self.authorizer: Authorizer = OpenAuthorizer()
-        self.random = env.entropy.random()
+        self.random = node.entropy.random()
         self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
-        self.logs = LogManager(env, config)
+        self.logs = LogManager(node, config)
         self.dynamic = DynamicConfig(self)
-        self.server = Server(self, network, workers)
+        self.server = Server(self, node)
         self.replicas = ReplicaManager(self)
         self.groups = GroupCoordinator(self)
         self.background = Background(self)
@@ -109,18 +99,20 @@ class Broker:
         """
         try:
             self.logs.lock()
-            self.quorum, self.layout = open_quorum(self.env, self.config, workers=self.syncs)
+            self.quorum, self.layout = open_quorum(self.node, self.config, workers=self.node.syncs)
             self.quorum.on_failure = self.fail
             self.cluster_id = self.layout.cluster_id
             self.producer_ids = ProducerIds(self.quorum)
-            self.assignments = DirectoryAssignment(self.quorum, self.layout.directory_ids)
+            self.assignments = DirectoryAssignment(
+                self.quorum, self.layout.directory_ids, self.node.owner("directory assignment")
+            )
             self.logs.load()
             self.dynamic.start()
             await self.replicas.start()
             self._listen()
             ports = {opened.name: opened.port for opened in self.server.listeners}
             online = [home.path for home in self.logs.online()]
-            node = registration(self.env, self.config, self.layout, ports, online)
+            node = registration(self.node, self.config, self.layout, ports, online)
             self.epoch = await register(self.quorum, node, was_clean=self.logs.was_clean)
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start()
@@ -132,8 +124,7 @@ class Broker:
             await self.moves.stop()
             await self.server.close()
             self.logs.unlock()
-            self.workers.close()
-            self.syncs.close()
+            await self.node.close()
             raise
         self.server.serve()
         self.background.start()
@@ -158,9 +149,8 @@ class Broker:
         if self.quorum.failure is None and self.epoch >= 0:
             await deregister(self.quorum)
         await self.quorum.close()
-        await self.workers.run(lambda: self.logs.shutdown(self.epoch))
-        self.workers.close()
-        self.syncs.close()
+        await self.node.workers.run(lambda: self.logs.shutdown(self.epoch))
+        await self.node.close()
 
     def fail(self, why: str) -> None:
         """The broker cannot go on."""

@@ -24,6 +24,7 @@ from headrace.wire.records import Compression, Record, build_batch
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.env import Timer
 
 log = logging.getLogger("headrace.broker")
 
@@ -67,10 +68,11 @@ class SelfTopics:
         self._published = broker.metrics.counter("self_topics.records")
         self._refused = broker.metrics.counter("self_topics.refused")
         self.lines = LogLines(
-            self._service, broker.env.clock.now_ms, broker.metrics.counter("self_topics.lines_dropped")
+            self._service, broker.node.clock.now_ms, broker.metrics.counter("self_topics.lines_dropped")
         )
         broker.metrics.gauge("self_topics.lines_queued", lambda: len(self.lines))
-        self._timer: asyncio.TimerHandle | None = None
+        self._owner = broker.node.owner("self topics")
+        self._timer: Timer | None = None
         self._creation: asyncio.Task[None] | None = None
         self._create_at = self._write_at = self._metrics_at = 0.0
         self._complained: set[str] = set()
@@ -101,15 +103,14 @@ class SelfTopics:
         logging.getLogger().removeHandler(self.lines)
 
     def _tick(self) -> None:
-        now = self._broker.env.clock.monotonic()
-        loop = asyncio.get_running_loop()
+        now = self._broker.node.clock.monotonic()
         if self._missing() and now >= self._create_at:
-            self._creation = loop.create_task(self._create())
+            self._creation = self._owner.spawn(self._create())
         goes_on = now >= self._write_at and self._publish_lines()
         if now >= self._metrics_at:
             self._metrics_at = now + self._interval_s
             self._publish_metrics()
-        self._timer = loop.call_later(0 if goes_on else TICK_S, self._tick)
+        self._timer = self._owner.later(0 if goes_on else TICK_S, self._tick)
 
     # --- the topics
 
@@ -118,7 +119,7 @@ class SelfTopics:
         return [name for name in (LOGS_TOPIC, METRICS_TOPIC) if topics.by_name(name) is None]
 
     async def _create(self) -> None:
-        self._create_at = self._broker.env.clock.monotonic() + RETRY_S
+        self._create_at = self._broker.node.clock.monotonic() + RETRY_S
         brokers = max(1, len(self._broker.image.online_brokers()))
         replicas = min(self._broker.config.integer("default.replication.factor"), brokers)
         configs = [CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_SETTINGS.items()]
@@ -145,7 +146,7 @@ class SelfTopics:
         error = self._append(LOGS_TOPIC, lines)
         if error in PASSING:
             self.lines.put_back(lines)
-            self._write_at = self._broker.env.clock.monotonic() + RETRY_S
+            self._write_at = self._broker.node.clock.monotonic() + RETRY_S
             return False
         return len(self.lines) > 0
 
@@ -154,7 +155,7 @@ class SelfTopics:
 
         They never wait: the next ones will do, and tell of what these did not.
         """
-        now_ms = self._broker.env.clock.now_ms()
+        now_ms = self._broker.node.clock.now_ms()
         statistics = self._broker.metrics.statistics()
         counters = {name: value for name, value in statistics.counters.items() if value}
         metrics: list[Line] = []
@@ -185,7 +186,7 @@ class SelfTopics:
             replica = broker.replicas.find(topic, self._partition(topic))
             if isinstance(replica, ErrorCode):
                 return replica
-            result = broker.replicas.append_many(replica, (batch,), broker.env.clock.now_ms())[0]
+            result = broker.replicas.append_many(replica, (batch,), broker.node.clock.now_ms())[0]
         error = ErrorCode(result.error)
         if error is ErrorCode.NONE:
             self._published.value += len(lines)

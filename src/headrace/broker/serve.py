@@ -8,24 +8,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, ConfigError
-from headrace.env.posix import raise_open_files_limit, real_environment
-from headrace.env.posix_network import PosixNetwork, PosixWorkers, run_loop
+from headrace.env.posix import raise_open_files_limit
+from headrace.env.posix_network import run_loop
+from headrace.env.posix_node import WORKER_THREADS, PosixNode, on_stop_signal
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
 
 log = logging.getLogger("headrace.broker")
 
 
-WORKER_THREADS: Final = 4
-"""Threads for what may block: cold reads, checkpoints, recovery."""
-SYNC_THREADS: Final = 4
-"""Threads for the syncs that acknowledgements wait for."""
 GC_THRESHOLD: Final = 50_000
 """Allocations between two collections of the youngest generation: requests make no cycles."""
 
@@ -42,8 +38,7 @@ def say_line(line: str) -> None:
 def make_broker(config: BrokerConfig) -> Broker:
     """A broker on the real disk and network, on the running event loop; not started."""
     threads = max(WORKER_THREADS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
-    workers, syncs = PosixWorkers("headrace", threads), PosixWorkers("headrace-sync", SYNC_THREADS)
-    return Broker(config, real_environment(), PosixNetwork(), workers, syncs)
+    return Broker(config, PosixNode(worker_threads=threads))
 
 
 def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) -> int:
@@ -74,11 +69,9 @@ def _warn(lines: Sequence[str]) -> None:
 
 
 async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None]) -> int:
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     failures: list[str] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    on_stop_signal(stop.set)
 
     def failed(why: str) -> None:
         failures.append(why)

@@ -1,26 +1,29 @@
-"""The seam to the outside world: Protocols for clock, disk, network and entropy.
+"""The seam to the outside world: Protocols for clock, timers, tasks, workers, network, disk and chance, and the `Node`
+that carries them.
 
-Everything that is decided, timed, stored or drawn goes through one `Environment`, so that a whole broker can run on a
-simulated one. The real implementations are in `env/posix.py`, the only broker-side module that touches os, socket,
-time or random.
+Everything that is decided, timed, stored or drawn goes through one `Node`, so that a whole broker can run on a
+simulated one. The real implementations are `posix*.py`, the only modules on the broker's side that touch os, socket,
+time, random, threading, or the event loop itself.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headrace.env.clock import Clock
 from headrace.env.disk import Disk, DiskLock, File
 from headrace.env.entropy import Entropy
+from headrace.env.node import Defects, Environment, Lock, LogSink, Node, Owner, Timer
 
-__all__ = ["Clock", "Disk", "DiskLock", "Entropy", "Environment", "File"]
-
-
-@dataclass(slots=True)
-class Environment:
-    """What a broker is given to reach the world; `network` belongs to the shell that serves sockets."""
-
-    clock: Clock
-    disk: Disk
-    entropy: Entropy
-    network: object = None
+__all__ = [
+    "Clock",
+    "Defects",
+    "Disk",
+    "DiskLock",
+    "Entropy",
+    "Environment",
+    "File",
+    "Lock",
+    "LogSink",
+    "Node",
+    "Owner",
+    "Timer",
+]

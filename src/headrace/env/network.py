@@ -78,8 +78,34 @@ class Listener(Protocol):
         ...
 
 
+class Connecting(Protocol):
+    """A connection that is being made."""
+
+    def cancel(self) -> None:
+        """Gives up; neither callback is called any more. Harmless when one was."""
+        ...
+
+
 class Network(Protocol):
-    """Where listeners come from."""
+    """Where connections come from and go to."""
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        on_connected: Callable[[Stream], None],
+        on_failure: Callable[[OSError], None],
+    ) -> Connecting:
+        """Connects to an address, later: one of the two is called then, unless that was cancelled.
+
+        It has no time limit of its own: whoever connects knows how long it may take.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes every listener and every connection."""
+        ...
 
     def busy_poll(self, window_s: float) -> Callable[[], None]:
         """What to call after a readable event was handled: the loop then looks for the next one for up to `window_s`

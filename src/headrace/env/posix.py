@@ -15,7 +15,10 @@ import time
 import uuid
 from collections.abc import Sequence
 
-from headrace.env import Environment
+from headrace.env.clock import Clock
+from headrace.env.disk import Disk
+from headrace.env.entropy import Entropy
+from headrace.env.node import Lock
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -368,9 +371,17 @@ class PosixEntropy:
         return random.Random(os.urandom(32))
 
 
-def real_environment() -> Environment:
-    """The environment of a broker that runs on this machine; its network is set by the shell."""
-    return Environment(clock=PosixClock(), disk=PosixDisk(), entropy=PosixEntropy())
+class PosixEnvironment:
+    """See `env.node.Environment`: this machine, without a loop."""
+
+    def __init__(self, disk: Disk | None = None) -> None:
+        self.clock: Clock = PosixClock()
+        self.disk: Disk = disk or PosixDisk()
+        self.entropy: Entropy = PosixEntropy()
+
+    def lock(self) -> Lock:
+        """See Environment.lock."""
+        return threading.RLock()
 
 
 def raise_open_files_limit() -> int:

@@ -53,10 +53,19 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
 class PosixStream:
     """A non-blocking TCP socket on the running event loop."""
 
-    __slots__ = ("_descriptor", "_loop", "_reads", "_socket", "_writes", "peer_host", "peer_port")
+    __slots__ = ("_descriptor", "_loop", "_open", "_reads", "_socket", "_writes", "peer_host", "peer_port")
 
-    def __init__(self, connected: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        peer: tuple[str, int],
+        loop: asyncio.AbstractEventLoop,
+        streams: dict[PosixStream, None],
+    ) -> None:
+        """`streams` are those that are open: it enters itself there, and leaves when it closes."""
         self.peer_host, self.peer_port = peer
+        self._open = streams
+        streams[self] = None
         self._socket = connected
         self._descriptor = connected.fileno()
         self._loop = loop
@@ -133,6 +142,7 @@ class PosixStream:
         """See `Stream`."""
         self.on_readable(None)
         self.on_writable(None)
+        self._open.pop(self, None)
         self._socket.close()
 
 
@@ -214,7 +224,9 @@ class PosixListener:
         loop: asyncio.AbstractEventLoop,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
+        streams: dict[PosixStream, None],
     ) -> None:
+        self._streams = streams
         self.host, self.port = listening.getsockname()[:2]
         self._socket = listening
         self._loop = loop
@@ -260,15 +272,86 @@ class PosixListener:
             except OSError:
                 connected.close()
                 continue
-            self._on_connection(PosixStream(connected, (peer[0], peer[1]), self._loop))
+            self._on_connection(PosixStream(connected, (peer[0], peer[1]), self._loop, self._streams))
+
+
+class PosixConnecting:
+    """A connection that is being made: one address after the other, until one answers."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        loop: asyncio.AbstractEventLoop,
+        on_connected: Callable[[Stream], None],
+        on_failure: Callable[[OSError], None],
+        streams: dict[PosixStream, None],
+    ) -> None:
+        self._loop = loop
+        self._streams = streams
+        self._on_connected = on_connected
+        self._on_failure = on_failure
+        self._task = loop.create_task(self._connect(host, port))
+
+    def cancel(self) -> None:
+        """See `Connecting`."""
+        self._task.cancel()
+
+    async def _connect(self, host: str, port: int) -> None:
+        try:
+            connected, peer = await self._try_all(host, port)
+        except OSError as error:
+            self._on_failure(error)
+            return
+        self._on_connected(PosixStream(connected, peer, self._loop, self._streams))
+
+    async def _try_all(self, host: str, port: int) -> tuple[socket.socket, tuple[str, int]]:
+        failure = OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
+        for family, _, _, _, address in await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            connecting = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                connecting.setblocking(False)
+                connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await self._loop.sock_connect(connecting, address)
+            except OSError as error:
+                connecting.close()
+                failure = error
+            except BaseException:
+                connecting.close()
+                raise
+            else:
+                return connecting, (str(address[0]), int(address[1]))
+        raise failure
 
 
 class PosixNetwork:
-    """TCP listeners on the running event loop."""
+    """TCP on the running event loop."""
+
+    def __init__(self) -> None:
+        self._streams: dict[PosixStream, None] = {}
+        self._listeners: list[PosixListener] = []
 
     def busy_poll(self, window_s: float) -> Callable[[], None]:
         """See `Network`."""
         return BusyPoll(window_s, asyncio.get_running_loop()).served
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        on_connected: Callable[[Stream], None],
+        on_failure: Callable[[OSError], None],
+    ) -> PosixConnecting:
+        """See `Network`."""
+        return PosixConnecting(host, port, asyncio.get_running_loop(), on_connected, on_failure, self._streams)
+
+    def close(self) -> None:
+        """See `Network`."""
+        for listener in self._listeners:
+            listener.close()
+        for stream in list(self._streams):
+            stream.close()
 
     def listen(
         self,
@@ -298,7 +381,9 @@ class PosixNetwork:
         except OSError:
             listening.close()
             raise
-        return PosixListener(listening, asyncio.get_running_loop(), on_connection, on_failure)
+        listener = PosixListener(listening, asyncio.get_running_loop(), on_connection, on_failure, self._streams)
+        self._listeners.append(listener)
+        return listener
 
 
 class PosixWorkers:
@@ -307,6 +392,7 @@ class PosixWorkers:
     def __init__(self, name: str, threads: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
         self._loop = asyncio.get_running_loop()
+        self._killed = False
 
     def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """See `Workers`."""
@@ -315,7 +401,11 @@ class PosixWorkers:
             error = future.exception()
             result = None if error is not None else future.result()
             if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(done, result, error)
+                self._loop.call_soon_threadsafe(deliver, result, error)
+
+        def deliver(result: T | None, error: BaseException | None) -> None:
+            if not self._killed:
+                done(result, error)
 
         self._pool.submit(work).add_done_callback(report)
 
@@ -326,3 +416,8 @@ class PosixWorkers:
     def close(self) -> None:
         """See `Workers`."""
         self._pool.shutdown(wait=True)
+
+    def kill(self) -> None:
+        """See `Workers`."""
+        self._killed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -25,3 +25,7 @@ class Workers(Protocol):
     def close(self) -> None:
         """Waits for what is running; what is still queued runs too."""
         ...
+
+    def kill(self) -> None:
+        """Nobody hears any more of what is running; what is still queued does not run."""
+        ...

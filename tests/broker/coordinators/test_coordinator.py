@@ -24,7 +24,7 @@ from headrace.broker.requests.apis import (
 from headrace.broker.requests.registry import Pending, RequestContext
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
-from headrace.env.posix_network import PosixWorkers
+from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.batch import iter_headers, read_header
@@ -163,13 +163,12 @@ class FakeBroker:
         self.replicas = Replicas()
         ids = itertools.count(1)
         self.clock = Clock()
-        self.env = SimpleNamespace(
-            clock=self.clock, entropy=SimpleNamespace(uuid=lambda: next(ids).to_bytes(16, "big"))
-        )
+        self.node = PosixNode(worker_threads=1, sync_threads=1)
+        self.node.clock = self.clock
+        self.node.entropy = SimpleNamespace(uuid=lambda: next(ids).to_bytes(16, "big"))  # type: ignore[assignment]
         self.quorum = SimpleNamespace(on_image=lambda _listener: None)
         self.authorizer = OpenAuthorizer()
         self.metrics = Registry()
-        self.workers = PosixWorkers("test", 1)
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
 
     def ask(self, handler: Any, request: Any, version: int) -> Any:
@@ -198,7 +197,7 @@ async def broker() -> Any:
     broker.groups.start()
     yield broker
     await broker.groups.stop()
-    broker.workers.close()
+    await broker.node.close()
 
 
 def error_of(response: OffsetCommitResponse) -> int:

@@ -14,7 +14,7 @@ from headrace.broker.quorum.quorum import Quorum, QuorumError, SnapshotPolicy
 from headrace.broker.storage.storage_format import StorageError, StorageLayout, parse_snapshot_name, snapshot_name
 from headrace.config import BrokerConfig
 from headrace.env import Environment
-from headrace.env.posix import real_environment
+from headrace.env.posix import PosixEnvironment
 from headrace.log.results import AppendResult
 from headrace.machine import Decision
 from headrace.metadata.damage import METADATA_REMEDY
@@ -27,7 +27,7 @@ from headrace.wire.messages import metadata_records as mr
 
 @pytest.fixture
 def env() -> Environment:
-    return real_environment()
+    return PosixEnvironment()
 
 
 def config_of(*directories: Path, **settings: str) -> BrokerConfig:

@@ -11,7 +11,7 @@ from broker.raw import Raw, create_topic, fetch
 from headrace.broker.storage.open_transactions import NAMED_MAX
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, topic_config
-from headrace.env.posix import real_environment
+from headrace.env.posix import PosixEnvironment
 from headrace.log.manager import LogManager
 from headrace.log.recovery import NO_TOPIC_ID
 from headrace.testing.running import broker as running_broker
@@ -33,7 +33,7 @@ def left(data: Path, *topics: str) -> None:
 def write(data: Path, topic: str, batch: bytes) -> None:
     """Appends to a stopped directory, as the leader that replicated it would have, and closes it cleanly."""
     config = BrokerConfig({"log.dirs": str(data)})
-    logs = LogManager(real_environment(), config)
+    logs = LogManager(PosixEnvironment(), config)
     logs.lock()
     logs.load()
     log = logs.get_or_create(topic, 0, NO_TOPIC_ID, topic_config(config, {}))

@@ -22,6 +22,7 @@ from headrace.wire.primitives import DecodeError
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+    from headrace.env import Timer
     from headrace.groups.outcome import Outcome
     from headrace.groups.records import Record
     from headrace.log.log import Log
@@ -89,10 +90,11 @@ class GroupCoordinator:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.partitions: dict[int, CoordinatorPartition] = {}
-        self._clock = broker.env.clock
+        self._clock = broker.node.clock
         self._partition_count = 0
         self._partition_of: dict[str, int] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._owner = broker.node.owner("coordinators")
+        self._timer: Timer | None = None
         self._wake_ms = 0
         self._clock_base_ms = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
         self._stopped = True
@@ -289,7 +291,7 @@ class GroupCoordinator:
             self._timer.cancel()
         self._wake_ms = deadline_ms
         delay = max(0, deadline_ms - self.now_ms()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+        self._timer = self._owner.later(delay, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
@@ -312,7 +314,7 @@ class GroupCoordinator:
             self._take_up(new)
         gone = {topic.name: topic.id for topic in delta.deleted_topics.values()}
         if gone and self.partitions:
-            task = asyncio.get_running_loop().create_task(self._forget(gone))
+            task = self._owner.spawn(self._forget(gone))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -351,7 +353,7 @@ class GroupCoordinator:
     def _take_over(self, index: int, leader_epoch: int) -> None:
         from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition, LoadState
 
-        part = CoordinatorPartition(index, leader_epoch, self.broker.config, self.broker.env.entropy, self.group_count)
+        part = CoordinatorPartition(index, leader_epoch, self.broker.config, self.broker.node.entropy, self.group_count)
         self.partitions[index] = part
         replica = self.broker.replicas.find(OFFSETS_TOPIC, index)
         if isinstance(replica, ErrorCode):
@@ -361,13 +363,13 @@ class GroupCoordinator:
             part.enter(LoadState.ACTIVE)
             self._loaded(part)
         else:
-            part.load_task = asyncio.get_running_loop().create_task(self._load(part, replica.log))
+            part.load_task = self._owner.spawn(self._load(part, replica.log))
 
     async def _load(self, part: CoordinatorPartition, log: Log) -> None:
         from headrace.broker.coordinators.coordinator_partition import LoadState
 
         try:
-            records = await part.load(log, self.broker.workers)
+            records = await part.load(log, self.broker.node.workers)
         except Exception as error:
             # Whatever it was, the partition must not be "loading" for ever; what nobody expected shows its trace.
             expected = isinstance(error, (OSError, CorruptBatch, DecodeError))

@@ -189,7 +189,7 @@ class Connection:
             self._blocked &= ~why
             if not self._blocked:
                 # Not now: whoever calls may be in the middle of the shared buffer.
-                self.server.loop.call_soon(self._resume)
+                self.server.owner.soon(self._resume)
 
     def _resume(self) -> None:
         """Handles what was received before reading stopped, then reads on."""
@@ -429,7 +429,7 @@ class Connection:
             self._unblock(Blocked.UNANSWERED)
         if emitted and not self.flush_scheduled:
             self.flush_scheduled = True
-            self.server.loop.call_soon(self._flush)
+            self.server.owner.soon(self._flush)
 
     def _encode(self, reply: Reply, response: Any) -> list[Part] | None:
         """The frame of a response; None, and the connection is closed, where its version cannot say it."""

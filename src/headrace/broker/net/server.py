@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +13,8 @@ from headrace.broker.requests.produce_run import ProduceRun
 from headrace.broker.requests.registry import CloseConnectionError, Handler, handler_of
 from headrace.broker.telemetry.metrics import Counter
 from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.env.network import Listener, Network, Stream
-from headrace.env.workers import Workers
+from headrace.env import Node
+from headrace.env.network import Listener, Stream
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import request_class
@@ -95,12 +94,13 @@ class OpenListener:
 class Server:
     """Accepts connections and owns what they share."""
 
-    def __init__(self, broker: Broker, network: Network, workers: Workers) -> None:
+    def __init__(self, broker: Broker, node: Node) -> None:
         config = broker.config
         self.broker = broker
-        self.network = network
-        self.workers = workers
-        self.loop = asyncio.get_running_loop()
+        self.network = node.network
+        self.workers = node.workers
+        self.owner = node.owner("server")
+        self._monotonic = node.clock.monotonic
         self.buffer = bytearray(RECEIVE_BYTES)
         self.view = memoryview(self.buffer)
         limit = config.integer("queued.max.request.bytes")
@@ -112,7 +112,7 @@ class Server:
         self.listeners: list[OpenListener] = []
         self.produce_run = ProduceRun(self)
         busy_poll_us = config.integer("busy.poll.us")
-        self.served: Callable[[], None] | None = network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
+        self.served: Callable[[], None] | None = node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         """To be called after every readable event."""
         self._turned_at = 0.0
         self._heard: Connection | None = None
@@ -125,11 +125,9 @@ class Server:
         self._accepted = broker.metrics.counter("connections.accepted")
         self._refused = broker.metrics.counter("connections.refused")
         self._bad = broker.metrics.counter("connections.closed_for_bad_input")
-        self._tasks: set[asyncio.Task[None]] = set()
         self._per_host: dict[str, int] = {}
         self._spares: list[bytearray] = []
         self._spare_bytes = 0
-        self._sweep_handle: asyncio.TimerHandle | None = None
         self._accept_log_at = -ACCEPT_LOG_S
         broker.metrics.gauge("connections.open", lambda: len(self.connections))
         broker.metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
@@ -198,7 +196,7 @@ class Server:
 
     def _accept_failed(self, error: OSError) -> None:
         self._refused.value += 1
-        now = self.loop.time()
+        now = self._monotonic()
         if now - self._accept_log_at >= ACCEPT_LOG_S:
             self._accept_log_at = now
             log.warning("connections cannot be accepted: %s", error)
@@ -209,11 +207,11 @@ class Server:
         """Takes note of who sent something."""
         if self._heard is not connection:
             self._heard = connection
-            self._turned_at = self.loop.time()
+            self._turned_at = self._monotonic()
 
     def is_shared(self) -> bool:
         """Whether the loop has turned from one connection to another a moment ago: long turns would be felt."""
-        return self.loop.time() - self._turned_at < SHARED_S
+        return self._monotonic() - self._turned_at < SHARED_S
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
@@ -252,9 +250,7 @@ class Server:
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a handler that cannot answer at once."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.owner.spawn(work)
 
     def log_failure(self, connection: Connection, key: int, error: Exception) -> None:
         """A handler raised what it should have answered: that is a defect, and its traceback goes to the log."""
@@ -286,7 +282,7 @@ class Server:
         """Closes connections that are idle, and those that hold memory others wait for without getting on."""
         idle_ms = self.broker.config.integer("connections.max.idle.ms")
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
-        now = self.loop.time()
+        now = self._monotonic()
         contended = self.requests_budget.contended
         for connection in list(self.connections):
             if connection.active:
@@ -298,7 +294,7 @@ class Server:
                 connection.close("stopped half-way through a request while memory is short")
             elif silent_s >= idle_s and not connection.unanswered:
                 connection.close("")
-        self._sweep_handle = self.loop.call_later(min(SWEEP_S_MAX, max(0.05, idle_s / 4)), self._sweep)
+        self.owner.later(min(SWEEP_S_MAX, max(0.05, idle_s / 4)), self._sweep)
 
     # --- ending
 
@@ -311,12 +307,6 @@ class Server:
     async def close(self) -> None:
         """Closes every listener and connection, and ends handlers that still wait."""
         self.stop_listening()
-        if self._sweep_handle is not None:
-            self._sweep_handle.cancel()
         for connection in list(self.connections):
             connection.close("")
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self.owner.closed()

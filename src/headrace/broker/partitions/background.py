@@ -28,7 +28,7 @@ class Background:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timer: asyncio.TimerHandle | None = None
+        self._owner = broker.node.owner("background")
         self._running = 0
         self._compacting = 0
         self._idle = asyncio.Event()
@@ -41,12 +41,12 @@ class Background:
 
     def start(self) -> None:
         """Begins to tick."""
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._owner.later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         broker = self._broker
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        now_ms = broker.env.clock.now_ms()
+        self._owner.later(TICK_S, self._tick)
+        now_ms = broker.node.clock.now_ms()
         self._compact(now_ms)
         # What is slow must not pile up: the next round waits for this one.
         if self._running > self._compacting:
@@ -67,13 +67,13 @@ class Background:
         self._done(then, error)
         if not self._stopped:
             # The next log at once: how often there is nothing to do, the manager knows.
-            self._compact(self._broker.env.clock.now_ms())
+            self._compact(self._broker.node.clock.now_ms())
 
     def _submit(self, work: Work, done: Callable[[Then | None, BaseException | None], None]) -> None:
         self._running += 1
         self._idle.clear()
         self._runs.value += 1
-        self._broker.workers.submit(work, done)
+        self._broker.node.workers.submit(work, done)
 
     def _done(self, then: Then | None, error: BaseException | None) -> None:
         if then is not None and not self._stopped:
@@ -96,8 +96,7 @@ class Background:
         """Starts nothing more, and returns when nothing runs."""
         self._stopped = True
         self._broker.logs.stop_background()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._owner.close()
         await self._idle.wait()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+from asyncio import Task
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from headrace.broker.quorum.quorum import Quorum, QuorumError
 from headrace.controller.brokers import decide_assign_directories, decide_directories_failed
+from headrace.env import Owner
 from headrace.log.log import Log
 
 _AT_ONCE = 2_000
@@ -18,12 +19,12 @@ _AT_ONCE = 2_000
 class DirectoryAssignment:
     """Gathers what is noted between two turns of the loop and submits it together."""
 
-    def __init__(self, quorum: Quorum, directory_ids: Mapping[str, bytes]) -> None:
+    def __init__(self, quorum: Quorum, directory_ids: Mapping[str, bytes], owner: Owner) -> None:
         self._quorum = quorum
         self._ids = directory_ids
+        self._owner = owner
         self._noted: list[tuple[bytes, int, bytes]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._failures: set[asyncio.Task[None]] = set()
+        self._task: Task[None] | None = None
 
     def note(self, log: Log) -> None:
         """A log was opened, or has moved: the metadata will say where it lies."""
@@ -36,14 +37,12 @@ class DirectoryAssignment:
             return
         self._noted.append((log.topic_id, index, directory_id))
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._submit())
+            self._task = self._owner.spawn(self._submit())
 
     def failed(self, online: Iterable[str]) -> None:
         """A log directory failed: the metadata will say that only those online work, and who lost its leader by it."""
         working = [self._ids[path] for path in online]
-        task = asyncio.get_running_loop().create_task(self._submit_failure(working))
-        self._failures.add(task)
-        task.add_done_callback(self._failures.discard)
+        self._owner.spawn(self._submit_failure(working))
 
     async def _submit_failure(self, working: Sequence[bytes]) -> None:
         with contextlib.suppress(QuorumError):

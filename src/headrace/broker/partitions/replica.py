@@ -10,9 +10,8 @@ from headrace.replicas.progress import LeaderProgress, OffsetWaiters
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
     from headrace.broker.requests.produce_run import ResponseTemplate
+    from headrace.env import Timer
     from headrace.log.log import Log
     from headrace.metadata.image import Partition
 
@@ -62,7 +61,7 @@ class Replica:
         self.templates: dict[int, ResponseTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.offset_waiters: OffsetWaiters[CommitCallback] = OffsetWaiters()
-        self.timer: TimerHandle | None = None
+        self.timer: Timer | None = None
         """Runs to the deadline of whoever waits for the shortest time; one for all of them."""
 
     @property

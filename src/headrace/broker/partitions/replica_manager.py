@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from itertools import islice
 from math import inf
@@ -75,14 +74,15 @@ class ReplicaManager:
         self._unopened: dict[Key, Topic] = {}
         self._opening = False
         self._stopped = False
-        self._open_lock = threading.Lock()
+        self._open_lock = broker.node.lock()
+        self.owner = broker.node.owner("partitions")
         self._gated = broker.config.text("acks.flush") == "before-reply"
         metrics = broker.metrics
         self._bytes_in = metrics.counter("produce.bytes")
         self._appends = metrics.counter("produce.batches")
         self._storage_errors = metrics.counter("storage.errors")
         flushes = metrics.counter("log.flushes")
-        self.flusher = Flusher(broker.syncs, flushes, self.storage_failed, broker.env.disk.write_pressure)
+        self.flusher = Flusher(broker.node.syncs, flushes, self.storage_failed, broker.node.disk.write_pressure)
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(self.by_name))
         metrics.gauge("replicas.offline", lambda: len(self.offline))
@@ -135,7 +135,7 @@ class ReplicaManager:
                 except (OSError, LogDamaged):
                     continue  # asked for again when it is opened for use, and reported then
 
-        await asyncio.gather(*(broker.workers.run(lambda lane=lane: recover(lane)) for lane in range(lanes)))  # type: ignore[misc]
+        await asyncio.gather(*(broker.node.workers.run(lambda lane=lane: recover(lane)) for lane in range(lanes)))  # type: ignore[misc]
         self._report_recovery(keys)
 
     def _report_recovery(self, keys: list[Key]) -> None:
@@ -207,14 +207,14 @@ class ReplicaManager:
         todo = [plan for plan in plans if plan is not None]
         if not todo:
             if self._unopened:
-                self.broker.server.loop.call_soon(self._open_behind)
+                self.owner.soon(self._open_behind)
             return
         self._opening = True
 
         def work() -> list[tuple[Plan, Log | Exception]]:
             return [(plan, self._try_open(plan)) for plan in todo if not self._stopped]
 
-        self.broker.workers.submit(work, self._opened_behind)
+        self.broker.node.workers.submit(work, self._opened_behind)
 
     def _opened_behind(self, outcomes: list[tuple[Plan, Log | Exception]] | None, error: BaseException | None) -> None:
         self._opening = False
@@ -380,7 +380,7 @@ class ReplicaManager:
         if replica.under_min_isr:
             on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
             return
-        result = self.append_many(replica, (batches,), self.broker.env.clock.now_ms(), "coordinator")[0]
+        result = self.append_many(replica, (batches,), self.broker.node.clock.now_ms(), "coordinator")[0]
         if result.error:
             on_committed(result.error, -1)
             return
@@ -399,7 +399,7 @@ class ReplicaManager:
             callback(replica.error)
         elif replica.progress.high_watermark >= offset:
             callback(ErrorCode.NONE)
-        elif replica.offset_waiters.add(offset, callback, self.broker.env.clock.monotonic() + timeout_ms / 1000):
+        elif replica.offset_waiters.add(offset, callback, self.broker.node.clock.monotonic() + timeout_ms / 1000):
             self._wake_in_time(replica)
 
     def _wake_in_time(self, replica: Replica) -> None:
@@ -410,11 +410,11 @@ class ReplicaManager:
             replica.timer = None
         wake_at = replica.offset_waiters.wake_at
         if wake_at < inf:
-            delay = wake_at - self.broker.env.clock.monotonic()
-            replica.timer = self.broker.server.loop.call_later(delay, self._waited_too_long, replica)
+            delay = wake_at - self.broker.node.clock.monotonic()
+            replica.timer = self.owner.later(delay, self._waited_too_long, replica)
 
     def _waited_too_long(self, replica: Replica) -> None:
-        expired = replica.offset_waiters.expire(self.broker.env.clock.monotonic())
+        expired = replica.offset_waiters.expire(self.broker.node.clock.monotonic())
         self._wake_in_time(replica)
         for callback in expired:
             callback(ErrorCode.REQUEST_TIMED_OUT)

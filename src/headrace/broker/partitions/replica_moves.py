@@ -47,6 +47,7 @@ class ReplicaMoves:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._owner = broker.node.owner("replica moves")
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
 
@@ -88,7 +89,7 @@ class ReplicaMoves:
 
     def _go_on(self, key: Key, replica: Replica, home: LogDirectory) -> None:
         move = self._move(key, replica, home, home.found_future[key])
-        self._tasks[key] = asyncio.get_running_loop().create_task(move)
+        self._tasks[key] = self._owner.spawn(move)
 
     def _call_off(self, key: Key, home: LogDirectory) -> bool:
         """Ends a move for good; False where the disk under its copy fails."""
@@ -123,9 +124,9 @@ class ReplicaMoves:
             ):
                 piece = next_piece(replica.log, future, PIECE_BYTES)
                 if piece is not None and piece.size > INLINE_BYTES:
-                    await broker.workers.run(partial(copy_piece, piece, future, broker.env.clock.now_ms()))
+                    await broker.node.workers.run(partial(copy_piece, piece, future, broker.node.clock.now_ms()))
                     continue
-                await broker.workers.run(future.flush)
+                await broker.node.workers.run(future.flush)
                 if broker.logs.is_cleaning:
                     await asyncio.sleep(CLEANER_PATIENCE_S)
                 elif self._take_over(key, replica, future):
@@ -147,7 +148,7 @@ class ReplicaMoves:
         logs, current = self._broker.logs, replica.log
         future: Log | None = None
         with suppress(CheckpointError):
-            future = await self._broker.workers.run(partial(open_copy, logs, current, path))
+            future = await self._broker.node.workers.run(partial(open_copy, logs, current, path))
         home = home_of_copy(logs, key)
         if home is None or home.found_future[key] != path or logs.get(*key) is not current:
             return None
@@ -157,7 +158,7 @@ class ReplicaMoves:
             return None
         log.info("the move of %s-%d to %s goes on at offset %d", *key, home.path, future.end_offset)
         logs.future_logs[key] = future
-        await self._broker.workers.run(partial(future.truncate_to, common_end(current, future)))
+        await self._broker.node.workers.run(partial(future.truncate_to, common_end(current, future)))
         return future
 
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
@@ -169,7 +170,7 @@ class ReplicaMoves:
         if piece is not None:
             if piece.size > INLINE_BYTES:
                 return False
-            copy_piece(piece, future, self._broker.env.clock.now_ms())
+            copy_piece(piece, future, self._broker.node.clock.now_ms())
         if future.end_offset != replica.log.end_offset:
             return False
         replica.log = finish_move(logs, key)

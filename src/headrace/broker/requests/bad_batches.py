@@ -34,7 +34,7 @@ class BadBatches:
     """Of one broker. `told` is called for refusals alone: good batches never come by."""
 
     def __init__(self, broker: Broker) -> None:
-        self._clock = broker.env.clock
+        self._clock = broker.node.clock
         self._named: dict[tuple[str, int], float] = {}
         self._unsaid = 0
         self._count = broker.metrics.counter("produce.bad_batches")

@@ -7,7 +7,6 @@ A fetch that waits is no task and no thread: it is registered with the replicas 
 from __future__ import annotations
 
 import logging
-from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from headrace.wire.messages.k01_fetch import (
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.env import Timer
 
 log = logging.getLogger("headrace.broker")
 
@@ -90,8 +90,8 @@ class Fetch:
         self._max_wait_ms = 0
         self._may_wait = False
         self._cold: list[tuple[Replica, SessionPartition]] = []
-        self._timer: TimerHandle | None = None
-        self._look_handle: Handle | None = None
+        self._timer: Timer | None = None
+        self._look_handle: Timer | None = None
         self._watched: list[Replica] = []
         self.bytes_read = 0
         self.failed = False
@@ -260,13 +260,13 @@ class Fetch:
                 self._watched.append(replica)
         server = self._broker.server
         server.waiting_fetches += 1
-        self._timer = server.loop.call_later(self._max_wait_ms / 1000, self._time_is_up)
+        self._timer = server.owner.later(self._max_wait_ms / 1000, self._time_is_up)
 
     def moved(self, replica: Replica, byte_count: int) -> None:
         """More can be read, or something else changed (0): has a look once the loop gets to it."""
         self._missing -= byte_count
         if self._look_handle is None and (self._missing <= 0 or not byte_count):
-            self._look_handle = self._broker.server.loop.call_soon(self._look)
+            self._look_handle = self._broker.server.owner.soon(self._look)
 
     def _look(self) -> None:
         self._look_handle = None

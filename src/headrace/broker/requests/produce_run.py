@@ -199,7 +199,7 @@ class ProduceRun:
         self._count.value += len(entries)
         broker = self._server.broker
         append = broker.replicas.append_many
-        now_ms = broker.env.clock.now_ms()
+        now_ms = broker.node.clock.now_ms()
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}

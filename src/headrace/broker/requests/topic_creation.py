@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,6 @@ from headrace.wire.messages.k19_create_topics import (
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
 
-_under_way: set[asyncio.Task[None]] = set()
-
 
 def controller_context(broker: Broker) -> ControllerContext:
     """What the controller's decisions take from this broker's configuration."""
@@ -30,7 +27,7 @@ def controller_context(broker: Broker) -> ControllerContext:
         num_partitions=broker.config.integer("num.partitions"),
         default_replication_factor=broker.config.integer("default.replication.factor"),
         rules=rules_of(broker.config),
-        new_id=broker.env.entropy.uuid,
+        new_id=broker.node.entropy.uuid,
     )
 
 
@@ -90,6 +87,4 @@ def start_creating(broker: Broker, names: list[str]) -> None:
             # The quorum has said so where it failed, and the client gets the error of its next request.
             return
 
-    task = asyncio.get_running_loop().create_task(create())
-    _under_way.add(task)
-    task.add_done_callback(_under_way.discard)
+    broker.server.owner.spawn(create())

@@ -167,7 +167,7 @@ def _produce_topic(
             continue
         assert partition.records is not None
         records = memoryview(partition.records)  # type: ignore[arg-type]
-        result = broker.replicas.append_many(replica, (records,), broker.env.clock.now_ms())[0]
+        result = broker.replicas.append_many(replica, (records,), broker.node.clock.now_ms())[0]
         waiting.appended(topic, replica, result)
 
 

@@ -34,7 +34,7 @@ _SESSION_IDS: Final = 2**31 - 1
 
 @handles(ApiKey.FETCH)
 def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending[FetchResponse]:
-    now_ms = broker.env.clock.now_ms()
+    now_ms = broker.node.clock.now_ms()
     opened = _session(broker, request, context, now_ms)
     if isinstance(opened, ErrorCode):
         broker.server.request_errors.count(ApiKey.FETCH, opened)
@@ -178,7 +178,7 @@ def _open_session(broker: Broker, partitions: dict[Key, SessionPartition], uses_
     session_id = broker.random.randrange(1, _SESSION_IDS)
     while session_id in cache.sessions:
         session_id = broker.random.randrange(1, _SESSION_IDS)
-    session = cache.open(session_id, len(partitions), uses_topic_ids, broker.env.clock.now_ms())
+    session = cache.open(session_id, len(partitions), uses_topic_ids, broker.node.clock.now_ms())
     if session is not None:
         session.partitions = partitions
     return session

@@ -146,7 +146,7 @@ async def _look_up(
                 results.append(error)
         return results
 
-    results = await broker.workers.run(read)
+    results = await broker.node.workers.run(read)
     for (found, replica, readable, _), result in zip(lookups, results, strict=True):
         if isinstance(result, OSError):
             broker.replicas.storage_failed(replica, result)

@@ -34,7 +34,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestCont
 
 
 def _directory(broker: Broker, path: str, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
-    home, disk = broker.logs.directories[path], broker.env.disk
+    home, disk = broker.logs.directories[path], broker.node.disk
     cordoned = broker.config.listing("cordoned.log.dirs")
     result = DescribeLogDirsResult(log_dir=path, is_cordoned=path in cordoned or "*" in cordoned)
     if home.failure is None:

@@ -61,7 +61,7 @@ def handle(broker: Broker, request: DescribeQuorumRequest, context: RequestConte
 
 
 def _partition(broker: Broker, version: int) -> ResponsePartitionData:
-    quorum, now_ms = broker.quorum, broker.env.clock.now_ms()
+    quorum, now_ms = broker.quorum, broker.node.clock.now_ms()
     directory = next((voter.directory_id for voter in quorum.voters if voter.id == broker.node_id), ZERO)
     leader = ReplicaState(
         replica_id=broker.node_id,

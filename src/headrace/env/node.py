@@ -1,0 +1,163 @@
+"""The one door to the world: everything that a broker measures, times, starts, sends, stores or draws goes through a
+`Node`.
+
+A broker that was given a `PosixNode` runs on this machine, on an asyncio loop, with real sockets, files and threads;
+one that was given the simulator's node runs in virtual time, with a network and disks that fail on purpose. It cannot
+tell.
+What a node's owner started (a timer, a task) ends with it: a node that is killed leaves nothing running.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, Task
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from headrace.env.clock import Clock
+from headrace.env.disk import Disk
+from headrace.env.entropy import Entropy
+from headrace.env.network import Network
+from headrace.env.workers import Workers
+
+Lock = AbstractContextManager[Any]
+"""What keeps two threads out of the same state: `with lock:`. The thread that holds it may take it again."""
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """It will not come; harmless when it has, or was cancelled before."""
+        ...
+
+
+class Owner(Protocol):
+    """Whoever starts timers and tasks. Once closed, nothing that it started runs any more, and it starts nothing.
+
+    An exception that leaves a callback or a task is a defect, and goes to the node's defect handler.
+    """
+
+    name: str
+
+    def soon(self, callback: Callable[..., object], *args: Any) -> Timer:
+        """Calls back in the next turn of the loop."""
+        ...
+
+    def later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Timer:
+        """Calls back after `delay_s` seconds of the steady clock."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Task[Any]:
+        """Starts a task. Whoever awaits it gets what it raises; one that nobody awaits must not raise."""
+        ...
+
+    def close(self) -> None:
+        """Cancels every timer and task; more than once is harmless."""
+        ...
+
+    async def closed(self) -> None:
+        """Closes, and returns when the last task has ended."""
+        ...
+
+
+class Defects(Protocol):
+    """Where it is said that the program is wrong: an assertion failed, or an exception came that nobody expected.
+
+    Tests and the simulator fail with it. In production it is logged with what was asked, and counted; whoever reports
+    it then ends what can no longer be trusted (a connection, a partition).
+    """
+
+    count: int
+
+    def report(self, error: BaseException, where: str, **context: object) -> None:
+        """`where` says in a few words what was being done; `context` what for: a request, a partition, a client."""
+        ...
+
+
+class LogSink(Protocol):
+    """Where a node's events go: a sentence without values, and the values as fields. One line an event."""
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """For those who look for a defect."""
+        ...
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """What an operator wants to read back: life, recovery, topics, leaders."""
+        ...
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Something was refused, lost or is late, and the broker goes on."""
+        ...
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Something that was asked for cannot be done until somebody acts."""
+        ...
+
+
+class Environment(Protocol):
+    """The part of a node that a log needs: nothing of it knows a loop."""
+
+    @property
+    def clock(self) -> Clock:
+        """The node's only clock."""
+        ...
+
+    @property
+    def disk(self) -> Disk:
+        """The node's file system."""
+        ...
+
+    @property
+    def entropy(self) -> Entropy:
+        """Where the node's chance comes from."""
+        ...
+
+    def lock(self) -> Lock:
+        """A new lock between the node's threads."""
+        ...
+
+
+class Node(Environment, Protocol):
+    """One machine, as the broker on it sees it. Used from the loop's thread, but for `lock`, `clock` and `disk`."""
+
+    @property
+    def network(self) -> Network:
+        """Where connections come from and go to."""
+        ...
+
+    @property
+    def workers(self) -> Workers:
+        """Threads for what may block: cold reads, checkpoints, recovery."""
+        ...
+
+    @property
+    def syncs(self) -> Workers:
+        """Threads for the syncs that acknowledgements wait for: cold reads do not hold those up."""
+        ...
+
+    @property
+    def defects(self) -> Defects:
+        """Where the program's own mistakes are reported."""
+        ...
+
+    def logger(self, name: str) -> LogSink:
+        """Where the events of one part of the broker go: `partitions`, `quorum`."""
+        ...
+
+    def owner(self, name: str) -> Owner:
+        """A new owner of timers and tasks."""
+        ...
+
+    def future(self) -> Future[Any]:
+        """A new future of the node's loop."""
+        ...
+
+    async def close(self) -> None:
+        """The end of a clean stop: closes every owner and waits for the workers."""
+        ...
+
+    def kill(self) -> None:
+        """The end without notice: nothing that this node started runs after the call, as far as the world allows it
+        (a thread in a system call ends with the call); its connections are gone."""
+        ...

@@ -1,0 +1,212 @@
+"""The real node: this machine, on the running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from headrace.env.node import LogSink, Owner
+from headrace.env.posix import PosixEnvironment
+from headrace.env.posix_network import PosixNetwork, PosixWorkers
+
+WORKER_THREADS: Final = 4
+"""Threads for what may block: cold reads, checkpoints, recovery."""
+SYNC_THREADS: Final = 4
+"""Threads for the syncs that acknowledgements wait for."""
+
+DEFECT_TRACEBACKS_MAX: Final = 100
+"""Defects that are logged with their traceback; those after them, which are the same ones, with a line."""
+
+
+class PosixTimer:
+    """See `env.node.Timer`: an entry of its owner's until it is called."""
+
+    __slots__ = ("_args", "_callback", "_handle", "_owner")
+
+    def __init__(
+        self, owner: PosixOwner, delay_s: float, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> None:
+        self._owner = owner
+        self._callback = callback
+        self._args = args
+        self._handle = owner.loop.call_later(delay_s, self._call)
+        owner.timers[self] = None
+
+    def _call(self) -> None:
+        del self._owner.timers[self]
+        self._callback(*self._args)
+
+    def cancel(self) -> None:
+        """See Timer.cancel."""
+        self._handle.cancel()
+        self._owner.timers.pop(self, None)
+
+
+class PosixOwner:
+    """See `env.node.Owner`."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, defects: PosixDefects) -> None:
+        self.name = name
+        self.loop = loop
+        self.timers: dict[PosixTimer, None] = {}
+        self._defects = defects
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._closed = False
+        self.soon: Callable[..., asyncio.Handle] = loop.call_soon
+        """As it is: a connection's answers pass here, and what it calls looks whether it is closed."""
+
+    def later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> PosixTimer:
+        """See Owner.later."""
+        timer = PosixTimer(self, delay_s, callback, args)
+        if self._closed:
+            timer.cancel()
+        return timer
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """See Owner.spawn."""
+        task = self.loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        if self._closed:
+            task.cancel()
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._defects.report(error, f"a task of {self.name}")
+
+    def close(self) -> None:
+        """See Owner.close."""
+        self._closed = True
+        for timer in list(self.timers):
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def closed(self) -> None:
+        """See Owner.closed."""
+        self.close()
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class PosixDefects:
+    """See `env.node.Defects`: logs and counts. `first` keeps what a test fails with."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: BaseException | None = None
+        self._log = logging.getLogger("headrace.defects")
+
+    def report(self, error: BaseException, where: str, **context: object) -> None:
+        """See Defects.report."""
+        self.count += 1
+        if self.first is None:
+            self.first = error
+        traceback = (type(error), error, error.__traceback__) if self.count <= DEFECT_TRACEBACKS_MAX else None
+        self._log.error("defect in %s: %s", where, fields_text(f"{error!r}", context), exc_info=traceback)
+
+
+class PosixLogSink:
+    """See `env.node.LogSink`: Python's logging, the fields behind the sentence as key=value."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+
+    def _tell(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if self._log.isEnabledFor(level):
+            self._log.log(level, "%s", fields_text(event, fields), extra={"event": event, "fields": fields})
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """See LogSink.debug."""
+        self._tell(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """See LogSink.info."""
+        self._tell(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """See LogSink.warning."""
+        self._tell(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """See LogSink.error."""
+        self._tell(logging.ERROR, event, fields)
+
+
+def fields_text(event: str, fields: dict[str, object]) -> str:
+    """An event and its fields on one line: `topic created topic=rides partitions=3`."""
+    return " ".join([event, *(f"{key}={_value_text(value)}" for key, value in fields.items())])
+
+
+def _value_text(value: object) -> str:
+    text = str(value)
+    plain = text.isprintable() and not any(mark in text for mark in ' "=')
+    return text if text and plain else json.dumps(text)
+
+
+class PosixNode(PosixEnvironment):
+    """See `env.node.Node`. To be made on the loop that the broker runs on."""
+
+    def __init__(self, *, worker_threads: int = WORKER_THREADS, sync_threads: int = SYNC_THREADS) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self.network = PosixNetwork()
+        self.workers = PosixWorkers("headrace", worker_threads)
+        self.syncs = PosixWorkers("headrace-sync", sync_threads)
+        self.defects = PosixDefects()
+        self._owners: dict[PosixOwner, None] = {}
+        self._loop.set_exception_handler(self._loop_failed)
+
+    def _loop_failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised: whoever scheduled it expected nothing of the kind."""
+        error = context.get("exception") or RuntimeError(context["message"])
+        self.defects.report(error, "a callback", handle=context.get("handle") or context["message"])
+
+    def logger(self, name: str) -> LogSink:
+        """See Node.logger."""
+        return PosixLogSink(logging.getLogger(f"headrace.{name}"))
+
+    def owner(self, name: str) -> Owner:
+        """See Node.owner."""
+        owner = PosixOwner(name, self._loop, self.defects)
+        self._owners[owner] = None
+        return owner
+
+    def future(self) -> asyncio.Future[Any]:
+        """See Node.future."""
+        return self._loop.create_future()
+
+    async def close(self) -> None:
+        """See Node.close."""
+        for owner in list(self._owners):
+            await owner.closed()
+        self._owners.clear()
+        self.network.close()
+        self.workers.close()
+        self.syncs.close()
+
+    def kill(self) -> None:
+        """See Node.kill."""
+        for owner in list(self._owners):
+            owner.close()
+        self._owners.clear()
+        self.network.close()
+        self.workers.kill()
+        self.syncs.kill()
+
+
+def on_stop_signal(callback: Callable[[], object]) -> None:
+    """Calls back on the running loop when this process is asked to end: SIGTERM, SIGINT, SIGHUP."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, callback)
