@@ -16,9 +16,12 @@ from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum.producer_ids import ProducerIds
 from headrace.broker.requests.bad_batches import BadBatches
+from headrace.broker.requests.dispatch import Dispatch
+from headrace.broker.requests.fetching import Fetches
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageLayout
 from headrace.broker.telemetry.metrics import Registry
+from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.log.manager import LogManager
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
@@ -53,14 +56,19 @@ class Broker:
         self.config = config
         self.node = node
         self.metrics = Registry()
-        self.bad_batches = BadBatches(self)
+        self.request_errors = RequestErrors(self.metrics)
+        self.requests_owner = node.owner("requests")
+        self.bad_batches = BadBatches(node.clock, self.metrics)
+        self.fetches = Fetches(self.metrics, config.integer("connections.max.waiting.fetches"))
         self.authorizer: Authorizer = OpenAuthorizer()
         self.random = node.entropy.random()
         self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
         self.logs = LogManager(node, config)
         self.dynamic = DynamicConfig(self)
-        self.server = Server(self, node)
         self.replicas = ReplicaManager(self)
+        self.server = Server(
+            node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
+        )
         self.groups = GroupCoordinator(self)
         self.background = Background(self)
         self.moves = ReplicaMoves(self)

@@ -14,6 +14,8 @@ import pytest
 
 from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.coordinators.coordinator_partition import LoadState
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.apis import (
     k08_offset_commit,
     k09_offset_fetch,
@@ -21,7 +23,6 @@ from headrace.broker.requests.apis import (
     k12_heartbeat,
     k42_delete_groups,
 )
-from headrace.broker.requests.registry import Pending, RequestContext
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
@@ -172,7 +173,7 @@ class FakeBroker:
         self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
 
     def ask(self, handler: Any, request: Any, version: int) -> Any:
-        context = RequestContext(self, client_id="c", api_version=version)  # type: ignore[arg-type]
+        context = RequestContext(self.authorizer, client_id="c", api_version=version)
         return handler.handle(self, request, context)
 
     def commit(self, position: int, group: str = "g") -> Any:

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, SMALL_SLICE_BYTES, BrokenFrameError, Output
+from headrace.broker.net.output import (
+    AGAIN,
+    BLOCKED,
+    COLD,
+    DONE,
+    SCRATCH_BYTES,
+    SMALL_SLICE_BYTES,
+    BrokenFrameError,
+    Output,
+)
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK
 from headrace.env.posix import PosixDisk
 from headrace.wire.file_slice import FileSlice
@@ -56,7 +65,7 @@ def test_everything_arrives_once_in_order(tmp_path: Path, seed: int) -> None:
     (tmp_path / "file").write_bytes(content)
     file = PosixDisk().open(str(tmp_path / "file"))
     stream = StingyStream(rng, cold=rng.choice((0.0, 0.3)))
-    output, expected = Output(), bytearray()
+    output, expected = Output(memoryview(bytearray(SCRATCH_BYTES))), bytearray()
     for _ in range(rng.randrange(1, 40)):
         if rng.random() < 0.5:
             part = rng.randbytes(rng.choice((0, 1, 20, 5000, 100_000)))
@@ -87,7 +96,7 @@ def test_everything_arrives_once_in_order(tmp_path: Path, seed: int) -> None:
 def test_a_file_that_ends_early_breaks_the_frame(tmp_path: Path, size: int) -> None:
     (tmp_path / "file").write_bytes(b"x" * 100)
     file = PosixDisk().open(str(tmp_path / "file"))
-    output = Output()
+    output = Output(memoryview(bytearray(SCRATCH_BYTES)))
     output.add([b"head", FileSlice(file, 50, size)])
     with pytest.raises(BrokenFrameError):
         for _ in range(100):
@@ -105,7 +114,7 @@ def test_a_turn_beside_others_is_short(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     file = PosixDisk().open(str(tmp_path / "file"))
     for shared, turn in ((False, 1 << 20), (True, 1 << 17)):
-        stream, output = EagerStream(random.Random(1)), Output()
+        stream, output = EagerStream(random.Random(1)), Output(memoryview(bytearray(SCRATCH_BYTES)))
         output.add([file.slice(0, 1 << 20)])
         assert output.send(stream, shared=shared) == (AGAIN if shared else DONE)  # type: ignore[arg-type]
         assert len(stream.got) == turn

@@ -141,9 +141,9 @@ def test_unanswered_requests_are_bounded(topic: Callable[..., str]) -> None:
         create_topic(served.port, "quiet")
         waiting = [raw.frame(fetch("quiet", 0, max_wait_ms=700), 11) for _ in range(40)]
         raw.socket.sendall(b"".join(waiting))
-        wait_until(lambda: served.call(lambda broker: broker.server.waiting_fetches) == 10)
+        wait_until(lambda: served.call(lambda broker: broker.fetches.waiting) == 10)
         time.sleep(0.1)
-        assert served.call(lambda broker: broker.server.waiting_fetches) == 10
+        assert served.call(lambda broker: broker.fetches.waiting) == 10
         for number in range(40):
             assert raw.receive(1, 11)[0] == number + 1
 
@@ -153,7 +153,7 @@ def test_waiting_fetches_are_bounded() -> None:
         create_topic(served.port, "quiet")
         for _ in range(3):
             raw.send(fetch("quiet", 0, max_wait_ms=9000), 11)
-        wait_until(lambda: served.call(lambda broker: broker.server.waiting_fetches) == 3)
+        wait_until(lambda: served.call(lambda broker: broker.fetches.waiting) == 3)
         with Raw(served.port) as other:
             before = time.monotonic()
             other.ask(fetch("quiet", 0, max_wait_ms=9000), 11)

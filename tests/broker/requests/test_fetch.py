@@ -72,7 +72,7 @@ def test_it_waits_for_data_and_wakes_with_it(raw: Raw, served: TestBroker, topic
         (partition,) = parts(raw.receive(1, 11)[1])
     assert time.monotonic() - before < 6
     assert offsets_in(partition.records) == [0]
-    assert served.call(lambda broker: broker.server.waiting_fetches) == 0
+    assert served.call(lambda broker: broker.fetches.waiting) == 0
 
 
 def test_it_waits_for_min_bytes_or_for_max_wait(raw: Raw, served: TestBroker, topic: Callable[..., str]) -> None:
@@ -104,14 +104,14 @@ def test_a_gone_connection_takes_its_waiting_fetch_with_it(served: TestBroker, t
     with Raw(served.port) as gone:
         gone.send(fetch(name, 0, max_wait_ms=2**31 - 1), 11)
         for _ in range(100):
-            if served.call(lambda broker: broker.server.waiting_fetches) == 1:
+            if served.call(lambda broker: broker.fetches.waiting) == 1:
                 break
             time.sleep(0.01)
     for _ in range(200):
-        if served.call(lambda broker: broker.server.waiting_fetches) == 0:
+        if served.call(lambda broker: broker.fetches.waiting) == 0:
             break
         time.sleep(0.01)
-    assert served.call(lambda broker: broker.server.waiting_fetches) == 0
+    assert served.call(lambda broker: broker.fetches.waiting) == 0
     assert not served.call(lambda broker: broker.replicas.by_name[name, 0].fetch_waiters)
 
 

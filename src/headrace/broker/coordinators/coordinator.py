@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.requests.registry import Pending
+from headrace.broker.net.answers import Pending
 from headrace.groups.partitions import partition_of
 from headrace.wire.batch import CorruptBatch
 from headrace.wire.errors import ErrorCode

@@ -15,20 +15,20 @@ from struct import Struct
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
+from headrace.broker.net.context import RequestContext
 from headrace.broker.net.large_frame import LargeFrame
 from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
 from headrace.broker.net.reply import Reply
-from headrace.broker.requests.registry import CloseConnectionError, Pending, RequestContext
 from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part, new
 
 if TYPE_CHECKING:
-    from headrace.broker.net.server import OpenListener, Served, Server
-    from headrace.broker.requests.plain_fetch import PlainFetch
-    from headrace.broker.requests.produce_run import Shape
+    from headrace.broker.net.ports import Api, ShortFetch
+    from headrace.broker.net.server import OpenListener, Server
 
 HEADER_BYTES: Final = 10
 """Key, version, correlation id and the length of the client id: every request has these."""
@@ -87,7 +87,7 @@ class Connection:
         self.idle_since = 0.0
         self.closed = False
         self.flush_scheduled = False
-        self.plain_fetch: PlainFetch | None = None
+        self.plain_fetch: ShortFetch | None = None
         self.unanswered: deque[Reply] = deque()
         self._blocked = 0
         self._reading = False
@@ -98,9 +98,9 @@ class Connection:
         self._client_id_raw: Buffer | None = None
         self._frame: LargeFrame | None = None
         self._out: list[bytes | bytearray] = []
-        self._output = Output()
+        self._output = Output(self.server.scratch)
         self._output_held = self._kept = 0
-        self._shape: Shape | None = None
+        self._shape: Any = None
 
     # --- receiving
 
@@ -141,8 +141,8 @@ class Connection:
                 self._carry = b""
                 server.requests_budget.give(have)
             self._take(have + received)
-            if server.served is not None:
-                server.served()
+            if server.busy_poll is not None:
+                server.busy_poll()
         except OSError:
             self.close("")
 
@@ -239,7 +239,7 @@ class Connection:
         """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
         at = 0
         server = self.server
-        run = server.produce_run
+        run = server.requests.short_produce
         limit = server.frame_bytes_max
         produces = self.listener.produces
         while end - at >= FIRST_BYTES and not self._blocked:
@@ -282,19 +282,18 @@ class Connection:
     def _finish_run(self) -> None:
         """Appends the Produce requests that came together, and answers them in order."""
         try:
-            self.server.produce_run.finish(self)
+            self.server.requests.short_produce.finish(self)
         except Exception as error:
-            self.server.log_failure(self, 0, error)
-            self.close("its request failed")
+            self.server.defect(self, 0, -1, error)
             return
         self._keep_pace()
 
     def _keep_pace(self) -> None:
         """A producer that is faster than the disk is not read from until the disk has caught up."""
-        flusher = self.server.broker.replicas.flusher
-        if flusher.behind and not self._blocked & Blocked.DISK:
+        pace = self.server.pace
+        if pace.behind and not self._blocked & Blocked.DISK:
             self._block(Blocked.DISK)
-            flusher.when_caught_up(lambda: self._unblock(Blocked.DISK))
+            pace.when_caught_up(lambda: self._unblock(Blocked.DISK))
 
     def _refuse_size(self, size: int) -> None:
         self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} are possible")
@@ -311,12 +310,14 @@ class Connection:
                 header, at = decode_request_header(frame)
                 self._client_id = header.client_id
                 if not served.min_version <= version <= served.max_version:
-                    parts = server.unsupported_version(self.listener, frame, at, header)
+                    parts = server.requests.unsupported_version(
+                        self.listener.served, frame, at, header
+                    )
                     self._answer_now(Reply(key, version, correlation_id, 0), parts)
                     return
             request = served.decode(frame, version, at)
             served.count.value += 1
-            result = served.handler()(server.broker, request, self._context(key, version, correlation_id))
+            result = served.handle(request, self._context(key, version, correlation_id))
         except DecodeError as error:
             self.close(f"an unreadable request: {error}")
             return
@@ -324,12 +325,11 @@ class Connection:
             self.close(str(reason))
             return
         except Exception as error:
-            server.log_failure(self, key, error)
-            self.close("its request failed")
+            server.defect(self, key, version, error)
             return
         self._answer(Reply(key, version, correlation_id, len(frame)), result)
 
-    def _after_plain_header(self, frame: memoryview, served: Served, version: int, length: int) -> int:
+    def _after_plain_header(self, frame: memoryview, served: Api, version: int, length: int) -> int:
         """Where the body starts, if the header has the client id that the last one had and nothing unusual; else 0."""
         at = HEADER_BYTES + length
         if (
@@ -347,7 +347,7 @@ class Connection:
     def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
         # Set one by one: this is on the way of every fetch, and costs a third of a call with that many names.
         context = new(RequestContext)
-        context.broker = self.server.broker
+        context.authorizer = self.server.requests.authorizer
         context.principal = self.principal
         context.listener = self.listener.name
         context.client_id = self._client_id
@@ -395,8 +395,7 @@ class Connection:
             self.close(str(reason))
             return
         except Exception as error:
-            self.server.log_failure(self, reply.key, error)
-            self.close("its request failed")
+            self.server.defect(self, reply.key, reply.version, error)
             return
         self._unblock(Blocked.HANDLER)
         self._resolved(reply, result)
@@ -440,8 +439,7 @@ class Connection:
                 return encode_response_parts(reply.key, reply.version, reply.correlation_id, response)
             return [encode_response(reply.key, reply.version, reply.correlation_id, response)]
         except Exception as error:
-            self.server.log_failure(self, reply.key, error)
-            self.close("its answer could not be encoded")
+            self.server.defect(self, reply.key, reply.version, error)
             return None
 
     def _answer_now(self, reply: Reply, parts: list[Part]) -> None:
@@ -580,7 +578,7 @@ class Connection:
         budget.settle(self)
         self.server.responses_budget.give(self._output_held)
         self._output_held = 0
-        self._output = Output()
+        self._output = Output(self.server.scratch)
         self._out.clear()
         self.server.connection_closed(self, why)
         self.stream.close()

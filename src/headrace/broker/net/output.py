@@ -12,6 +12,7 @@ from headrace.wire.primitives import Buffer, Part
 SMALL_SLICE_BYTES: Final = 96 * 1024
 """File ranges up to this size are read and sent with what is around them: one send wakes the reader once, where
 sendfile would need three system calls. Nothing is kept of them when the reader does not take them."""
+SCRATCH_BYTES: Final = 2 * SMALL_SLICE_BYTES
 PARTS_PER_SEND: Final = 64
 TURN_ALONE: Final = (16, 256 * 1024)
 TURN_SHARED: Final = (1, 128 * 1024)
@@ -21,8 +22,6 @@ DONE: Final = 0
 BLOCKED: Final = 1
 COLD: Final = 2
 AGAIN: Final = 3
-
-_scratch = memoryview(bytearray(2 * SMALL_SLICE_BYTES))
 
 
 class BrokenFrameError(Exception):
@@ -35,9 +34,12 @@ class Output:
     `held` counts the bytes in Python's memory; a slice of a file counts nothing.
     """
 
-    __slots__ = ("_at", "_parts", "held")
+    __slots__ = ("_at", "_parts", "_scratch", "held")
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: memoryview) -> None:
+        """`scratch`: room for small file ranges, SCRATCH_BYTES of it, which all that send on one loop may share:
+        nothing of it is kept beyond a call."""
+        self._scratch = scratch
         self.held = 0
         self._parts: deque[Part] = deque()
         self._at = 0
@@ -102,17 +104,18 @@ class Output:
         return DONE
 
     def _gather(self, stream: Stream, may_wait: bool) -> tuple[list[Buffer], bool]:
-        """The buffers to send next, small file ranges read into one that all connections share; and whether a large
+        """The buffers to send next, small file ranges read into `scratch`; and whether a large
         range follows at once. No buffers: the first range is not in memory."""
+        scratch = self._scratch
         run: list[Buffer] = []
         used = 0
         at = self._at
         for part in self._parts:
             if isinstance(part, FileSlice):
                 size = part.size - at
-                if size > SMALL_SLICE_BYTES or used + size > len(_scratch):
+                if size > SMALL_SLICE_BYTES or used + size > len(scratch):
                     return run, True
-                into = _scratch[used : used + size]
+                into = scratch[used : used + size]
                 got = stream.read_slice(part, at, into, may_wait=may_wait)
                 if got == NOT_IN_MEMORY:
                     return run, bool(run)

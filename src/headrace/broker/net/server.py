@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
-from headrace.broker.requests.apis import SERVED
-from headrace.broker.requests.produce_run import ProduceRun
-from headrace.broker.requests.registry import CloseConnectionError, Handler, handler_of
-from headrace.broker.telemetry.metrics import Counter
-from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.env import Node
+from headrace.broker.net.output import SCRATCH_BYTES
 from headrace.env.network import Listener, Stream
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages import request_class
-from headrace.wire.primitives import Part
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.config import Endpoint
-    from headrace.wire.frame import RequestHeader
+    from headrace.broker.net.ports import Api, Pace, Requests
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.broker.telemetry.request_errors import RequestErrors
+    from headrace.config import BrokerConfig, Endpoint
+    from headrace.env import Node
 
 log = logging.getLogger("headrace.broker")
 
@@ -32,7 +27,6 @@ RECEIVE_BYTES: Final = 256 * 1024
 SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
 """Buffers of large frames that are kept for the next ones, together."""
 UNLIMITED_REQUEST_BYTES: Final = 1 << 62
-NEVER: Final = 1 << 16
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
 SHARED_S: Final = 0.01
@@ -42,37 +36,10 @@ ACCEPT_LOG_S: Final = 10.0
 """At most one line in this time says that connections cannot be accepted."""
 
 
-class Served:
-    """One API as a listener serves it."""
-
-    __slots__ = ("_handler", "count", "decode", "flexible_from", "key", "max_version", "min_version")
-
-    def __init__(self, key: int, count: Counter) -> None:
-        api = APIS[key]
-        self.key = key
-        self.min_version = api.min_version
-        self.max_version = api.max_version
-        self.flexible_from = NEVER if api.flexible_from is None else api.flexible_from
-        self.count = count
-        self.decode: Callable[..., Any] = self._first_decode
-        self._handler: Handler | None = None
-
-    def _first_decode(self, frame: memoryview, version: int, at: int) -> Any:
-        """Imports the codec with the first request."""
-        self.decode = request_class(self.key).decode
-        return self.decode(frame, version, at)
-
-    def handler(self) -> Handler:
-        """The handler, imported with the first request."""
-        if self._handler is None:
-            self._handler = handler_of(self.key)
-        return self._handler
-
-
 class OpenListener:
     """A listener that accepts connections: its name, where it is, and what it serves."""
 
-    def __init__(self, name: str, served: dict[int, Served]) -> None:
+    def __init__(self, name: str, served: Mapping[int, Api]) -> None:
         self.name = name
         self.served = served
         self.produces = ApiKey.PRODUCE in served
@@ -94,59 +61,63 @@ class OpenListener:
 class Server:
     """Accepts connections and owns what they share."""
 
-    def __init__(self, broker: Broker, node: Node) -> None:
-        config = broker.config
-        self.broker = broker
-        self.network = node.network
+    def __init__(
+        self,
+        node: Node,
+        config: Callable[[], BrokerConfig],
+        requests: Requests,
+        pace: Pace,
+        metrics: Registry,
+        request_errors: RequestErrors,
+    ) -> None:
+        """`config` is what is in force now; `pace` says whether the disk keeps up with the producers."""
+        settings = config()
+        self._config = config
+        self._node = node
+        self.requests = requests
+        self.pace = pace
+        self.request_errors = request_errors
         self.workers = node.workers
         self.owner = node.owner("server")
+        self._log = node.logger("net")
         self._monotonic = node.clock.monotonic
         self.buffer = bytearray(RECEIVE_BYTES)
         self.view = memoryview(self.buffer)
-        limit = config.integer("queued.max.request.bytes")
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        """What is read of files on its way into sockets; used within one send."""
+        limit = settings.integer("queued.max.request.bytes")
         self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
-        self.responses_budget = Budget(config.integer("queued.max.response.bytes"))
-        self.frame_bytes_max = config.integer("socket.request.max.bytes")
-        self.unanswered_max = config.integer("connection.max.queued.requests")
+        self.responses_budget = Budget(settings.integer("queued.max.response.bytes"))
+        self.frame_bytes_max = settings.integer("socket.request.max.bytes")
+        self.unanswered_max = settings.integer("connection.max.queued.requests")
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
-        self.produce_run = ProduceRun(self)
-        busy_poll_us = config.integer("busy.poll.us")
-        self.served: Callable[[], None] | None = node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
+        busy_poll_us = settings.integer("busy.poll.us")
+        self.busy_poll: Callable[[], None] | None = (
+            node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
+        )
         """To be called after every readable event."""
         self._turned_at = 0.0
         self._heard: Connection | None = None
-        self.waiting_fetches = 0
-        self.waiting_fetches_max = config.integer("connections.max.waiting.fetches")
-        self.bytes_fetched = broker.metrics.counter("fetch.bytes")
-        self.request_errors = RequestErrors(broker.metrics)
-        self.cold_reads = broker.metrics.counter("fetch.cold_reads")
-        self.cold_lookups = broker.metrics.counter("fetch.cold_lookups")
-        self._accepted = broker.metrics.counter("connections.accepted")
-        self._refused = broker.metrics.counter("connections.refused")
-        self._bad = broker.metrics.counter("connections.closed_for_bad_input")
+        self.cold_reads = metrics.counter("fetch.cold_reads")
+        self._accepted = metrics.counter("connections.accepted")
+        self._refused = metrics.counter("connections.refused")
+        self._bad = metrics.counter("connections.closed_for_bad_input")
         self._per_host: dict[str, int] = {}
         self._spares: list[bytearray] = []
         self._spare_bytes = 0
         self._accept_log_at = -ACCEPT_LOG_S
-        broker.metrics.gauge("connections.open", lambda: len(self.connections))
-        broker.metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
-        broker.metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
-        broker.metrics.gauge("fetch.waiting", lambda: self.waiting_fetches)
+        metrics.gauge("connections.open", lambda: len(self.connections))
+        metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
+        metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
 
     # --- listeners
 
     def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
         """Binds a listener, which accepts nothing before `serve`; raises OSError when the address cannot be had."""
-        role = "controller" if controller else "broker"
-        served = {
-            int(key): Served(key, self.broker.metrics.counter(f"requests.{APIS[key].name}"))
-            for key in sorted(SERVED)
-            if role in APIS[key].listeners
-        }
-        opened = OpenListener(endpoint.name, served)
-        config = self.broker.config
-        opened.listener = self.network.listen(
+        opened = OpenListener(endpoint.name, self.requests.served("controller" if controller else "broker"))
+        config = self._config()
+        opened.listener = self._node.network.listen(
             endpoint.host,
             endpoint.port,
             backlog=config.integer("socket.listen.backlog.size"),
@@ -167,7 +138,7 @@ class Server:
         self._sweep()
 
     def _accept(self, stream: Stream, listener: OpenListener) -> None:
-        config = self.broker.config
+        config = self._config()
         host = stream.peer_host
         held = self._per_host.get(host, 0)
         if len(self.connections) >= config.integer("max.connections"):
@@ -182,7 +153,7 @@ class Server:
             connection.start()
 
     def _host_limit(self, host: str) -> int:
-        config = self.broker.config
+        config = self._config()
         for pair in config.text("max.connections.per.ip.overrides").split(","):
             named, _, count = pair.strip().rpartition(":")
             if named == host and count.isdigit():
@@ -231,36 +202,21 @@ class Server:
             self._spares.append(buffer)
             self._spare_bytes += size
 
-    def unsupported_version(
-        self, listener: OpenListener, frame: memoryview, at: int, header: RequestHeader
-    ) -> list[Part]:
-        """The answer to a version that does not exist; raises CloseConnectionError where Kafka has none."""
-        if header.api_key == ApiKey.API_VERSIONS:
-            from headrace.broker.requests.apis.k18_api_versions import answer_unknown_version
-
-            return [answer_unknown_version(listener.served, header.correlation_id)]
-        if header.api_key == ApiKey.PRODUCE and 0 <= header.api_version < APIS[ApiKey.PRODUCE].min_version:
-            from headrace.broker.requests.apis.produce_before_v3 import answer_old_version
-
-            answer = answer_old_version(frame, at, header)
-            if answer is not None:
-                return [answer]
-            raise CloseConnectionError("a Produce request of a version before 3 with acks=0")
-        raise CloseConnectionError(f"{APIS[header.api_key].name} has no version {header.api_version}")
-
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a handler that cannot answer at once."""
         self.owner.spawn(work)
 
-    def log_failure(self, connection: Connection, key: int, error: Exception) -> None:
-        """A handler raised what it should have answered: that is a defect, and its traceback goes to the log."""
+    def defect(self, connection: Connection, key: int, version: int, error: BaseException) -> None:
+        """Something raised what nobody expected while it answered a request: the connection ends."""
         self.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
-        log.error(
-            "%s from %s failed",
-            APIS[key].name,
-            connection.stream.peer_host,
-            exc_info=(type(error), error, error.__traceback__),
+        self._node.defects.report(
+            error,
+            "a request",
+            api=APIS[key].name,
+            version=version,
+            client=f"{connection.stream.peer_host}:{connection.stream.peer_port}",
         )
+        connection.close("its request met a defect")
 
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""
@@ -280,7 +236,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Closes connections that are idle, and those that hold memory others wait for without getting on."""
-        idle_ms = self.broker.config.integer("connections.max.idle.ms")
+        idle_ms = self._config().integer("connections.max.idle.ms")
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         now = self._monotonic()
         contended = self.requests_budget.contended

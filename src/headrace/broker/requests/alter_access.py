@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext
 from headrace.broker.requests.topic_creation import controller_context
 from headrace.controller.configs import Alteration, decide_alter_configs
 from headrace.controller.context import ApiError
@@ -15,7 +15,7 @@ from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _RESOURCES = {
     Config.TOPIC: (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -36,7 +36,7 @@ def config_access(context: RequestContext, operation: Operation, resource_type: 
 
 
 async def alter(
-    broker: Broker, alterations: Sequence[Alteration], context: RequestContext, *, validate_only: bool
+    broker: Services, alterations: Sequence[Alteration], context: RequestContext, *, validate_only: bool
 ) -> list[ApiError]:
     """Decides and commits alterations of stored configurations: a result for each, in order."""
 

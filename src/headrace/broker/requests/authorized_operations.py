@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.requests.registry import RequestContext
+from headrace.broker.net.context import RequestContext
 from headrace.security.authorizer import OPERATIONS_OF, ResourceType
 
 NOT_REQUESTED = -(2**31)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.env import Clock
     from headrace.log.results import AppendResult
 
 log = logging.getLogger("headrace.broker")
@@ -33,12 +34,12 @@ MESSAGE_CHARS_MAX: Final = 200
 class BadBatches:
     """Of one broker. `told` is called for refusals alone: good batches never come by."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._clock = broker.node.clock
+    def __init__(self, clock: Clock, metrics: Registry) -> None:
+        self._clock = clock
         self._named: dict[tuple[str, int], float] = {}
         self._unsaid = 0
-        self._count = broker.metrics.counter("produce.bad_batches")
-        self._unsaid_count = broker.metrics.counter("produce.bad_batches_unlogged")
+        self._count = metrics.counter("produce.bad_batches")
+        self._unsaid_count = metrics.counter("produce.bad_batches_unlogged")
 
     def told(self, replica: Replica, result: AppendResult, client: tuple[str, int]) -> None:
         """Counts a refused batch, and writes a line unless its client (host and port) had one a moment ago."""

@@ -21,7 +21,8 @@ from headrace.wire.messages.k01_fetch import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
+    from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Timer
 
 log = logging.getLogger("headrace.broker")
@@ -41,6 +42,17 @@ _NOT_THERE: Final = (
 """Earlier clients do not know KAFKA_STORAGE_ERROR and are sent to refresh their metadata instead, as Kafka does."""
 
 Answer = tuple[SessionPartition, PartitionData]
+
+
+class Fetches:
+    """What all fetches of a broker share: how many wait, and what was read."""
+
+    def __init__(self, metrics: Registry, waiting_max: int) -> None:
+        self.waiting = 0
+        self.waiting_max = waiting_max
+        self.bytes = metrics.counter("fetch.bytes")
+        self.cold_lookups = metrics.counter("fetch.cold_lookups")
+        metrics.gauge("fetch.waiting", lambda: self.waiting)
 
 
 class Fetch:
@@ -68,7 +80,7 @@ class Fetch:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Services,
         partitions: Iterable[SessionPartition],
         *,
         version: int,
@@ -150,9 +162,11 @@ class Fetch:
         except OSError as error:
             replicas.storage_failed(replica, error)
             return self._error(partition, replica.error or ErrorCode.KAFKA_STORAGE_ERROR)
-        except Exception:
+        except Exception as error:
             # One partition's defect is its own answer: the others are read, and nobody waits for ever.
-            log.exception("%s-%d cannot be read at offset %d", name, partition.index, partition.fetch_offset)
+            self._broker.node.defects.report(
+                error, "a fetch", partition=f"{name}-{partition.index}", offset=partition.fetch_offset
+            )
             return self._error(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
@@ -231,8 +245,7 @@ class Fetch:
         ]
         self._cold.clear()
         self._may_wait = True
-        server = self._broker.server
-        server.cold_lookups.value += len(places)
+        self._broker.fetches.cold_lookups.value += len(places)
 
         def look_up() -> None:
             for log, offset, limit, upper in places:
@@ -243,7 +256,7 @@ class Fetch:
                 except OSError:
                     continue  # the fetch itself will meet it, and say so
 
-        server.workers.submit(look_up, lambda _result, _error: self._warmed())
+        self._broker.node.workers.submit(look_up, lambda _result, _error: self._warmed())
 
     def _warmed(self) -> None:
         if self._respond is not None:
@@ -258,15 +271,14 @@ class Fetch:
             if replica is not None:
                 replica.fetch_waiters[self] = None
                 self._watched.append(replica)
-        server = self._broker.server
-        server.waiting_fetches += 1
-        self._timer = server.owner.later(self._max_wait_ms / 1000, self._time_is_up)
+        self._broker.fetches.waiting += 1
+        self._timer = self._broker.requests_owner.later(self._max_wait_ms / 1000, self._time_is_up)
 
     def moved(self, replica: Replica, byte_count: int) -> None:
         """More can be read, or something else changed (0): has a look once the loop gets to it."""
         self._missing -= byte_count
         if self._look_handle is None and (self._missing <= 0 or not byte_count):
-            self._look_handle = self._broker.server.owner.soon(self._look)
+            self._look_handle = self._broker.requests_owner.soon(self._look)
 
     def _look(self) -> None:
         self._look_handle = None
@@ -296,7 +308,7 @@ class Fetch:
         for replica in self._watched:
             replica.fetch_waiters.pop(self, None)
         self._watched.clear()
-        self._broker.server.waiting_fetches -= 1
+        self._broker.fetches.waiting -= 1
         self._timer.cancel()
         self._timer = None
         if self._look_handle is not None:

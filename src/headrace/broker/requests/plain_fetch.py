@@ -27,10 +27,10 @@ from headrace.wire.messages.k01_fetch import (
 from headrace.wire.primitives import varint
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
     from headrace.broker.net.connection import Connection
+    from headrace.broker.net.context import RequestContext
     from headrace.broker.partitions.replica import Replica
-    from headrace.broker.requests.registry import RequestContext
+    from headrace.broker.requests.services import Services
 
 FETCH: Final = int(ApiKey.FETCH)
 FLEXIBLE_FROM: Final = 12
@@ -61,14 +61,16 @@ class PlainFetch:
         "_pack",
         "_prefix",
         "_request",
+        "_services",
         "_size",
         "_suffix",
         "replica",
         "version",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, replica: Replica, context: RequestContext) -> None:
+    def __init__(self, broker: Services, request: FetchRequest, replica: Replica, context: RequestContext) -> None:
         """`request` names one partition and is this object's from now on."""
+        self._services = broker
         self.version = context.api_version
         self.replica = replica
         self._client_id = context.client_id
@@ -122,14 +124,14 @@ class PlainFetch:
         """
         offset_at = at + self._offset_at
         replica = self.replica
-        server = connection.server
+        services = self._services
         if (
             stop - at != self._size
             or view[at + CLIENT_ID_AT : offset_at] != self._prefix
             or view[offset_at + 8 : stop] != self._suffix
             or replica.error
             or replica.check_epoch(self._leader_epoch)
-            or type(server.broker.authorizer) is not OpenAuthorizer
+            or type(services.authorizer) is not OpenAuthorizer
         ):
             return False
         offset: int = _read_offset(view, offset_at)[0]
@@ -158,13 +160,13 @@ class PlainFetch:
             self._answer_middle,
         )
         self._count.value += 1
-        server.bytes_fetched.value += size
+        services.fetches.bytes.value += size
         connection.answer_records(head + length, records, self._answer_tail)
         return True
 
 
 def plain_fetch_of(
-    broker: Broker, request: FetchRequest, context: RequestContext, known: PlainFetch | None
+    broker: Services, request: FetchRequest, context: RequestContext, known: PlainFetch | None
 ) -> PlainFetch | None:
     """The short way for requests like this one, which was answered the long way: `known` where it is that already,
     and where this one is not plain."""

@@ -24,8 +24,8 @@ from headrace.wire.primitives import Buffer, DecodeError
 
 if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
-    from headrace.broker.net.server import Server
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.requests.services import Services
     from headrace.log.results import AppendResult
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
@@ -92,15 +92,15 @@ def shape_of(
 class ProduceRun:
     """One for all connections of a server: a run begins and ends within one readable event."""
 
-    __slots__ = ("_chunks", "_count", "_server", "entries", "shape")
+    __slots__ = ("_chunks", "_count", "_services", "entries", "shape")
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, services: Services) -> None:
         self.entries: list[tuple[int, int, Replica, int, int, int]] = []
         self.shape: Shape | None = None
         """Of the last request that `add` took."""
         self._chunks: dict[Replica, list[Buffer]] = {}
-        self._server = server
-        self._count = server.broker.metrics.counter(f"requests.{APIS[PRODUCE].name}")
+        self._services = services
+        self._count = services.metrics.counter(f"requests.{APIS[PRODUCE].name}")
 
     def add(self, frame: memoryview, version: int, correlation_id: int, client_id_length: int) -> bool:
         """Takes a request into the run; False leaves it to the handler, and nothing has happened."""
@@ -121,7 +121,7 @@ class ProduceRun:
         if len(topic.partition_data) != 1:
             return False
         data = topic.partition_data[0]
-        broker = self._server.broker
+        broker = self._services
         replicas = broker.replicas
         if version >= TOPIC_IDS_FROM:
             replica = replicas.by_id.get((topic.topic_id, data.index))
@@ -185,7 +185,7 @@ class ProduceRun:
             or replica.error
             or view[cut + ATTRIBUTES_AT - 1] & TRANSACTIONAL
             or (needs_all and replica.log.config.min_insync_replicas > len(replica.progress.reached))
-            or type(self._server.broker.authorizer) is not OpenAuthorizer
+            or type(self._services.authorizer) is not OpenAuthorizer
         ):
             return False
         self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms)
@@ -197,7 +197,7 @@ class ProduceRun:
         if not entries:
             return
         self._count.value += len(entries)
-        broker = self._server.broker
+        broker = self._services
         append = broker.replicas.append_many
         now_ms = broker.node.clock.now_ms()
         # Whatever happens: what one connection sent must not be left for the next one.
@@ -245,7 +245,7 @@ class ProduceRun:
         """An error, or an answer that waits until the disk has the batch."""
         from headrace.broker.requests.apis.k00_produce import Waiting
 
-        waiting = Waiting(self._server.broker, version, timeout_ms, connection)
+        waiting = Waiting(self._services, version, timeout_ms, connection)
         topic = waiting.topic(replica.topic, replica.topic_id)
         waiting.appended(topic, replica, result)
         connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())

@@ -17,10 +17,10 @@ from headrace.wire.messages.k19_create_topics import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
-def controller_context(broker: Broker) -> ControllerContext:
+def controller_context(broker: Services) -> ControllerContext:
     """What the controller's decisions take from this broker's configuration."""
     return ControllerContext(
         node_id=broker.node_id,
@@ -31,7 +31,7 @@ def controller_context(broker: Broker) -> ControllerContext:
     )
 
 
-def automatic_topic(broker: Broker, name: str) -> CreatableTopic:
+def automatic_topic(broker: Services, name: str) -> CreatableTopic:
     """A topic that nobody asked for by its shape: the broker's defaults, or what Kafka gives its internal topics.
 
     The replication factor of an internal topic is at most the number of brokers: one broker alone can serve groups.
@@ -63,12 +63,12 @@ def automatic_topic(broker: Broker, name: str) -> CreatableTopic:
     )
 
 
-async def create_automatically(broker: Broker, names: Iterable[str]) -> dict[str, ErrorCode]:
+async def create_automatically(broker: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Creates topics with the shape that `automatic_topic` gives; one that exists already is no error."""
     return await create_topics(broker, [automatic_topic(broker, name) for name in names])
 
 
-async def create_topics(broker: Broker, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
+async def create_topics(broker: Services, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
     """Creates topics for the broker itself; one that exists already is no error. Raises QuorumError."""
     request = CreateTopicsRequest(topics=topics)
     context = controller_context(broker)
@@ -77,7 +77,7 @@ async def create_topics(broker: Broker, topics: list[CreatableTopic]) -> dict[st
     return {name: ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code for name, code in codes.items()}
 
 
-def start_creating(broker: Broker, names: list[str]) -> None:
+def start_creating(broker: Services, names: list[str]) -> None:
     """The same without waiting; what fails will be asked for again."""
 
     async def create() -> None:
@@ -87,4 +87,4 @@ def start_creating(broker: Broker, names: list[str]) -> None:
             # The quorum has said so where it failed, and the client gets the error of its next request.
             return
 
-    broker.server.owner.spawn(create())
+    broker.requests_owner.spawn(create())

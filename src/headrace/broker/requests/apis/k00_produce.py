@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.connection import Connection
+from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
-from headrace.broker.requests.registry import CloseConnectionError, Pending, RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -30,7 +32,7 @@ from headrace.wire.messages.k00_produce import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
     from headrace.log.results import AppendResult
     from headrace.wire.primitives import Records
 
@@ -53,7 +55,7 @@ _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 class Waiting:
     """A response in the making: it is finished when every partition's batch is where its acks want it."""
 
-    def __init__(self, broker: Broker, version: int, timeout_ms: int, connection: object) -> None:
+    def __init__(self, broker: Services, version: int, timeout_ms: int, connection: object) -> None:
         """`timeout_ms`: how long the client has the disk waited for; `connection`: whose request it is."""
         self._broker = broker
         self._connection = connection
@@ -74,7 +76,7 @@ class Waiting:
         """Adds a partition to which nothing was appended."""
         partition = PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
         self.failed = True
-        self._broker.server.request_errors.count(ApiKey.PRODUCE, error)
+        self._broker.request_errors.count(ApiKey.PRODUCE, error)
         if error in _MOVED and self._version >= _LEADER_FROM:
             known = self._broker.image.topics.partition(topic.name, index)
             if known is not None:
@@ -114,7 +116,7 @@ class Waiting:
     def _committed(self, partition: PartitionProduceResponse, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             partition.error_code = error
-            self._broker.server.request_errors.count(ApiKey.PRODUCE, error)
+            self._broker.request_errors.count(ApiKey.PRODUCE, error)
             if error is not ErrorCode.REQUEST_TIMED_OUT:  # which leaves the batch where it is
                 partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
         self._left -= 1
@@ -131,7 +133,7 @@ class Waiting:
 
 @handles(ApiKey.PRODUCE)
 def handle(
-    broker: Broker, request: ProduceRequest, context: RequestContext
+    broker: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
     waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
     for data in request.topic_data:
@@ -144,7 +146,7 @@ def handle(
 
 
 def _produce_topic(
-    broker: Broker, request: ProduceRequest, data: TopicProduceData, context: RequestContext, waiting: Waiting
+    broker: Services, request: ProduceRequest, data: TopicProduceData, context: RequestContext, waiting: Waiting
 ) -> None:
     name = data.name
     whole = ErrorCode.NONE
@@ -172,7 +174,7 @@ def _produce_topic(
 
 
 def _check(
-    broker: Broker, request: ProduceRequest, topic: str, index: int, records: Records, context: RequestContext
+    broker: Services, request: ProduceRequest, topic: str, index: int, records: Records, context: RequestContext
 ) -> tuple[ErrorCode, Replica | None]:
     """The replica to append to, or why not."""
     replica = broker.replicas.find(topic, index)

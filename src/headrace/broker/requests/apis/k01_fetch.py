@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.net.answers import Pending
 from headrace.broker.net.connection import Connection
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
-from headrace.broker.requests.plain_fetch import plain_fetch_of
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.requests.plain_fetch import PlainFetch, plain_fetch_of
+from headrace.broker.requests.registry import handles
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
 from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -25,7 +27,7 @@ from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchReques
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _TOPIC_IDS_FROM: Final = 13
 _ENDPOINTS_FROM: Final = 16
@@ -33,11 +35,11 @@ _SESSION_IDS: Final = 2**31 - 1
 
 
 @handles(ApiKey.FETCH)
-def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending[FetchResponse]:
+def handle(broker: Services, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending[FetchResponse]:
     now_ms = broker.node.clock.now_ms()
     opened = _session(broker, request, context, now_ms)
     if isinstance(opened, ErrorCode):
-        broker.server.request_errors.count(ApiKey.FETCH, opened)
+        broker.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
     partitions, answer = opened
     fetch = Fetch(
@@ -49,14 +51,15 @@ def handle(broker: Broker, request: FetchRequest, context: RequestContext) -> Fe
         isolation_level=request.isolation_level,
         refuse=_refusal(broker, context),
     )
-    server = broker.server
-    can_wait = server.waiting_fetches < server.waiting_fetches_max
+    can_wait = broker.fetches.waiting < broker.fetches.waiting_max
     pending: Pending[FetchResponse] = Pending(fetch.cancel)
     max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
     fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
     connection = context.connection
     if isinstance(connection, Connection):
-        connection.plain_fetch = plain_fetch_of(broker, request, context, connection.plain_fetch)
+        known = connection.plain_fetch
+        assert known is None or isinstance(known, PlainFetch)
+        connection.plain_fetch = plain_fetch_of(broker, request, context, known)
     return pending
 
 
@@ -64,7 +67,7 @@ def _allowed(_topic: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _refusal(broker: Broker, context: RequestContext) -> Callable[[str], ErrorCode]:
+def _refusal(broker: Services, context: RequestContext) -> Callable[[str], ErrorCode]:
     if type(broker.authorizer) is OpenAuthorizer:
         return _allowed
 
@@ -79,7 +82,7 @@ def _refusal(broker: Broker, context: RequestContext) -> Callable[[str], ErrorCo
 _Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchResponse]]
 
 
-def _session(broker: Broker, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
+def _session(broker: Services, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
     """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session."""
     cache = broker.fetch_sessions
     version = context.api_version
@@ -126,7 +129,7 @@ def _session(broker: Broker, request: FetchRequest, context: RequestContext, now
     return found.partitions.values(), answer_changes
 
 
-def _asked(broker: Broker, request: FetchRequest, uses_topic_ids: bool) -> dict[Key, SessionPartition]:
+def _asked(broker: Services, request: FetchRequest, uses_topic_ids: bool) -> dict[Key, SessionPartition]:
     """The partitions that a full fetch names, in its order."""
     partitions: dict[Key, SessionPartition] = {}
     for topic in request.topics:
@@ -141,7 +144,7 @@ def _asked(broker: Broker, request: FetchRequest, uses_topic_ids: bool) -> dict[
     return partitions
 
 
-def _identify(broker: Broker, topic_id: bytes, name: str, uses_topic_ids: bool) -> tuple[bytes, str]:
+def _identify(broker: Services, topic_id: bytes, name: str, uses_topic_ids: bool) -> tuple[bytes, str]:
     """A topic's id and name; an empty name where there is no topic of that id."""
     if not uses_topic_ids:
         return ZERO, name
@@ -149,7 +152,7 @@ def _identify(broker: Broker, topic_id: bytes, name: str, uses_topic_ids: bool) 
     return topic_id, known.name if known is not None else ""
 
 
-def _update(broker: Broker, session: Session, request: FetchRequest, uses_topic_ids: bool) -> None:
+def _update(broker: Services, session: Session, request: FetchRequest, uses_topic_ids: bool) -> None:
     """Takes over what an incremental request adds, changes and forgets."""
     for key, asked in _asked(broker, request, uses_topic_ids).items():
         known = session.partitions.get(key)
@@ -173,7 +176,7 @@ def _update(broker: Broker, session: Session, request: FetchRequest, uses_topic_
             partition.topic = topic.name if topic is not None else ""
 
 
-def _open_session(broker: Broker, partitions: dict[Key, SessionPartition], uses_topic_ids: bool) -> Session | None:
+def _open_session(broker: Services, partitions: dict[Key, SessionPartition], uses_topic_ids: bool) -> Session | None:
     cache = broker.fetch_sessions
     session_id = broker.random.randrange(1, _SESSION_IDS)
     while session_id in cache.sessions:
@@ -203,7 +206,7 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
     )
 
 
-def _response(broker: Broker, answers: list[Answer], session_id: int, version: int) -> FetchResponse:
+def _response(broker: Services, answers: list[Answer], session_id: int, version: int) -> FetchResponse:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
     size = 0
     moved = False
@@ -214,19 +217,19 @@ def _response(broker: Broker, answers: list[Answer], session_id: int, version: i
             topic = topics[key] = FetchableTopicResponse(partition.topic, partition.topic_id)
         topic.partitions.append(data)
         if data.error_code:
-            broker.server.request_errors.count(ApiKey.FETCH, data.error_code)
+            broker.request_errors.count(ApiKey.FETCH, data.error_code)
         if data.records:
             size += len(data.records)
         if data.current_leader is not None:
             moved = True
-    broker.server.bytes_fetched.value += size
+    broker.fetches.bytes.value += size
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
     if moved and version >= _ENDPOINTS_FROM:
         response.node_endpoints = _endpoints(broker)
     return response
 
 
-def _endpoints(broker: Broker) -> list[NodeEndpoint]:
+def _endpoints(broker: Services) -> list[NodeEndpoint]:
     """Where the brokers are, for a client that must go to another leader."""
     found: list[NodeEndpoint] = []
     for node in broker.image.online_brokers():

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.fetching import READ_COMMITTED
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.log.results import TimestampOffset
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -29,7 +30,7 @@ from headrace.wire.messages.k02_list_offsets import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -54,7 +55,7 @@ Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[], Timestam
 
 @handles(ApiKey.LIST_OFFSETS)
 def handle(
-    broker: Broker, request: ListOffsetsRequest, context: RequestContext
+    broker: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     repeated = {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
@@ -77,7 +78,7 @@ def handle(
 
 
 def _answer(
-    broker: Broker,
+    broker: Services,
     request: ListOffsetsRequest,
     topic: str,
     asked: ListOffsetsPartition,
@@ -130,7 +131,7 @@ def _searched(search: Callable[[], TimestampOffset | None]) -> TimestampOffset |
 
 
 async def _look_up(
-    broker: Broker, response: ListOffsetsResponse, lookups: list[Lookup], version: int
+    broker: Services, response: ListOffsetsResponse, lookups: list[Lookup], version: int
 ) -> ListOffsetsResponse:
     """Reads on a worker what has to be read."""
 

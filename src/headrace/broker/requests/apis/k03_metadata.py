@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import start_creating
 from headrace.controller.names import illegal_name
 from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
@@ -24,11 +25,11 @@ from headrace.wire.messages.k03_metadata import (
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.METADATA)
-def handle(broker: Broker, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+def handle(broker: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Answers from the image as it is; topics that are created on the way appear in a later answer."""
     image = broker.image
     version = context.api_version
@@ -52,7 +53,7 @@ def handle(broker: Broker, request: MetadataRequest, context: RequestContext) ->
 
 
 def _answer_topics(
-    broker: Broker,
+    broker: Services,
     image: ClusterImage,
     wanted: Iterable[MetadataRequestTopic],
     request: MetadataRequest,
@@ -86,7 +87,7 @@ def _answer_topics(
     return answers
 
 
-def _missing(broker: Broker, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:
+def _missing(broker: Services, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:
     """What a topic that does not exist is answered with; None when it may be created now."""
     wanted = request.allow_auto_topic_creation or context.api_version < 4
     if not wanted or not broker.config.flag("auto.create.topics.enable"):

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.groups.offsets import commit_error
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -25,7 +27,7 @@ from headrace.wire.messages.k08_offset_commit import (
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _TOPIC_IDS_FROM = 10
 _NO_RETENTION_FROM = 5
@@ -33,7 +35,7 @@ _NO_RETENTION_FROM = 5
 
 @handles(ApiKey.OFFSET_COMMIT)
 def handle(
-    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+    broker: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     """Commits what can be committed."""
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -57,7 +59,7 @@ def handle(
 
 
 def _keep_known(
-    broker: Broker, request: OffsetCommitRequest, context: RequestContext
+    broker: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> list[OffsetCommitResponseTopic]:
     """Leaves in the request what exists and may be read, with name and id; returns the answers to the rest."""
     topics = broker.image.topics

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -26,7 +27,7 @@ from headrace.wire.messages.k09_offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _ERROR_OF_GROUP_FROM = 2
 _BATCHED_FROM = 8
@@ -34,7 +35,7 @@ _TOPIC_IDS_FROM = 10
 
 
 @handles(ApiKey.OFFSET_FETCH)
-def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(broker: Services, request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Reads committed offsets."""
     version = context.api_version
     if version >= _BATCHED_FROM:
@@ -72,7 +73,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: RequestContext)
 
 
 def _fetch(
-    broker: Broker, asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
+    broker: Services, asked: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     group_id = asked.group_id
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
@@ -93,7 +94,7 @@ def _fetch(
     return found
 
 
-def _with_ids(broker: Broker, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+def _with_ids(broker: Services, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
     """The topics that exist, with their ids; an answer by id cannot speak of others."""
     known = []
     for topic in topics:
@@ -105,7 +106,7 @@ def _with_ids(broker: Broker, topics: list[OffsetFetchResponseTopics]) -> list[O
 
 
 def _keep_known(
-    broker: Broker, asked: OffsetFetchRequestGroup, by_id: bool, context: RequestContext
+    broker: Services, asked: OffsetFetchRequestGroup, by_id: bool, context: RequestContext
 ) -> list[OffsetFetchResponseTopics]:
     """Leaves in the request what may be read, with names for ids; returns the answers to the rest."""
     kept: list[OffsetFetchRequestTopics] = []

@@ -13,8 +13,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import create_automatically
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -22,7 +23,7 @@ from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _log = logging.getLogger("headrace.groups")
 
@@ -34,7 +35,7 @@ _SHARE_FROM = 6
 
 
 @handles(ApiKey.FIND_COORDINATOR)
-async def handle(broker: Broker, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+async def handle(broker: Services, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Names the coordinator of each key."""
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
@@ -63,7 +64,7 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Reque
     )
 
 
-def _find(broker: Broker, context: RequestContext, key_type: int, key: str) -> Coordinator:
+def _find(broker: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
         # Of all errors this is the one that every client takes as final: librdkafka asks again after any other.
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

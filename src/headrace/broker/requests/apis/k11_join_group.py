@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.groups.join import Asker
 from headrace.groups.rebalance import join_error
 from headrace.security.authorizer import Operation, ResourceType
@@ -19,7 +21,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _OWN_REBALANCE_TIMEOUT_FROM = 1
 _NULL_PROTOCOL_FROM = 7
@@ -37,7 +39,7 @@ class _OlderJoin(Pending[JoinGroupResponse]):
 
 
 @handles(ApiKey.JOIN_GROUP)
-def handle(broker: Broker, request: JoinGroupRequest, context: RequestContext) -> Pending[JoinGroupResponse]:
+def handle(broker: Services, request: JoinGroupRequest, context: RequestContext) -> Pending[JoinGroupResponse]:
     """Joins; the answer may wait for every other member."""
     member_id = request.member_id
 

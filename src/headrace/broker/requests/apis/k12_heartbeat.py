@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.HEARTBEAT)
-def handle(broker: Broker, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def handle(broker: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Renews the member's session."""
     group_id = request.group_id
     if not context.authorize(Operation.READ, ResourceType.GROUP, group_id):

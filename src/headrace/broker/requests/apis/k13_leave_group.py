@@ -8,21 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _BATCHED_FROM = 3
 
 
 @handles(ApiKey.LEAVE_GROUP)
 def handle(
-    broker: Broker, request: LeaveGroupRequest, context: RequestContext
+    broker: Services, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse | Pending[LeaveGroupResponse]:
     """Takes the members out; the others rebalance."""
     group_id = request.group_id

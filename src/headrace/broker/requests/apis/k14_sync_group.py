@@ -9,20 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _PROTOCOL_FROM = 5
 
 
 @handles(ApiKey.SYNC_GROUP)
-def handle(broker: Broker, request: SyncGroupRequest, context: RequestContext) -> Pending[SyncGroupResponse]:
+def handle(broker: Services, request: SyncGroupRequest, context: RequestContext) -> Pending[SyncGroupResponse]:
     """Syncs; the answer may wait for the leader."""
     waiter: Pending[SyncGroupResponse] = Pending()
     if context.api_version >= _PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import authorized_operations
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -21,13 +22,13 @@ from headrace.wire.messages.k15_describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _NOT_FOUND_FROM = 6
 
 
 @handles(ApiKey.DESCRIBE_GROUPS)
-def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+def handle(broker: Services, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describes each group in the order asked for."""
     described = []
     for group_id in request.groups:
@@ -42,7 +43,7 @@ def handle(broker: Broker, request: DescribeGroupsRequest, context: RequestConte
     return DescribeGroupsResponse(groups=described)
 
 
-def _describe(broker: Broker, context: RequestContext, group_id: str) -> DescribedGroup:
+def _describe(broker: Services, context: RequestContext, group_id: str) -> DescribedGroup:
     error: ErrorCode
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -8,18 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import LoadState
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.LIST_GROUPS)
-def handle(broker: Broker, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+def handle(broker: Services, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """Lists the groups of every partition that is loaded; while one is loading there is no complete answer."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.connection import Connection
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.metadata.bootstrap import SUPPORTED_FEATURES
 from headrace.metadata.levels import KRAFT_VERSION
 from headrace.wire.apis import APIS, ApiKey
@@ -28,7 +29,7 @@ from headrace.wire.messages.k18_api_versions import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _LEVEL_ZERO_VERSION: Final = 4
@@ -55,7 +56,7 @@ def answer_unknown_version(keys: Iterable[int], correlation_id: int) -> bytearra
 
 
 @handles(ApiKey.API_VERSIONS)
-def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+def handle(broker: Services, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     connection = context.connection
     assert isinstance(connection, Connection)
     version = context.api_version
@@ -73,14 +74,14 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: RequestContext)
     return response
 
 
-def _is_misrouted(broker: Broker, request: Any) -> bool:
+def _is_misrouted(broker: Services, request: Any) -> bool:
     """Whether the client means another cluster, or another node of this one."""
     if request.cluster_id is not None and request.cluster_id != broker.cluster_id:
         return True
     return request.node_id not in (-1, broker.node_id)
 
 
-def _add_features(broker: Broker, response: ApiVersionsResponse, version: int) -> None:
+def _add_features(broker: Services, response: ApiVersionsResponse, version: int) -> None:
     for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
         # Before version 4 a feature that can be off cannot be said: its range would start at 0.
         if lowest == 0 and version < _LEVEL_ZERO_VERSION:

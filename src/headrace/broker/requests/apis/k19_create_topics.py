@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import controller_context
 from headrace.controller.context import ApiError
 from headrace.controller.topics import decide_create_topics, refusal
@@ -15,11 +16,11 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.CREATE_TOPICS)
-async def handle(broker: Broker, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+async def handle(broker: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Creates what can be created; each topic has a result of its own."""
     controller = controller_context(broker)
     may_create_any = context.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)

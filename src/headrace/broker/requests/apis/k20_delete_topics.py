@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.controller.topics import decide_delete_topics
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -14,11 +15,11 @@ from headrace.wire.messages.k20_delete_topics import DeletableTopicResult, Delet
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.DELETE_TOPICS)
-async def handle(broker: Broker, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+async def handle(broker: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Deletes what can be deleted; each topic has a result of its own, in the request's order."""
     wanted: list[tuple[str | None, bytes]]
     if context.api_version >= 6:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.metadata.image import INTERNAL_TOPICS
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -23,13 +24,13 @@ from headrace.wire.messages.k21_delete_records import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 HIGH_WATERMARK: Final = -1
 
 
 @handles(ApiKey.DELETE_RECORDS)
-def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(broker: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     for topic in request.topics:
         answer = DeleteRecordsTopicResult(name=topic.name)
@@ -49,7 +50,7 @@ def handle(broker: Broker, request: DeleteRecordsRequest, context: RequestContex
     return response
 
 
-def _delete(broker: Broker, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> None:
+def _delete(broker: Services, topic: str, offset: int, result: DeleteRecordsPartitionResult) -> None:
     replica = broker.replicas.find(topic, result.partition_index)
     if not isinstance(replica, Replica):
         result.error_code = replica

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.INIT_PRODUCER_ID)
 def handle(
-    broker: Broker, request: InitProducerIdRequest, context: RequestContext
+    broker: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
     """A fresh producer id with epoch 0. Transactions are not served: their producers get an error that ends them."""
     if request.transactional_id is not None:
@@ -34,7 +35,7 @@ def handle(
     return _granted(ready) if ready is not None else _wait(broker)
 
 
-async def _wait(broker: Broker) -> InitProducerIdResponse:
+async def _wait(broker: Services) -> InitProducerIdResponse:
     try:
         return _granted(await broker.producer_ids.take_from_next_block())
     except QuorumError:

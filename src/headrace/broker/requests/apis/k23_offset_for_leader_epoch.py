@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -23,12 +24,12 @@ from headrace.wire.messages.k23_offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def handle(
-    broker: Broker, request: OffsetForLeaderEpochRequest, context: RequestContext
+    broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
     # The brokers of a cluster ask this too, who may by their right to act for it.
@@ -45,7 +46,7 @@ def handle(
     return response
 
 
-def _find(broker: Broker, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(broker: Services, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     replica = broker.replicas.find(topic, asked.partition)
     if not isinstance(replica, Replica):
         return _error(asked, replica)

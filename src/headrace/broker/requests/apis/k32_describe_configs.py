@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.alter_access import config_access
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.config import Type
 from headrace.config.describe import (
@@ -33,7 +34,7 @@ from headrace.wire.messages.k32_describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _PLAIN_SOURCES = {
     int(Config.BROKER_LOGGER): ConfigSource.DYNAMIC_BROKER_LOGGER,
@@ -43,7 +44,7 @@ _PLAIN_SOURCES = {
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS)
-def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(broker: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Describes each resource, in the request's order."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
@@ -64,7 +65,7 @@ def handle(broker: Broker, request: DescribeConfigsRequest, context: RequestCont
     return response
 
 
-def _describe(broker: Broker, resource: DescribeConfigsResource) -> Sequence[Described] | ApiError:
+def _describe(broker: Services, resource: DescribeConfigsResource) -> Sequence[Described] | ApiError:
     name, image = resource.resource_name, broker.image
     bad = ErrorCode.INVALID_REQUEST
     if resource.resource_type == Config.TOPIC:
@@ -90,13 +91,13 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> Sequence[Des
     return ApiError(bad, f"Unsupported resource type: {resource.resource_type}")
 
 
-def _describe_broker(broker: Broker, name: str) -> Sequence[Described] | ApiError:
+def _describe_broker(broker: Services, name: str) -> Sequence[Described] | ApiError:
     if not name:
         return describe_broker_defaults(broker.config)
     return _not_this_broker(broker, name, " or empty string,") or describe_broker(broker.config)
 
 
-def _not_this_broker(broker: Broker, name: str, or_else: str) -> ApiError | None:
+def _not_this_broker(broker: Services, name: str, or_else: str) -> ApiError | None:
     try:
         number = int(name)
     except ValueError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.alter_access import alter
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.wire.apis import ApiKey
 from headrace.wire.messages.k33_alter_configs import (
@@ -15,11 +16,11 @@ from headrace.wire.messages.k33_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.ALTER_CONFIGS)
-async def handle(broker: Broker, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+async def handle(broker: Services, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Replaces configurations; each resource has a result of its own."""
     alterations = [
         Alteration(

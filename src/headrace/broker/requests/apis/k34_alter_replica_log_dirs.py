@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -16,13 +17,15 @@ from headrace.wire.messages.k34_alter_replica_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 MAX_FILE_NAME = 255
 
 
 @handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
-def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+def handle(
+    broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
     """Begins moves; each partition has a result of its own, and a move goes on after the answer."""
     denied = not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     topics: dict[str, AlterReplicaLogDirTopicResult] = {}
@@ -39,7 +42,7 @@ def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: Request
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
-def _move(broker: Broker, path: str, name: str, index: int) -> ErrorCode:
+def _move(broker: Services, path: str, name: str, index: int) -> ErrorCode:
     # The copy's folder is named after the topic, the partition, 32 digits and "-future".
     if len(f"{name}-{index}.") + 32 + len("-future") > MAX_FILE_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.log.log import Log
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -19,11 +20,11 @@ from headrace.wire.messages.k35_describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS)
-def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+def handle(broker: Services, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """One result for each directory; of the partitions asked for, or all (null)."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -33,7 +34,7 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: RequestCont
     return DescribeLogDirsResponse(results=[_directory(broker, path, wanted) for path in broker.logs.directories])
 
 
-def _directory(broker: Broker, path: str, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _directory(broker: Services, path: str, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
     home, disk = broker.logs.directories[path], broker.node.disk
     cordoned = broker.config.listing("cordoned.log.dirs")
     result = DescribeLogDirsResult(log_dir=path, is_cordoned=path in cordoned or "*" in cordoned)
@@ -50,7 +51,7 @@ def _directory(broker: Broker, path: str, wanted: set[tuple[str, int]] | None) -
     return result
 
 
-def _topics(broker: Broker, logs: Iterable[Log]) -> list[DescribeLogDirsTopic]:
+def _topics(broker: Services, logs: Iterable[Log]) -> list[DescribeLogDirsTopic]:
     by_name: dict[str, DescribeLogDirsTopic] = {}
     for log in sorted(logs, key=lambda log: (log.topic_partition, log.is_future)):
         name, index = log.topic_partition

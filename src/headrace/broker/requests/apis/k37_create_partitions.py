@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.partitions import decide_create_partitions
 from headrace.security.authorizer import Operation, ResourceType
@@ -18,11 +19,13 @@ from headrace.wire.messages.k37_create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.CREATE_PARTITIONS)
-async def handle(broker: Broker, request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+async def handle(
+    broker: Services, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
     """Adds partitions; each topic has a result of its own, in the request's order."""
 
     def may_alter(name: str) -> bool:

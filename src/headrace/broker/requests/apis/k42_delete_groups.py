@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -16,12 +18,12 @@ from headrace.wire.messages.k42_delete_groups import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.DELETE_GROUPS)
 def handle(
-    broker: Broker, request: DeleteGroupsRequest, context: RequestContext
+    broker: Services, request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
     """Deletes each group that can be; the answer leaves when the last partition's tombstones are committed."""
     results = {group_id: DeletableGroupResult(group_id=group_id) for group_id in request.groups_names}
@@ -51,7 +53,7 @@ def handle(
     return answer if by_partition else _response(results)
 
 
-def _delete(broker: Broker, part: CoordinatorPartition, group_ids: list[str], answered: Any) -> None:
+def _delete(broker: Services, part: CoordinatorPartition, group_ids: list[str], answered: Any) -> None:
     def refuse(error: ErrorCode) -> list[DeletableGroupResult]:
         return [DeletableGroupResult(group_id=group_id, error_code=error) for group_id in group_ids]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.controller.partitions import PREFERRED_ELECTION, UNCLEAN_ELECTION, decide_elect_leaders
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -18,13 +19,13 @@ from headrace.wire.messages.k43_elect_leaders import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _OWN_ERROR_FROM: Final = 1
 
 
 @handles(ApiKey.ELECT_LEADERS)
-async def handle(broker: Broker, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def handle(broker: Services, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Elects leaders of the partitions named, or of all of them."""
     wanted = None
     if request.topic_partitions is not None:

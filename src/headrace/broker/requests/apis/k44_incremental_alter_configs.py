@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.alter_access import alter, config_access
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.controller.configs import Alteration, check_broker_name, check_form
 from headrace.controller.context import ApiError
@@ -20,12 +21,12 @@ from headrace.wire.messages.k44_incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 async def handle(
-    broker: Broker, request: IncrementalAlterConfigsRequest, context: RequestContext
+    broker: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Alters settings; each resource has a result of its own."""
     alterations = [
@@ -59,7 +60,7 @@ async def handle(
 
 
 def _alter_loggers(
-    broker: Broker, alteration: Alteration, context: RequestContext, every: list[Alteration], validate_only: bool
+    broker: Services, alteration: Alteration, context: RequestContext, every: list[Alteration], validate_only: bool
 ) -> ApiError:
     """Levels are no metadata: they are set here and now."""
     denied = config_access(context, Operation.ALTER_CONFIGS, alteration.resource_type, alteration.name)

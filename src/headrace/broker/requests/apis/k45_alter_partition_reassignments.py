@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.controller.partitions import decide_reassign
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -18,12 +19,12 @@ from headrace.wire.messages.k45_alter_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 async def handle(
-    broker: Broker, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    broker: Services, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Begins or calls off moves; each partition has a result of its own."""
     response = AlterPartitionReassignmentsResponse(

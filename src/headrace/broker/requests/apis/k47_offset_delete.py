@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-from headrace.broker.requests.registry import Pending, RequestContext, handles
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -18,12 +20,12 @@ from headrace.wire.messages.k47_offset_delete import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.OFFSET_DELETE)
 def handle(
-    broker: Broker, request: OffsetDeleteRequest, context: RequestContext
+    broker: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
     """Deletes what can be deleted."""
     if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
@@ -49,7 +51,7 @@ def _refuse(error: ErrorCode) -> OffsetDeleteResponse:
 
 
 def _keep_known(
-    broker: Broker, request: OffsetDeleteRequest, context: RequestContext
+    broker: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> list[OffsetDeleteResponseTopic]:
     """Leaves in the request the partitions that exist and may be read; returns the answers to the others."""
     kept: list[OffsetDeleteRequestTopic] = []

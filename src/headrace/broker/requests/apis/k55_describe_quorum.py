@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.controller.names import METADATA_TOPIC
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -21,11 +22,11 @@ from headrace.wire.messages.k55_describe_quorum import (
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.DESCRIBE_QUORUM)
-def handle(broker: Broker, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+def handle(broker: Services, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     """The state of `__cluster_metadata-0`; any other partition is unknown here."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -60,7 +61,7 @@ def handle(broker: Broker, request: DescribeQuorumRequest, context: RequestConte
     )
 
 
-def _partition(broker: Broker, version: int) -> ResponsePartitionData:
+def _partition(broker: Services, version: int) -> ResponsePartitionData:
     quorum, now_ms = broker.quorum, broker.node.clock.now_ms()
     directory = next((voter.directory_id for voter in quorum.voters if voter.id == broker.node_id), ZERO)
     leader = ReplicaState(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
 from headrace.controller.features import (
     SAFE_DOWNGRADE,
@@ -23,11 +24,11 @@ from headrace.wire.messages.k57_update_features import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.UPDATE_FEATURES)
-async def handle(broker: Broker, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
+async def handle(broker: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     """All updates or none. Up to version 1 each feature is answered by itself."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import authorized_operations
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -16,13 +17,13 @@ from headrace.wire.messages.k60_describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER)
-def handle(broker: Broker, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(broker: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """Answers for the kind of endpoint that the listener is; asking for the other kind is an error."""
     on_controller = context.listener in broker.config.controller_listener_names
     expected = _CONTROLLERS if on_controller else _BROKERS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.controller.names import illegal_name
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -18,11 +19,11 @@ from headrace.wire.messages.k61_describe_producers import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
-def handle(broker: Broker, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(broker: Services, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     """The active producers of each partition asked for."""
     response = DescribeProducersResponse()
     for topic in request.topics:
@@ -47,7 +48,7 @@ def _refused(index: int, error: ErrorCode) -> PartitionResponse:
     return PartitionResponse(partition_index=index, error_code=error, error_message=message_of(error))
 
 
-def _partition(broker: Broker, name: str, index: int) -> PartitionResponse:
+def _partition(broker: Services, name: str, index: int) -> PartitionResponse:
     replica = broker.replicas.find(name, index)
     if isinstance(replica, ErrorCode):
         return _refused(index, replica)

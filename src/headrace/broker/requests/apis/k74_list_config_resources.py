@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.image import ResourceType as Config
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -17,13 +18,15 @@ from headrace.wire.messages.k74_list_config_resources import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 _LISTED = (Config.TOPIC, Config.BROKER, Config.BROKER_LOGGER, Config.CLIENT_METRICS, Config.GROUP)
 
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES)
-def handle(broker: Broker, request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+def handle(
+    broker: Services, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
     """The names of resources by type; no types means all of them, and version 0 knows client metrics alone."""
     if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import authorized_operations
-from headrace.broker.requests.registry import RequestContext, handles
+from headrace.broker.requests.registry import handles
 from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -19,12 +20,12 @@ from headrace.wire.messages.k75_describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.requests.services import Services
 
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 def handle(
-    broker: Broker, request: DescribeTopicPartitionsRequest, context: RequestContext
+    broker: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     """Topics in order of their names, from the cursor on, until the limit of partitions is reached."""
     image = broker.image

@@ -1,0 +1,88 @@
+"""From an API key to what answers it: the table of what a listener serves, and the two short ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.answers import CloseConnectionError
+from headrace.broker.net.ports import Api, ShortProduce
+from headrace.broker.requests.apis import SERVED
+from headrace.broker.requests.produce_run import ProduceRun
+from headrace.broker.requests.registry import handler_of
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.messages import request_class
+
+if TYPE_CHECKING:
+    from headrace.broker.net.context import RequestContext
+    from headrace.broker.requests.services import Services
+    from headrace.broker.telemetry.metrics import Counter
+    from headrace.security.authorizer import Authorizer
+    from headrace.wire.frame import RequestHeader
+    from headrace.wire.primitives import Part
+
+NEVER: Final = 1 << 16
+
+
+class ServedApi:
+    """See `net.ports.Api`. Codec and handler are imported with the first request."""
+
+    __slots__ = ("_key", "_services", "count", "decode", "flexible_from", "handle", "max_version", "min_version")
+
+    def __init__(self, key: int, services: Services, count: Counter) -> None:
+        api = APIS[key]
+        self._key = key
+        self._services = services
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.flexible_from = NEVER if api.flexible_from is None else api.flexible_from
+        self.count = count
+        self.decode: Callable[..., Any] = self._first_decode
+        self.handle: Callable[[Any, RequestContext], Any] = self._first_handle
+
+    def _first_decode(self, frame: memoryview, version: int, at: int) -> Any:
+        self.decode = request_class(self._key).decode
+        return self.decode(frame, version, at)
+
+    def _first_handle(self, request: Any, context: RequestContext) -> Any:
+        self.handle = partial(handler_of(self._key), self._services)
+        return self.handle(request, context)
+
+
+class Dispatch:
+    """See `net.ports.Requests`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.short_produce: ShortProduce = ProduceRun(services)
+
+    @property
+    def authorizer(self) -> Authorizer:
+        """See Requests.authorizer."""
+        return self._services.authorizer
+
+    def served(self, role: str) -> dict[int, Api]:
+        """See Requests.served."""
+        return {
+            int(key): ServedApi(key, self._services, self._services.metrics.counter(f"requests.{APIS[key].name}"))
+            for key in sorted(SERVED)
+            if role in APIS[key].listeners
+        }
+
+    def unsupported_version(
+        self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader
+    ) -> list[Part]:
+        """See Requests.unsupported_version."""
+        if header.api_key == ApiKey.API_VERSIONS:
+            from headrace.broker.requests.apis.k18_api_versions import answer_unknown_version
+
+            return [answer_unknown_version(served, header.correlation_id)]
+        if header.api_key == ApiKey.PRODUCE and 0 <= header.api_version < APIS[ApiKey.PRODUCE].min_version:
+            from headrace.broker.requests.apis.produce_before_v3 import answer_old_version
+
+            answer = answer_old_version(frame, at, header)
+            if answer is not None:
+                return [answer]
+            raise CloseConnectionError("a Produce request of a version before 3 with acks=0")
+        raise CloseConnectionError(f"{APIS[header.api_key].name} has no version {header.api_version}")

@@ -1,0 +1,56 @@
+"""What a handler sees of the broker around it. The broker has all of it; no handler sees more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import random
+
+    from headrace.broker.coordinators.coordinator import GroupCoordinator
+    from headrace.broker.partitions.replica_manager import ReplicaManager
+    from headrace.broker.partitions.replica_moves import ReplicaMoves
+    from headrace.broker.quorum.producer_ids import ProducerIds
+    from headrace.broker.quorum.quorum import Quorum
+    from headrace.broker.requests.bad_batches import BadBatches
+    from headrace.broker.requests.fetching import Fetches
+    from headrace.broker.settings.dynamic_config import DynamicConfig
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.broker.telemetry.request_errors import RequestErrors
+    from headrace.config import BrokerConfig
+    from headrace.env import Node, Owner
+    from headrace.log.manager import LogManager
+    from headrace.metadata.image import ClusterImage
+    from headrace.replicas.sessions import SessionCache
+    from headrace.security.authorizer import Authorizer
+
+
+class Services(Protocol):
+    """Attributes that change while the broker runs (`config`, `image`) are read anew for each request."""
+
+    node: Node
+    requests_owner: Owner
+    """Of what handlers start and do not wait for."""
+    config: BrokerConfig
+    metrics: Registry
+    request_errors: RequestErrors
+    authorizer: Authorizer
+    random: random.Random
+    node_id: int
+    cluster_id: str
+    epoch: int
+    quorum: Quorum
+    dynamic: DynamicConfig
+    logs: LogManager
+    replicas: ReplicaManager
+    moves: ReplicaMoves
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    fetches: Fetches
+    fetch_sessions: SessionCache
+    bad_batches: BadBatches
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster's metadata as of now; immutable, replaced as a whole."""
+        ...
