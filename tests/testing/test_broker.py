@@ -13,7 +13,7 @@ import pytest
 
 import headrace.testing
 from headrace.client import admin, reading
-from headrace.client.errors import BrokerError
+from headrace.client.errors import BrokerError, ClientError
 from headrace.client.producer import Producer
 from headrace.config import ConfigError
 
@@ -41,6 +41,22 @@ def test_it_serves_and_leaves_nothing_behind() -> None:
     assert (threading.active_count(), descriptors()) == (threads, files)
     with pytest.raises(OSError):
         __import__("socket").create_connection(("127.0.0.1", port), timeout=1).close()
+
+
+def test_a_defect_fails_the_test_that_met_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def meets_a_defect() -> None:
+        with headrace.testing.broker() as b, b.client(timeout_s=10) as client:
+            admin.create_topic(client, "t", partitions=1)
+            monkeypatch.setattr("headrace.broker.partitions.replica_manager.ReplicaManager.find", fails)
+            with pytest.raises(ClientError):
+                reading.earliest_offsets(client, "t")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    with pytest.raises(headrace.testing.DefectError) as raised:
+        meets_a_defect()
+    assert str(raised.value.__cause__) == "planted"
 
 
 def test_it_is_ready_at_once() -> None:

@@ -76,6 +76,7 @@ class Broker:
         self.cluster_id = ""
         self.epoch = -1
         self.on_failure: Callable[[str], None] | None = None
+        self.metrics.gauge("defects", lambda: node.defects.count)
         self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
         self.metrics.gauge("fetch.session_partitions", lambda: self.fetch_sessions.partitions)
         self.self_topics: SelfTopics | None = None

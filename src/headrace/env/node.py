@@ -69,6 +69,8 @@ class Defects(Protocol):
     """
 
     count: int
+    first: BaseException | None
+    """The first one: what a test fails with."""
 
     def report(self, error: BaseException, where: str, **context: object) -> None:
         """`where` says in a few words what was being done; `context` what for: a request, a partition, a client."""

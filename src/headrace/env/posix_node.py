@@ -98,7 +98,7 @@ class PosixOwner:
 
 
 class PosixDefects:
-    """See `env.node.Defects`: logs and counts. `first` keeps what a test fails with."""
+    """See `env.node.Defects`: logs and counts."""
 
     def __init__(self) -> None:
         self.count = 0

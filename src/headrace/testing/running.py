@@ -34,6 +34,10 @@ would hold the interpreter that it shares with the test."""
 STOP_PATIENCE_S = 30.0
 
 
+class DefectError(Exception):
+    """The broker did what it was not written to do; the cause says what. Its log lines tell of each one."""
+
+
 class TestBroker:
     """A broker that runs in a thread of this process."""
 
@@ -76,6 +80,15 @@ class TestBroker:
 
         return Client(self.bootstrap, client_id="headrace-test", timeout_s=timeout_s)
 
+    def take_defect(self) -> BaseException | None:
+        """The first defect that the broker met so far; its end does not raise it any more."""
+
+        def take(broker: Broker) -> BaseException | None:
+            first, broker.node.defects.first = broker.node.defects.first, None
+            return first
+
+        return self.call(take)
+
     def call(self, function: Callable[[Broker], T]) -> T:
         """Run a function with the broker on its own loop, and wait for what it returns."""
         assert self._loop is not None
@@ -94,7 +107,7 @@ class TestBroker:
             raise self._failure
 
     def stop(self) -> None:
-        """A clean shutdown. Raises what went wrong in it."""
+        """A clean shutdown. Raises what went wrong in it, and DefectError where the broker met a defect meanwhile."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(STOP_PATIENCE_S)
@@ -121,6 +134,8 @@ class TestBroker:
         self._ready.set()
         await self._stop.wait()
         await broker.stop()
+        if broker.node.defects.first is not None:
+            raise DefectError("the broker met a defect") from broker.node.defects.first
 
 
 @contextmanager

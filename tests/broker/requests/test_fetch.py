@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
+from headrace.broker.requests.plain_fetch import PlainFetch
 from headrace.log.log import Log
 from headrace.testing.running import TestBroker
 from headrace.wire.batch import iter_headers
@@ -312,3 +313,25 @@ def test_a_defect_in_a_reading_is_answered(
     monkeypatch.setattr(Log, "read", fails)
     answer = raw.receive(1, 11)[1].responses[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert str(served.take_defect()) == "a defect"
+
+
+def test_a_defect_on_the_short_way_ends_its_connection(
+    raw: Raw, served: TestBroker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic()
+    fill(raw, name, 3)
+    with Raw(served.port) as reader:
+        for offset in (0, 1):  # the second goes the short way
+            assert reader.ask(fetch(name, offset), 12).responses[0].partitions[0].error_code == 0
+
+        def fails(*_: object) -> bool:
+            raise RuntimeError("a defect")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PlainFetch, "answer", fails)
+            reader.send(fetch(name, 2), 12)
+            with pytest.raises(ConnectionError):
+                reader.receive_frame()
+    assert str(served.take_defect()) == "a defect"
+    assert raw.ask(fetch(name, 2), 12).responses[0].partitions[0].error_code == 0

@@ -135,3 +135,4 @@ def test_a_defect_is_an_unknown_error(served: TestBroker, counted: Any, monkeypa
         with pytest.raises(ConnectionError):
             raw.receive_frame()
     assert counted() == {"list_offsets.UNKNOWN_SERVER_ERROR": 1}
+    assert str(served.take_defect()) == "a defect"

@@ -145,6 +145,8 @@ class Connection:
                 server.busy_poll()
         except OSError:
             self.close("")
+        except Exception as error:
+            server.defect_beside(self, error)
 
     def _receive_frame(self, frame: LargeFrame) -> None:
         """Goes on with a frame that is too large for the shared buffer."""
@@ -201,7 +203,10 @@ class Connection:
             self.server.view[:have] = carry
             self._carry = b""
             self.server.requests_budget.give(have)
-            self._take(have)
+            try:
+                self._take(have)
+            except Exception as error:
+                self.server.defect_beside(self, error)
         self._watch()
 
     def _take(self, end: int) -> None:

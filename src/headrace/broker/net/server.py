@@ -209,14 +209,15 @@ class Server:
     def defect(self, connection: Connection, key: int, version: int, error: BaseException) -> None:
         """Something raised what nobody expected while it answered a request: the connection ends."""
         self.request_errors.count(key, ErrorCode.UNKNOWN_SERVER_ERROR)
-        self._node.defects.report(
-            error,
-            "a request",
-            api=APIS[key].name,
-            version=version,
-            client=f"{connection.stream.peer_host}:{connection.stream.peer_port}",
-        )
+        peer = f"{connection.stream.peer_host}:{connection.stream.peer_port}"
+        self._node.defects.report(error, "a request", api=APIS[key].name, version=version, client=peer)
         connection.close("its request met a defect")
+
+    def defect_beside(self, connection: Connection, error: BaseException) -> None:
+        """The same while a connection was served, and no request can be named."""
+        peer = f"{connection.stream.peer_host}:{connection.stream.peer_port}"
+        self._node.defects.report(error, "a connection", client=peer)
+        connection.close("it met a defect")
 
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""

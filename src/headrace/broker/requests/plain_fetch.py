@@ -143,8 +143,8 @@ class PlainFetch:
             found = log.read(offset, max_bytes=self._max_bytes, max_offset=upper, wait=False)
             if self._committed and log.aborted_transactions(offset, found, wait=False):
                 return False
-        except Exception:
-            return False  # the handler meets it again, and answers
+        except OSError:
+            return False  # cold, or failing: the handler meets it again, and answers
         records = found.slice
         if records is None or found.error or found.size < self._min_bytes:
             return False
