@@ -16,6 +16,11 @@ from collections.abc import Callable, Sequence
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
+
+class PowerCut(BaseException):
+    """The machine stops in the middle of an operation on the disk: nothing that it does after this has an effect."""
+
+
 Write = tuple[int, bytes | None]
 """(position, data), or (size, None) for a truncation."""
 
@@ -177,6 +182,8 @@ class SimDisk:
         self.room_bytes = room_bytes
         self.fail: Callable[[str, str], OSError | None] | None = None
         """Asked before each operation with (operation, path): an error to raise, or None."""
+        self.powered = True
+        """Whether the machine that uses it runs; else whatever is still called there has no effect."""
         self.operations = 0
         self.tears_failed_writes = False
         """Whether a write that fails leaves a part of itself in the file, as where cutting it off again fails too."""
@@ -187,6 +194,8 @@ class SimDisk:
 
     def take(self, path: str, operation: str, grows: int) -> None:
         """Counts an operation; raises what is injected, or ENOSPC."""
+        if not self.powered:
+            raise PowerCut
         self.operations += 1
         error = self.fail(operation, path) if self.fail is not None else None
         if error is not None:

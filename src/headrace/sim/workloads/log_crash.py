@@ -20,7 +20,7 @@ from headrace.log import cleaner
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
 from headrace.log.segment import Resources
-from headrace.sim.disk import SimDisk
+from headrace.sim.disk import PowerCut, SimDisk
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch, decode_batch
@@ -29,10 +29,6 @@ DIRECTORY = "/data/t-0"
 PRODUCERS = 3
 KEYS = 12
 MAP_BYTES = 1 << 20
-
-
-class PowerCut(BaseException):
-    """The machine stops in the middle of an operation on the disk."""
 
 
 class Broken(AssertionError):

@@ -17,7 +17,8 @@ from headrace.config.topic import TopicConfig
 from headrace.env.disk import is_full
 from headrace.log.log import Log
 from headrace.log.results import AppendResult
-from headrace.sim.workloads.log_crash import Appended, LogCrashTest, PowerCut
+from headrace.sim.disk import PowerCut
+from headrace.sim.workloads.log_crash import Appended, LogCrashTest
 from headrace.wire.errors import ErrorCode
 
 PLENTY = 1 << 60

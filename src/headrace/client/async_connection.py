@@ -1,0 +1,204 @@
+"""A connection over a node's network: the channel of `client/channel.py`, moved by callbacks, not by a blocking loop.
+
+For whoever lives on a node: brokers that talk to brokers, and the clients of the simulator. Calls are answered in the
+order in which they were sent; one that takes too long ends the connection, since all behind it would wait as well.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace import __version__
+from headrace.client.channel import Call, Channel, Request, Response
+from headrace.client.errors import BrokerError, ClientError, ConnectionLostError, TimedOutError, UnreachableError
+from headrace.env.network import WOULD_BLOCK
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.env import Node, Owner, Timer
+    from headrace.env.network import Connecting, Stream
+
+R = TypeVar("R", bound=Response)
+
+SEND_PARTS_MAX: Final = 64
+RECEIVES_MAX: Final = 16
+"""Receives of one readable event: others have their turn then."""
+API_VERSIONS_NEWEST: Final = 4
+
+
+class AsyncConnection:
+    """One connection to one broker. `open` makes it; `ask` sends a request and answers with a future.
+
+    `owner` starts its timers: once that is closed, nothing of the connection runs any more.
+    """
+
+    def __init__(self, node: Node, owner: Owner, peer: str, client_id: str) -> None:
+        """Not connected yet: see `open`."""
+        self.channel = Channel(client_id, peer=peer)
+        self._node = node
+        self._owner = owner
+        self._stream: Stream | None = None
+        self._waiting: deque[tuple[Call[Any], Future[Any], Timer]] = deque()
+        self._writing = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self.channel.failure is not None
+
+    @property
+    def outstanding(self) -> int:
+        """Calls without an answer."""
+        return len(self._waiting)
+
+    # --- opening
+
+    @classmethod
+    async def open(
+        cls, node: Node, owner: Owner, host: str, port: int, *, client_id: str, timeout_s: float
+    ) -> AsyncConnection:
+        """Connects, and asks which versions the broker serves. Raises UnreachableError, or what `ask` raises."""
+        peer = f"{host}:{port}"
+        connection = cls(node, owner, peer, client_id)
+        connection._stream = await _connect(node, owner, host, port, timeout_s)
+        connection._stream.on_readable(connection._readable)
+        try:
+            await connection._negotiate(timeout_s)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _negotiate(self, timeout_s: float) -> None:
+        """ApiVersions, newest first; a broker that lacks that version answers with version 0 and error 35."""
+        from headrace.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
+        for version in (API_VERSIONS_NEWEST, 0):
+            response = await self.ask(request, ApiVersionsResponse, version=version, timeout_s=timeout_s)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+        if response.error_code != ErrorCode.NONE:
+            raise BrokerError(response.error_code, f"ApiVersions at {self.channel.peer}")
+        self.channel.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    # --- asking
+
+    def ask(
+        self, request: Request, response_class: type[R], *, timeout_s: float, version: int | None = None
+    ) -> Future[R]:
+        """Sends a request. The future has the response, or a ClientError: the connection ended before the answer came
+        (whether the request took effect is unknown then), or `timeout_s` seconds passed, which ends the connection."""
+        future: Future[R] = self._node.future()
+        try:
+            call = self.channel.send(request, response_class, version=version)
+        except ClientError as error:
+            future.set_exception(error)
+            return future
+        timer = self._owner.later(timeout_s, self._timed_out, call)
+        self._waiting.append((call, future, timer))
+        self._push()
+        return future
+
+    def close(self) -> None:
+        """Ends the connection; what was asked and not answered fails with ConnectionLostError."""
+        self._end(ConnectionLostError(f"the connection to {self.channel.peer} is closed"))
+
+    # --- moving bytes
+
+    def _push(self) -> None:
+        outgoing = self.channel.outgoing
+        stream = self._stream
+        while outgoing and stream is not None:
+            parts = [outgoing[i] for i in range(min(len(outgoing), SEND_PARTS_MAX))]
+            try:
+                size = stream.send(parts)
+            except OSError as error:
+                self._lost(error)
+                return
+            if size == WOULD_BLOCK:
+                break
+            self.channel.sent(size)
+        if self._stream is not None and bool(outgoing) != self._writing:
+            self._writing = bool(outgoing)
+            self._stream.on_writable(self._push if self._writing else None)
+
+    def _readable(self) -> None:
+        for _ in range(RECEIVES_MAX):
+            stream = self._stream
+            if stream is None:
+                return
+            buffer = self.channel.receive_buffer()
+            try:
+                size = stream.receive_into(buffer)
+            except OSError as error:
+                self._lost(error)
+                return
+            if size == WOULD_BLOCK:
+                return
+            if size == 0:
+                self._end(ConnectionLostError(f"{self.channel.peer} closed the connection"))
+                return
+            self.channel.received(size)
+            self._settle()
+            if self.channel.failure is not None:
+                self._end(self.channel.failure)
+                return
+
+    def _settle(self) -> None:
+        """Answers the calls that are done: the oldest ones."""
+        while self._waiting and self._waiting[0][0].done:
+            call, future, timer = self._waiting.popleft()
+            timer.cancel()
+            if future.done():
+                continue  # who asked has gone
+            if call.error is not None:
+                future.set_exception(call.error)
+            else:
+                future.set_result(call.result())
+
+    def _timed_out(self, call: Call[Any]) -> None:
+        name = call.response_class.__name__.removesuffix("Response")
+        self._end(TimedOutError(f"{self.channel.peer} does not answer {name} in time"))
+
+    def _lost(self, error: OSError) -> None:
+        self._end(ConnectionLostError(f"lost the connection to {self.channel.peer}: {error.strerror or error}"))
+
+    def _end(self, error: ClientError) -> None:
+        self.channel.fail(error)
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+        self._settle()
+
+
+async def _connect(node: Node, owner: Owner, host: str, port: int, timeout_s: float) -> Stream:
+    """A stream to an address. Raises UnreachableError where there is none within `timeout_s`."""
+    future: Future[Stream] = node.future()
+    connecting: Connecting | None = None
+
+    def connected(stream: Stream) -> None:
+        if future.done():
+            stream.close()
+        else:
+            future.set_result(stream)
+
+    def failed(error: OSError) -> None:
+        if not future.done():
+            why = error.strerror or str(error)
+            future.set_exception(UnreachableError(f"cannot connect to {host}:{port}: {why}"))
+
+    def timed_out() -> None:
+        if not future.done():
+            future.set_exception(UnreachableError(f"cannot connect to {host}:{port}: no answer in time"))
+
+    timer = owner.later(timeout_s, timed_out)
+    try:
+        connecting = node.network.connect(host, port, on_connected=connected, on_failure=failed)
+        return await future
+    finally:
+        timer.cancel()
+        if connecting is not None and (future.cancelled() or future.exception() is not None):
+            connecting.cancel()

@@ -1,0 +1,76 @@
+"""An asyncio event loop whose time is virtual: where nothing is left to do now, the next timer is due at once.
+
+It reads no clock and no socket, so a run takes as long as its callbacks, and is the same every time.
+"""
+
+from __future__ import annotations
+
+from asyncio import base_events
+from typing import Any, Final
+
+TURNS_MAX: Final = 200_000
+"""Turns of the loop at one moment of virtual time: who needs more goes round in circles."""
+
+
+class StandstillError(Exception):
+    """Nothing is scheduled any more, and the run has not ended: everyone waits for everyone."""
+
+
+class LivelockError(Exception):
+    """The loop turned TURNS_MAX times at one moment: somebody calls himself for ever."""
+
+
+class _Selector:
+    """What the loop asks for events: there are none, and time passes by being asked."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise StandstillError("nothing is scheduled, and somebody waits")
+        self._loop.pass_time(timeout)
+        return []
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+class SimLoop(base_events.BaseEventLoop):
+    """See the module. `time()` is seconds since the run began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._turns = 0
+        self._selector = _Selector(self)
+        self._clock_resolution = 1e-9
+        self.failure: BaseException | None = None
+        """What ended the run: raised in no callback of anybody's, but to who runs the loop."""
+        self.set_exception_handler(_keep_failure)
+
+    def time(self) -> float:
+        """See AbstractEventLoop.time."""
+        return self._now
+
+    def pass_time(self, seconds: float) -> None:
+        """Lets virtual time pass; a turn without any is counted."""
+        if seconds > 0:
+            self._now += seconds
+            self._turns = 0
+            return
+        self._turns += 1
+        if self._turns > TURNS_MAX:
+            raise LivelockError(f"{TURNS_MAX} turns of the loop at {self._now:.6f} s")
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None:
+        """There is no other thread to wake the loop from."""
+
+
+def _keep_failure(loop: Any, context: dict[str, Any]) -> None:
+    """A callback that belongs to no node raised: the simulator itself is broken."""
+    if loop.failure is None:
+        loop.failure = context.get("exception") or RuntimeError(context["message"])

@@ -1,0 +1,162 @@
+"""A machine with a broker on it: started, killed, unplugged, stopped, and started again on what its disk has kept."""
+
+from __future__ import annotations
+
+import random
+from asyncio import CancelledError, Event, Task, sleep
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.storage.storage_format import StorageError
+from headrace.config import BrokerConfig
+from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
+from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.node import SimNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.sim.world import World
+
+PORT: Final = 9092
+BOOT_S: Final = (0.05, 0.5)
+"""How long a machine takes from the end of a broker to the start of the next."""
+
+CANNOT_START: Final = (OSError, StorageError, LogDirLocked, LogDirFailed, CheckpointError)
+"""What a start may raise while its disk fails."""
+
+
+class Machine:
+    """See the module. A supervisor of one: a broker that ended, for whatever reason, is started again."""
+
+    def __init__(self, world: World, host: str, settings: Mapping[str, str]) -> None:
+        self.world = world
+        self.host = host
+        self.disk = SimDisk(world.rng(f"{host} disk"))
+        self.disk.make_dirs("/data")
+        self.settings = settings
+        self.broker: Broker | None = None
+        self.node: SimNode | None = None
+        self.starts = 0
+        self.disks_are_sound = True
+        """Whether a start that fails is an objection: no fault of the disk is on."""
+        self.wall_set_by_ms = 0
+        self.disk_delay_s = (0.0, 0.002)
+        self._rng = world.rng(host)
+        self._supervisor: Task[None] | None = None
+        self._life: Task[None] | None = None
+        self._ended = Event()
+        self._up = Event()
+        self._wanted = True
+
+    # --- life
+
+    def switch_on(self) -> None:
+        """Begins to keep a broker running."""
+        self._supervisor = self.world.loop.create_task(self._supervise())
+
+    async def ready(self) -> Broker:
+        """The broker, once it serves."""
+        await self._up.wait()
+        assert self.broker is not None
+        return self.broker
+
+    async def _supervise(self) -> None:
+        while self._wanted:
+            self._ended.clear()
+            node = self._new_node()
+            self._life = self.world.loop.create_task(self._run(node))
+            await self._ended.wait()
+            self._life.cancel()
+            try:
+                await self._life
+            except (CancelledError, PowerCut):
+                pass
+            self._after(node)
+            await sleep(self._rng.uniform(*BOOT_S))
+            self.disk.powered = True
+            if not self.world.has_power(self.host):
+                self.world.set_power(self.host, True)
+                self.world.network.power_back(self.host)
+
+    def _new_node(self) -> SimNode:
+        self.starts += 1
+        node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
+        node.clock.set_by_ms = self.wall_set_by_ms
+        node.disk_delay_s = self.disk_delay_s
+        node.on_power_cut = self.kill
+        self.node = node
+        self.world.add(node)
+        return node
+
+    async def _run(self, node: SimNode) -> None:
+        self.world.trace.note("start", self.host, self.starts)
+        broker = Broker(BrokerConfig.load(self.settings, lambda _: None), node)
+        broker.on_failure = lambda why: self._failed(node, why)
+        try:
+            await broker.start()
+        except CANNOT_START as error:
+            self.world.trace.note("no start", self.host, error)
+            if self.disks_are_sound:
+                self.world.object(f"{self.host} does not start on a sound disk: {error}", error)
+            self._ended.set()
+            return
+        except PowerCut:
+            self.kill()
+            return
+        self.broker = broker
+        self._up.set()
+
+    def _failed(self, node: SimNode, why: str) -> None:
+        """The broker says that it cannot go on: its owner ends it."""
+        self.world.trace.note("failed", self.host, why)
+        if self.disks_are_sound:
+            self.world.object(f"{self.host} gives up on a sound disk: {why}")
+        if node is self.node:
+            self.world.loop.call_soon(self.kill)
+
+    def _after(self, node: SimNode) -> None:
+        """What must be true of a broker that has ended."""
+        if node.running:
+            self.world.object(f"a node that was ended still runs {node.running}")
+        node.alive = False
+
+    # --- ends
+
+    def kill(self, *, power: bool = False) -> None:
+        """Ends the process without notice; with `power` the machine, and what the disk had not synced is at stake."""
+        node = self.node
+        if node is None or not node.alive:
+            return
+        self.world.trace.note("power off" if power else "kill", self.host)
+        self.broker = None
+        self._up.clear()
+        node.kill()
+        self.world.network.gone(node, power=power)
+        if power:
+            self.world.set_power(self.host, False)
+            self.disk.crash()
+        else:
+            self.disk.kill()
+        self.disk.powered = False
+        self._ended.set()
+
+    async def stop(self) -> None:
+        """A clean stop; the supervisor starts the next broker."""
+        broker, node = self.broker, self.node
+        if broker is None or node is None:
+            return
+        self.world.trace.note("stop", self.host)
+        self.broker = None
+        self._up.clear()
+        await broker.stop()
+        if node is self.node and not self._ended.is_set():
+            self.world.network.gone(node, power=False)
+            self._ended.set()
+
+    async def switch_off(self) -> None:
+        """Starts nothing any more, and stops what runs."""
+        self._wanted = False
+        await self.stop()
+        if self._supervisor is not None:
+            await self._supervisor

@@ -1,0 +1,342 @@
+"""A node of the simulator: what `env.Node` promises, in virtual time, until somebody pulls the plug."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from asyncio import CancelledError, Future, Handle, Task
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.env.posix import RESERVED_IDS
+from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.network import NodeNetwork, SimStream
+
+if TYPE_CHECKING:
+    from headrace.sim.world import World
+
+T = TypeVar("T")
+
+
+class SimClock:
+    """See `env.clock.Clock`. The wall clock can be set; the steady one is the world's."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.set_by_ms = 0
+        self.slept_s = 0.0
+        """What worker threads slept since their work began: it is done that much later."""
+
+    def now_ms(self) -> int:
+        """See Clock.now_ms."""
+        return self._world.epoch_ms + int(self._world.loop.time() * 1000) + self.set_by_ms
+
+    def monotonic(self) -> float:
+        """See Clock.monotonic."""
+        return self._world.loop.time()
+
+    def sleep(self, seconds: float) -> None:
+        """See Clock.sleep."""
+        self.slept_s += seconds
+
+
+class SimEntropy:
+    """See `env.entropy.Entropy`."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def uuid(self) -> bytes:
+        """See Entropy.uuid."""
+        while True:
+            drawn = uuid.UUID(int=self._rng.getrandbits(128), version=4).bytes
+            if drawn not in RESERVED_IDS and drawn[0] >> 2 != 0b111110:
+                return drawn
+
+    def random(self) -> random.Random:
+        """See Entropy.random."""
+        return random.Random(self._rng.getrandbits(64))
+
+
+class SimTimer:
+    """See `env.node.Timer`."""
+
+    __slots__ = ("handle", "owner")
+
+    def __init__(self, owner: SimOwner) -> None:
+        self.owner = owner
+        self.handle: Handle | None = None
+
+    def cancel(self) -> None:
+        """See Timer.cancel."""
+        if self.handle is not None:
+            self.handle.cancel()
+        self.owner.timers.pop(self, None)
+
+
+class SimOwner:
+    """See `env.node.Owner`."""
+
+    def __init__(self, node: SimNode, name: str) -> None:
+        self.name = name
+        self.timers: dict[SimTimer, None] = {}
+        self.tasks: dict[Task[Any], None] = {}
+        self._node = node
+        self._closed = False
+
+    def soon(self, callback: Callable[..., object], *args: Any) -> SimTimer:
+        """See Owner.soon."""
+        timer = SimTimer(self)
+        if not self._closed and self._node.alive:
+            self.timers[timer] = None
+            timer.handle = self._node.world.loop.call_soon(self._call, timer, callback, args)
+        return timer
+
+    def later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> SimTimer:
+        """See Owner.later."""
+        timer = SimTimer(self)
+        if not self._closed and self._node.alive:
+            self.timers[timer] = None
+            timer.handle = self._node.world.loop.call_later(max(0.0, delay_s), self._call, timer, callback, args)
+        return timer
+
+    def _call(self, timer: SimTimer, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.timers.pop(timer, None)
+        self._node.call(callback, *args)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Task[Any]:
+        """See Owner.spawn."""
+        task = self._node.world.loop.create_task(work)
+        self.tasks[task] = None
+        task.add_done_callback(self._ended)
+        if self._closed or not self._node.alive:
+            task.cancel()
+        return task
+
+    def _ended(self, task: Task[Any]) -> None:
+        self.tasks.pop(task, None)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, PowerCut):
+            self._node.power_cut()
+        elif error is not None and self._node.alive:
+            self._node.defects.report(error, f"a task of {self.name}")
+
+    def close(self) -> None:
+        """See Owner.close."""
+        self._closed = True
+        for timer in list(self.timers):
+            timer.cancel()
+        for task in list(self.tasks):
+            task.cancel()
+
+    async def closed(self) -> None:
+        """See Owner.closed."""
+        self.close()
+        for task in list(self.tasks):
+            try:
+                await task
+            except CancelledError:
+                pass
+
+
+class SimDefects:
+    """See `env.node.Defects`: the run fails with the first one."""
+
+    def __init__(self, node: SimNode) -> None:
+        self.count = 0
+        self.first: BaseException | None = None
+        self._node = node
+
+    def report(self, error: BaseException, where: str, **context: object) -> None:
+        """See Defects.report."""
+        if not self._node.alive:
+            return  # what a dying node says of itself says nothing
+        self.count += 1
+        if self.first is None:
+            self.first = error
+        self._node.world.object(f"a defect in {where}: {error!r} {context}", cause=error)
+
+
+class SimLogSink:
+    """See `env.node.LogSink`: events go into the trace."""
+
+    def __init__(self, node: SimNode, name: str) -> None:
+        self._node = node
+        self._name = name
+
+    def _tell(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self._node.world.trace.note("log", self._node.host, self._name, level, event, sorted(fields.items()))
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """See LogSink.debug."""
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """See LogSink.info."""
+        self._tell("info", event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """See LogSink.warning."""
+        self._tell("warning", event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """See LogSink.error."""
+        self._tell("error", event, fields)
+
+
+class SimWorkers:
+    """See `env.workers.Workers`: work is done in one go, at a moment of the world's choosing; so many at a time."""
+
+    def __init__(self, node: SimNode, threads: int) -> None:
+        self._node = node
+        self._free = threads
+        self._queue: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]] = deque()
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """See Workers.submit."""
+        assert not self._closed, "work for workers that are closed"
+        self._queue.append((work, done))
+        self._start()
+
+    def _start(self) -> None:
+        while self._queue and self._free:
+            self._free -= 1
+            work, done = self._queue.popleft()
+            self._node.world.loop.call_later(self._node.disk_delay(), self._work, work, done)
+
+    def _work(self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        if not self._node.alive:
+            return
+        clock = self._node.clock
+        clock.slept_s = 0.0
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except PowerCut:
+            self._node.power_cut()
+            return
+        except BaseException as raised:
+            error = raised
+        delay = self._node.disk_delay() + clock.slept_s
+        self._node.world.loop.call_later(delay, self._done, done, result, error)
+
+    def _done(
+        self, done: Callable[[Any, BaseException | None], None], result: Any, error: BaseException | None
+    ) -> None:
+        if self._node.alive:
+            self._free += 1
+            self._start()
+            self._node.call(done, result, error)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """See Workers.run."""
+        future: Future[T] = self._node.future()
+
+        def done(result: T | None, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type]
+
+        self.submit(work, done)
+        return await future
+
+    def close(self) -> None:
+        """See Workers.close: what is queued is done now."""
+        while self._queue:
+            work, _ = self._queue.popleft()
+            self._node.call(work)
+        self._closed = True
+
+    def kill(self) -> None:
+        """See Workers.kill."""
+        self._queue.clear()
+        self._closed = True
+
+
+class SimNode:
+    """See `env.node.Node`: one process on one simulated machine."""
+
+    def __init__(self, world: World, host: str, disk: SimDisk, rng: random.Random) -> None:
+        self.world = world
+        self.host = host
+        self.alive = True
+        self.clock = SimClock(world)
+        self.disk = disk
+        self.entropy = SimEntropy(rng)
+        self.network = NodeNetwork(world.network, self)
+        self.workers = SimWorkers(self, 4)
+        self.syncs = SimWorkers(self, 4)
+        self.defects = SimDefects(self)
+        self.streams: dict[SimStream, None] = {}
+        self.disk_delay_s = (0.0, 0.002)
+        self.on_power_cut: Callable[[], None] | None = None
+        self._rng = rng
+        self._owners: list[SimOwner] = []
+
+    def disk_delay(self) -> float:
+        """How long a worker waits for the disk."""
+        return self._rng.uniform(*self.disk_delay_s)
+
+    def call(self, callback: Callable[..., object], *args: Any) -> None:
+        """Calls into the node, if it is there: what escapes is its end, or a defect."""
+        if not self.alive:
+            return
+        try:
+            callback(*args)
+        except PowerCut:
+            self.power_cut()
+        except Exception as error:
+            self.defects.report(error, "a callback")
+
+    def power_cut(self) -> None:
+        """The disk pulled the plug in the middle of a call."""
+        if self.alive and self.on_power_cut is not None:
+            self.on_power_cut()
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """See Environment.lock: one thread does everything here."""
+        return nullcontext()
+
+    def logger(self, name: str) -> SimLogSink:
+        """See Node.logger."""
+        return SimLogSink(self, name)
+
+    def owner(self, name: str) -> SimOwner:
+        """See Node.owner."""
+        owner = SimOwner(self, name)
+        self._owners.append(owner)
+        return owner
+
+    def future(self) -> Future[Any]:
+        """See Node.future."""
+        return self.world.loop.create_future()
+
+    async def close(self) -> None:
+        """See Node.close."""
+        for owner in self._owners:
+            await owner.closed()
+        self.network.close()
+        self.workers.close()
+        self.syncs.close()
+        self.alive = False
+
+    def kill(self) -> None:
+        """See Node.kill."""
+        self.alive = False
+        for owner in self._owners:
+            owner.close()
+        self.workers.kill()
+        self.syncs.kill()
+
+    @property
+    def running(self) -> list[str]:
+        """What is left of a node: owners with timers or tasks."""
+        return [owner.name for owner in self._owners if owner.timers or owner.tasks]

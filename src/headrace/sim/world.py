@@ -1,0 +1,71 @@
+"""One world of the simulator: its time, its chance, its network, its machines, and the first objection to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from headrace.sim.loop import SimLoop
+from headrace.sim.network import SimNetwork
+from headrace.sim.trace import Trace
+
+if TYPE_CHECKING:
+    from headrace.sim.node import SimNode
+
+EPOCH_MS: Final = 1_750_000_000_000
+
+
+class Objection(Exception):
+    """A checker saw a promise broken; the text says which."""
+
+
+class World:
+    """See the module. Every part draws from a generator of its own, so that one draw more in one changes no other."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.epoch_ms = EPOCH_MS
+        self.loop = SimLoop()
+        self.trace = Trace(self.loop.time, say)
+        self.network = SimNetwork(self, self.rng("network"))
+        self.objection: Objection | None = None
+        self._nodes: list[SimNode] = []
+        self._without_power: dict[str, None] = {}
+
+    def rng(self, purpose: str) -> random.Random:
+        """The generator of one part. Strings seed alike in every process."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+    def object(self, text: str, cause: BaseException | None = None) -> None:
+        """Keeps the first objection: the run ends with it."""
+        if self.objection is None:
+            self.objection = Objection(text)
+            self.objection.__cause__ = cause
+            self.trace.note("objection", text)
+
+    def demand(self, holds: bool, text: str) -> None:
+        """Objects unless a promise holds."""
+        if not holds:
+            self.object(text)
+
+    # --- machines
+
+    def add(self, node: SimNode) -> None:
+        """A process begins to run."""
+        self._nodes.append(node)
+
+    def nodes(self) -> list[SimNode]:
+        """The processes that run."""
+        return [node for node in self._nodes if node.alive]
+
+    def has_power(self, host: str) -> bool:
+        """Whether a machine answers at all."""
+        return host not in self._without_power
+
+    def set_power(self, host: str, on: bool) -> None:
+        """Pulls the plug of a machine, or puts it back."""
+        if on:
+            self._without_power.pop(host, None)
+        else:
+            self._without_power[host] = None
