@@ -14,8 +14,9 @@ from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.node import SimNode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from headrace.sim.network import SimStream
     from headrace.sim.world import World
 
 PORT: Final = 9092
@@ -29,9 +30,13 @@ CANNOT_START: Final = (OSError, StorageError, LogDirLocked, LogDirFailed, Checkp
 class Machine:
     """See the module. A supervisor of one: a broker that ended, for whatever reason, is started again."""
 
-    def __init__(self, world: World, host: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, world: World, host: str, directories: Sequence[str], settings: Mapping[str, str]) -> None:
+        """`directories` are the log directories that `settings` name."""
         self.world = world
         self.host = host
+        self.directories = list(directories)
+        self.cut_takes_power = False
+        """Whether a cut in the middle of an operation takes the machine's power, and not only the process."""
         self.disk = SimDisk(world.rng(f"{host} disk"))
         self.disk.make_dirs("/data")
         self.settings = settings
@@ -84,16 +89,16 @@ class Machine:
         node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
         node.clock.set_by_ms = self.wall_set_by_ms
         node.disk_delay_s = self.disk_delay_s
-        node.on_power_cut = self.kill
+        node.on_power_cut = self._cut
         self.node = node
         self.world.add(node)
         return node
 
     async def _run(self, node: SimNode) -> None:
         self.world.trace.note("start", self.host, self.starts)
-        broker = Broker(BrokerConfig.load(self.settings, lambda _: None), node)
-        broker.on_failure = lambda why: self._failed(node, why)
         try:
+            broker = Broker(BrokerConfig.load(self.settings, lambda _: None), node)
+            broker.on_failure = lambda why: self._failed(node, why)
             await broker.start()
         except CANNOT_START as error:
             self.world.trace.note("no start", self.host, error)
@@ -102,7 +107,10 @@ class Machine:
             self._ended.set()
             return
         except PowerCut:
-            self.kill()
+            self._cut()
+            return
+        except Exception as error:
+            self.world.object(f"{self.host} does not start: {error!r}", error)
             return
         self.broker = broker
         self._up.set()
@@ -121,7 +129,21 @@ class Machine:
             self.world.object(f"a node that was ended still runs {node.running}")
         node.alive = False
 
+    def streams(self) -> Iterable[SimStream]:
+        """The connections of the broker that runs, if one does."""
+        return list(self.node.streams) if self.node is not None and self.node.alive else []
+
+    def set_clock(self, by_ms: int) -> None:
+        """Sets the wall clock forward or back; a restart does not undo it."""
+        self.wall_set_by_ms += by_ms
+        if self.node is not None:
+            self.node.clock.set_by_ms = self.wall_set_by_ms
+
     # --- ends
+
+    def _cut(self) -> None:
+        """The disk pulled the plug in the middle of an operation."""
+        self.kill(power=self.cut_takes_power)
 
     def kill(self, *, power: bool = False) -> None:
         """Ends the process without notice; with `power` the machine, and what the disk had not synced is at stake."""

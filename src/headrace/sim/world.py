@@ -30,6 +30,8 @@ class World:
         self.trace = Trace(self.loop.time, say)
         self.network = SimNetwork(self, self.rng("network"))
         self.objection: Objection | None = None
+        self.calm_since: float | None = None
+        """Since when nothing is broken, cut or slow; None while faults are on."""
         self._nodes: list[SimNode] = []
         self._without_power: dict[str, None] = {}
 

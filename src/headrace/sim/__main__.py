@@ -1,0 +1,98 @@
+"""python -m headrace.sim: runs seeds of the simulator, with or without a planted fault.
+
+Exit status: 0 where all checkers are content, 1 where one objects, 2 where the simulator itself broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+from headrace.sim.run import Result, run_seed
+from headrace.sim.sabotage import PLANTED, planted
+
+CONTENT: Final = 0
+OBJECTION: Final = 1
+BROKEN: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m headrace.sim", description="Whole brokers in virtual time.")
+    parser.add_argument("--seed", type=int, help="run one seed; the last line holds the digest of its trace")
+    parser.add_argument("--seeds", type=_range, metavar="A-B", help="run these seeds, a line each")
+    parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, and stop at the first find; 'list' names them")
+    parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
+    given = parser.parse_args(arguments)
+    logging.disable(logging.CRITICAL)
+    if given.sabotage == "list":
+        for name in PLANTED:
+            print(name)
+        return CONTENT
+    if given.sabotage is not None and given.sabotage not in PLANTED:
+        parser.error(f"no fault is called {given.sabotage!r}; --sabotage list names them")
+    if (given.seed is None) == (given.seeds is None):
+        parser.error("give --seed N or --seeds A-B")
+    try:
+        with planted(given.sabotage) if given.sabotage else nullcontext():
+            if given.seed is not None:
+                return _one(given.seed, print if given.trace else None)
+            return _many(given.seeds, stop=given.sabotage is not None)
+    except Exception:
+        traceback.print_exc()
+        print("the simulator itself broke", file=sys.stderr)
+        return BROKEN
+
+
+def _range(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit() or int(last) < int(first):
+        raise argparse.ArgumentTypeError(f"{text!r} is not A-B, with B not below A")
+    return range(int(first), int(last) + 1)
+
+
+def _one(seed: int, say: Callable[[str], None] | None) -> int:
+    result = run_seed(seed, say)
+    print(_line(result))
+    if result.objection is not None:
+        traceback.print_exception(result.objection)
+        sys.stderr.flush()
+    print(f"digest: {result.digest}")
+    return CONTENT if result.objection is None else OBJECTION
+
+
+def _many(seeds: range, *, stop: bool) -> int:
+    """A line a seed, and the pace at the end; `stop` at the first objection."""
+    began = time.perf_counter()
+    simulated_s = 0.0
+    failed: list[int] = []
+    for seed in seeds:
+        result = run_seed(seed)
+        simulated_s += result.simulated_s
+        print(_line(result), flush=True)
+        if result.objection is not None:
+            failed.append(seed)
+            if stop:
+                break
+    took_s = time.perf_counter() - began
+    print(f"{simulated_s:.0f} s simulated in {took_s:.1f} s: {simulated_s / took_s:.0f} simulated seconds a second")
+    if failed:
+        print(f"objections in {len(failed)} seeds: {' '.join(map(str, failed))}")
+    return OBJECTION if failed else CONTENT
+
+
+def _line(result: Result) -> str:
+    verdict = "ok" if result.objection is None else f"OBJECTION: {result.objection}"
+    return (
+        f"seed {result.seed}: {result.simulated_s:.1f} s, {result.acknowledged} records and {result.commits} commits "
+        f"confirmed, {result.faults} faults, {result.starts} starts: {verdict}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

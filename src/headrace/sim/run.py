@@ -1,0 +1,297 @@
+"""One run of the first storey: one broker, its clients, faults for a while, then peace, in which everything must settle.
+
+The seed draws who takes part, what may go wrong and how often. The safety phase demands that nothing wrong is ever said;
+the liveness phase that everybody gets on once nothing is broken any more; the end that what is in the logs is what was
+acknowledged.
+"""
+
+from __future__ import annotations
+
+import random
+from asyncio import Task, sleep
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.sim.checkers.bounds import Bounds
+from headrace.sim.checkers.commits import Commits
+from headrace.sim.checkers.history import History, Place
+from headrace.sim.client import SimClient
+from headrace.sim.faults import KINDS, Faults
+from headrace.sim.loop import LivelockError, StandstillError
+from headrace.sim.machine import Machine
+from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.producing import IdempotentProducer, PlainProducer
+from headrace.sim.workloads.reading import Reader, read_whole
+from headrace.sim.workloads.topics import TopicMaker, make_topic
+from headrace.sim.world import Objection, World
+
+HOST: Final = "broker"
+DIRECTORIES: Final = ("/data/a", "/data/b")
+SETTLE_S: Final = 120.0
+"""How long everybody may take to get on after the last fault."""
+PROGRESS: Final = 3
+"""Batches that each producer must get confirmed in that time."""
+LOOK_S: Final = 0.5
+SIMULATED_S_MAX: Final = 600.0
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "listeners": "PLAINTEXT://broker:9092",
+    "log.dirs": ",".join(DIRECTORIES),
+    "num.partitions": "1",
+    "log.roll.ms": "2000",
+    "log.index.interval.bytes": "512",
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "3000",
+    "log.segment.delete.delay.ms": "1000",
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "queued.max.request.bytes": "262144",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a seed has drawn."""
+
+    durable: bool
+    """Acknowledgements wait for the disk, and the power may go; else processes are killed, and machines stay up."""
+    kinds: tuple[str, ...]
+    mean_s: float
+    faults_s: float
+    plain: int
+    idempotent: int
+    members: int
+    topics_come_and_go: bool
+    compacts: bool
+    trims: bool
+    small_pieces: bool
+    cold_chance: float
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Options:
+        """Any mixture: also of nothing at all."""
+        durable = rng.random() < 0.6
+        possible = [kind for kind in KINDS if durable or kind != "power"]
+        return cls(
+            durable=durable,
+            kinds=tuple(kind for kind in possible if rng.random() < 0.45),
+            mean_s=rng.uniform(0.5, 4.0),
+            faults_s=rng.uniform(8.0, 20.0),
+            plain=rng.randint(0, 2),
+            idempotent=rng.randint(1, 2),
+            members=rng.choice((0, 2, 3)),
+            topics_come_and_go=rng.random() < 0.4,
+            compacts=rng.random() < 0.5,
+            trims=rng.random() < 0.5,
+            small_pieces=rng.random() < 0.3,
+            cold_chance=rng.choice((0.0, 0.02, 0.3)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run went."""
+
+    seed: int
+    digest: str
+    simulated_s: float
+    acknowledged: int
+    commits: int
+    faults: int
+    starts: int
+    objection: Objection | None
+
+
+class Run:
+    """See the module."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None) -> None:
+        self.world = World(seed, say)
+        self.options = Options.draw(self.world.rng("options"))
+        settings = dict(SETTINGS)
+        if self.options.durable:
+            settings["acks.flush"] = "before-reply"
+        self.machine = Machine(self.world, HOST, DIRECTORIES, settings)
+        self.history = History(self.world)
+        self.commits = Commits(self.world)
+        self.bounds = Bounds(self.world)
+        self._clients: dict[str, SimClient] = {}
+        self._producers: list[PlainProducer | IdempotentProducer] = []
+        self._members: list[Member] = []
+        self._places: list[Place] = []
+        self._group_places: list[Place] = []
+        self._named = 0
+        self.faults = Faults(
+            self.world, self.machine, lambda: sorted(self._clients), self.options.kinds, self.options.mean_s
+        )
+
+    def run(self) -> Result:
+        """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
+        world = self.world
+        world.trace.note("options", self.options)
+        main = world.loop.create_task(self._main())
+        try:
+            world.loop.run_until_complete(self._watch(main))
+        except (StandstillError, LivelockError) as error:
+            world.object(f"the broker and its clients stand still: {error}", error)
+        return Result(
+            world.seed,
+            world.trace.digest,
+            world.loop.time(),
+            self.history.acknowledged_count,
+            self.commits.acknowledged_count,
+            self.faults.count,
+            self.machine.starts,
+            world.objection,
+        )
+
+    async def _watch(self, main: Task[None]) -> None:
+        """Looks at what must hold at any time, and ends the run with the first objection."""
+        world = self.world
+        while not main.done():
+            await sleep(LOOK_S)
+            if world.loop.failure is not None:
+                raise world.loop.failure
+            if world.objection is not None:
+                main.cancel()
+                return
+            if world.loop.time() > SIMULATED_S_MAX:
+                world.object(f"the run has not ended after {SIMULATED_S_MAX:.0f} s")
+            if self.machine.broker is not None:
+                self.bounds.look(self.machine.broker)
+        if not main.cancelled() and (error := main.exception()) is not None:
+            raise error
+
+    # --- the phases
+
+    async def _main(self) -> None:
+        world, options = self.world, self.options
+        world.network.small_pieces = options.small_pieces
+        world.network.cold_chance = options.cold_chance
+        self.machine.switch_on()
+        await self.machine.ready()
+        await self._make_topics()
+        self._start_clients()
+        faults = world.loop.create_task(self.faults.run())
+        deaths = world.loop.create_task(self._members_die())
+        await sleep(options.faults_s)
+        for task in (faults, deaths):
+            task.cancel()
+        self.faults.heal()
+        await self._restart_after_disk_errors()
+        await self.machine.ready()
+        world.trace.note("calm")
+        world.calm_since = world.loop.time()
+        await self._settle()
+        await self._end()
+
+    async def _restart_after_disk_errors(self) -> None:
+        """A directory that failed stays failed until a restart: whoever repaired the disk starts the broker again."""
+        if not self.machine.disks_are_sound:
+            self.machine.kill()
+            await self.machine.ready()
+        self.machine.disks_are_sound = True
+
+    async def _make_topics(self) -> None:
+        options = self.options
+        client = self._client("admin")
+        shapes: list[tuple[str, int, dict[str, str], bool, bool]] = [("log", 2, {}, False, False)]
+        if options.compacts:
+            configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05"}
+            shapes.append(("compacted", 1, configs, True, False))
+        if options.trims:
+            shapes.append(("trimmed", 1, {"retention.bytes": "20000"}, False, True))
+        for name, partitions, configs, compacted, trimmed in shapes:
+            await make_topic(client, name, partitions, configs)
+            for index in range(partitions):
+                self.history.track((name, index), compacted=compacted, trimmed=trimmed)
+                self._places.append((name, index))
+        self._group_places = [("log", 0), ("log", 1)] + [(f"made-up-{i}", 0) for i in range(2)]
+
+    def _client(self, kind: str) -> SimClient:
+        self._named += 1
+        name = f"{kind}-{self._named}"
+        client = self._clients[name] = SimClient(self.world, name, HOST)
+        return client
+
+    def _start(self, client: SimClient, work: Coroutine[Any, Any, None]) -> None:
+        client.owner.spawn(work)
+
+    def _start_clients(self) -> None:
+        options = self.options
+        for _ in range(options.plain):
+            plain = PlainProducer(self._client("plain"), self.history, self._places)
+            self._producers.append(plain)
+            self._start(plain.client, plain.run())
+        for _ in range(options.idempotent):
+            idempotent = IdempotentProducer(self._client("idempotent"), self.history, self._places)
+            self._producers.append(idempotent)
+            self._start(idempotent.client, idempotent.run())
+        for place in self._places:
+            reader = Reader(self._client("reader"), self.history, place)
+            self._start(reader.client, reader.run())
+        for _ in range(options.members):
+            self._join()
+        if options.topics_come_and_go:
+            maker = TopicMaker(self._client("maker"))
+            self._start(maker.client, maker.run())
+
+    def _join(self) -> None:
+        member = Member(self._client("member"), self.commits, "group", self._group_places)
+        self._members.append(member)
+        self._start(member.client, member.run())
+
+    async def _members_die(self) -> None:
+        rng = self.world.rng("deaths")
+        while self._members:
+            await sleep(rng.uniform(3.0, 12.0))
+            member = self._members.pop(rng.randrange(len(self._members)))
+            self._clients.pop(member.client.host)
+            member.client.die()
+            self._join()
+
+    async def _settle(self) -> None:
+        """Everybody gets on within SETTLE_S."""
+        until = self.world.loop.time() + SETTLE_S
+        wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
+        observer = self._client("observer")
+        while self.world.objection is None:
+            late = [producer.client.host for producer, count in wanted if producer.acknowledged < count]
+            settled = not self._members or await is_settled(observer, "group", self._members)
+            if not late and settled:
+                return
+            if self.world.loop.time() > until:
+                what = f"{', '.join(late)} get nothing confirmed" if late else "the group does not settle"
+                self.world.object(f"{SETTLE_S:.0f} s after the last fault {what}")
+            await sleep(LOOK_S)
+
+    async def _end(self) -> None:
+        for client in self._clients.values():
+            client.die()
+        self._clients.clear()
+        await sleep(5.0)
+        broker = await self.machine.ready()
+        self.bounds.look_at_rest(broker)
+        await self._read_all("before")
+        await self.machine.stop()
+        await self.machine.ready()
+        await self._read_all("after")
+        await self.machine.switch_off()
+
+    async def _read_all(self, when: str) -> None:
+        self.world.trace.note("read all", when)
+        client = self._client("judge")
+        for place in self._places:
+            await read_whole(client, self.history, place)
+        client.leave()
+        await sleep(1.0)
+
+
+def run_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """Runs one seed; `say` gets the trace, line by line."""
+    return Run(seed, say).run()

@@ -1,0 +1,194 @@
+"""Members of a consumer group: they join, share the partitions out, beat, commit further and further, and die."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.errors import ClientError
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.wire.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from headrace.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from headrace.sim.checkers.commits import Commits, Place
+    from headrace.sim.client import SimClient
+
+SESSION_MS: Final = 6_000
+REBALANCE_MS: Final = 10_000
+PROTOCOL: Final = "sim"
+
+
+@dataclass(slots=True)
+class Membership:
+    """What a member knows of its group."""
+
+    member_id: str = ""
+    generation: int = -1
+    partitions: list[Place] = field(default_factory=list)
+    positions: dict[Place, int] = field(default_factory=dict)
+
+
+class Member:
+    """See the module. `assigned` is what it takes itself for the owner of; empty while it is not in a generation."""
+
+    def __init__(self, client: SimClient, commits: Commits, group: str, places: Sequence[Place]) -> None:
+        self.client = client
+        self.commits = commits
+        self.group = group
+        self.places = list(places)
+        self.state = Membership()
+        self.assigned: list[Place] = []
+
+    async def run(self) -> None:
+        """Until its node ends."""
+        while True:
+            try:
+                await self._live()
+            except ClientError:
+                await self.client.rest()
+            self.assigned = []
+
+    async def _live(self) -> None:
+        """One generation: from joining it to its end."""
+        await self.client.ask(FindCoordinatorRequest(key=self.group, key_type=0), FindCoordinatorResponse, 3)
+        joined = await self._join()
+        if joined is None:
+            await self.client.rest()
+            return
+        state = self.state
+        assignments = []
+        if joined.leader == joined.member_id:
+            ids = sorted(member.member_id for member in joined.members)
+            for i, member_id in enumerate(ids):
+                mine = ",".join(f"{topic}/{index}" for topic, index in self.places[i :: len(ids)])
+                assignments.append(SyncGroupRequestAssignment(member_id, mine.encode()))
+        synced = await self.client.ask(
+            SyncGroupRequest(
+                group_id=self.group,
+                generation_id=state.generation,
+                member_id=state.member_id,
+                assignments=assignments,
+            ),
+            SyncGroupResponse,
+            3,
+        )
+        if synced.error_code != ErrorCode.NONE:
+            self._note(synced.error_code)
+            await self.client.rest()
+            return
+        texts = bytes(synced.assignment).decode().split(",") if synced.assignment else []
+        state.partitions = [(topic, int(index)) for topic, _, index in (text.partition("/") for text in texts)]
+        if not await self._find_positions():
+            return
+        self.assigned = state.partitions
+        while await self._beat():
+            await self.client.rest()
+            if self.client.rng.random() < 0.7 and not await self._commit():
+                return
+
+    async def _join(self) -> JoinGroupResponse | None:
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=self.state.member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(PROTOCOL, b"")],
+        )
+        joined = await self.client.ask(request, JoinGroupResponse, 5)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.state.member_id = request.member_id = joined.member_id
+            joined = await self.client.ask(request, JoinGroupResponse, 5)
+        if joined.error_code != ErrorCode.NONE:
+            self._note(joined.error_code)
+            return None
+        self.state.member_id = joined.member_id
+        self.state.generation = joined.generation_id
+        return joined
+
+    def _note(self, error: int) -> None:
+        """What an error says of the membership."""
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            self.state.member_id = ""
+        self.state.generation = -1
+
+    async def _find_positions(self) -> bool:
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in self.state.partitions:
+            by_topic.setdefault(topic, []).append(index)
+        if not by_topic:
+            return True
+        floors = {place: self.commits.floor(self.group, place) for place in self.state.partitions}
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=wanted) for name, wanted in by_topic.items()]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group, topics=topics)])
+        answer = (await self.client.ask(request, OffsetFetchResponse, 8)).groups[0]
+        if answer.error_code != ErrorCode.NONE:
+            self._note(answer.error_code)
+            await self.client.rest()
+            return False
+        for found in answer.topics:
+            for partition in found.partitions:
+                place = (found.name, partition.partition_index)
+                if partition.error_code != ErrorCode.NONE:
+                    return False
+                self.commits.reads(self.group, place, partition.committed_offset, floors[place])
+                self.state.positions[place] = max(partition.committed_offset, 0)
+        return True
+
+    async def _beat(self) -> bool:
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self.state.generation, member_id=self.state.member_id
+        )
+        error = (await self.client.ask(request, HeartbeatResponse, 3)).error_code
+        if error != ErrorCode.NONE:
+            self._note(error)
+        return bool(error == ErrorCode.NONE)
+
+    async def _commit(self) -> bool:
+        if not self.state.partitions:
+            return True
+        place = self.client.rng.choice(self.state.partitions)
+        offset = self.state.positions[place] + self.client.rng.randint(1, 5)
+        partition = OffsetCommitRequestPartition(partition_index=place[1], committed_offset=offset)
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.state.generation,
+            member_id=self.state.member_id,
+            topics=[OffsetCommitRequestTopic(name=place[0], partitions=[partition])],
+        )
+        error = (await self.client.ask(request, OffsetCommitResponse, 8)).topics[0].partitions[0].error_code
+        if error == ErrorCode.NONE:
+            self.commits.acknowledges(self.group, place, offset)
+            self.state.positions[place] = offset
+        elif error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            self._note(error)
+            return False
+        return True
+
+
+async def is_settled(client: SimClient, group: str, members: Sequence[Member]) -> bool:
+    """Whether the coordinator and the members that live agree: one generation, every partition with one of them."""
+    described = (await client.insist(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, 5)).groups[0]
+    if described.error_code != ErrorCode.NONE or described.group_state != "Stable":
+        return False
+    if {member.member_id for member in described.members} != {member.state.member_id for member in members}:
+        return False
+    owned = sorted(place for member in members for place in member.assigned)
+    return owned == sorted(members[0].places)

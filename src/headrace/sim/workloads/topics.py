@@ -1,0 +1,95 @@
+"""Topics that come and go: what was confirmed is there, with one id for all of its life, and what was deleted is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.client.errors import ClientError
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.sim.client import SimClient
+
+
+async def make_topic(client: SimClient, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    """Creates a topic, until it is there."""
+    settings = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
+    while True:
+        made = await client.insist(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse, 7)
+        if made.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            return
+        await client.rest()
+
+
+class TopicMaker:
+    """Makes topics and deletes them, and looks whether the broker remembers."""
+
+    def __init__(self, client: SimClient) -> None:
+        self.client = client
+        self.known: dict[str, bytes] = {}
+        """Topics that were confirmed, and their ids."""
+        self._count = 0
+
+    async def run(self) -> None:
+        """Until its node ends."""
+        while True:
+            try:
+                if self.known and self.client.rng.random() < 0.4:
+                    await self._delete(self.client.rng.choice(sorted(self.known)))
+                else:
+                    await self._create()
+                await self.look()
+            except ClientError:
+                pass
+            await self.client.rest()
+            await self.client.rest()
+
+    async def _create(self) -> None:
+        self._count += 1
+        name = f"brief-{self._count}"
+        topic = CreatableTopic(name=name, num_partitions=self.client.rng.randint(1, 3), replication_factor=1)
+        response = await self.client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse, 7)
+        if response.topics[0].error_code == ErrorCode.NONE:
+            self.known[name] = response.topics[0].topic_id
+
+    async def _delete(self, name: str) -> None:
+        topic_id = self.known.pop(name)  # from here on it may be gone
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=20_000)
+        response = await self.client.ask(request, DeleteTopicsResponse, 6)
+        if response.responses[0].error_code != ErrorCode.NONE:
+            return
+        found = await self._ids([name])
+        self.client.world.demand(
+            found.get(name) is None, f"topic {name} ({topic_id.hex()}) was deleted, and is there"
+        )
+
+    async def look(self) -> None:
+        """Everything that was confirmed and not deleted is there. Raises ClientError."""
+        names = sorted(self.known)
+        if not names:
+            return
+        found = await self._ids(names)
+        for name in names:
+            self.client.world.demand(
+                found.get(name) == self.known[name], f"topic {name} was confirmed, and is {found.get(name)!r} now"
+            )
+
+    async def _ids(self, names: list[str]) -> dict[str, bytes | None]:
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        response = await self.client.ask(request, MetadataResponse, 10)
+        return {
+            topic.name or "": topic.topic_id if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
+            for topic in response.topics
+        }
