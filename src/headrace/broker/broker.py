@@ -15,11 +15,12 @@ from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum.producer_ids import ProducerIds
+from headrace.broker.quorum.quorum import QuorumError
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches
 from headrace.broker.settings.dynamic_config import DynamicConfig
-from headrace.broker.storage.storage_format import StorageLayout
+from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.log.manager import LogManager
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.quorum import Quorum
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
+    from headrace.controller.brokers import Registration
     from headrace.env import Node
     from headrace.metadata.image import ClusterImage
 
@@ -122,7 +124,7 @@ class Broker:
             ports = {opened.name: opened.port for opened in self.server.listeners}
             online = [home.path for home in self.logs.online()]
             node = registration(self.node, self.config, self.layout, ports, online)
-            self.epoch = await register(self.quorum, node, was_clean=self.logs.was_clean)
+            self.epoch = await self._register(node)
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start()
             if self.self_topics is not None:
@@ -137,6 +139,13 @@ class Broker:
             raise
         self.server.serve()
         self.background.start()
+
+    async def _register(self, node: Registration) -> int:
+        """Registers this broker. Raises StorageError where the metadata log cannot take that."""
+        try:
+            return await register(self.quorum, node, was_clean=self.logs.was_clean)
+        except QuorumError as error:
+            raise StorageError(f"the broker cannot be registered: {error}") from error
 
     def _listen(self) -> None:
         for endpoint in self.config.listeners:

@@ -18,7 +18,7 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.env import Node, Owner, Timer
-    from headrace.env.network import Connecting, Stream
+    from headrace.env.network import Stream
 
 R = TypeVar("R", bound=Response)
 
@@ -177,7 +177,6 @@ class AsyncConnection:
 async def _connect(node: Node, owner: Owner, host: str, port: int, timeout_s: float) -> Stream:
     """A stream to an address. Raises UnreachableError where there is none within `timeout_s`."""
     future: Future[Stream] = node.future()
-    connecting: Connecting | None = None
 
     def connected(stream: Stream) -> None:
         if future.done():
@@ -195,10 +194,9 @@ async def _connect(node: Node, owner: Owner, host: str, port: int, timeout_s: fl
             future.set_exception(UnreachableError(f"cannot connect to {host}:{port}: no answer in time"))
 
     timer = owner.later(timeout_s, timed_out)
+    connecting = node.network.connect(host, port, on_connected=connected, on_failure=failed)
     try:
-        connecting = node.network.connect(host, port, on_connected=connected, on_failure=failed)
         return await future
     finally:
         timer.cancel()
-        if connecting is not None and (future.cancelled() or future.exception() is not None):
-            connecting.cancel()
+        connecting.cancel()

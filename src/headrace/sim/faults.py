@@ -89,12 +89,12 @@ class Faults:
             machine.kill(power=power)
             return
         at = machine.disk.operations + self._rng.randint(1, 40)
-        machine.cut_takes_power = power
 
         def cut(_operation: str, _path: str) -> OSError | None:
             if machine.disk.operations < at:
                 return None
             machine.disk.fail = None
+            machine.kill(power=power)
             raise PowerCut
 
         machine.disk.fail = cut

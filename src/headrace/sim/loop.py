@@ -8,6 +8,8 @@ from __future__ import annotations
 from asyncio import base_events
 from typing import Any, Final
 
+from headrace.sim.disk import PowerCut
+
 TURNS_MAX: Final = 200_000
 """Turns of the loop at one moment of virtual time: who needs more goes round in circles."""
 
@@ -72,5 +74,6 @@ class SimLoop(base_events.BaseEventLoop):
 
 def _keep_failure(loop: Any, context: dict[str, Any]) -> None:
     """A callback that belongs to no node raised: the simulator itself is broken."""
-    if loop.failure is None:
-        loop.failure = context.get("exception") or RuntimeError(context["message"])
+    error = context.get("exception") or RuntimeError(context["message"])
+    if loop.failure is None and not isinstance(error, PowerCut):
+        loop.failure = error

@@ -35,8 +35,6 @@ class Machine:
         self.world = world
         self.host = host
         self.directories = list(directories)
-        self.cut_takes_power = False
-        """Whether a cut in the middle of an operation takes the machine's power, and not only the process."""
         self.disk = SimDisk(world.rng(f"{host} disk"))
         self.disk.make_dirs("/data")
         self.settings = settings
@@ -77,8 +75,8 @@ class Machine:
                 await self._life
             except (CancelledError, PowerCut):
                 pass
-            self._after(node)
             await sleep(self._rng.uniform(*BOOT_S))
+            self._after(node)
             self.disk.powered = True
             if not self.world.has_power(self.host):
                 self.world.set_power(self.host, True)
@@ -89,7 +87,6 @@ class Machine:
         node = SimNode(self.world, self.host, self.disk, random.Random(self._rng.getrandbits(64)))
         node.clock.set_by_ms = self.wall_set_by_ms
         node.disk_delay_s = self.disk_delay_s
-        node.on_power_cut = self._cut
         self.node = node
         self.world.add(node)
         return node
@@ -107,7 +104,6 @@ class Machine:
             self._ended.set()
             return
         except PowerCut:
-            self._cut()
             return
         except Exception as error:
             self.world.object(f"{self.host} does not start: {error!r}", error)
@@ -141,14 +137,10 @@ class Machine:
 
     # --- ends
 
-    def _cut(self) -> None:
-        """The disk pulled the plug in the middle of an operation."""
-        self.kill(power=self.cut_takes_power)
-
     def kill(self, *, power: bool = False) -> None:
         """Ends the process without notice; with `power` the machine, and what the disk had not synced is at stake."""
         node = self.node
-        if node is None or not node.alive:
+        if node is None or self._ended.is_set():
             return
         self.world.trace.note("power off" if power else "kill", self.host)
         self.broker = None

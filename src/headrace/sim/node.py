@@ -120,9 +120,7 @@ class SimOwner:
         if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, PowerCut):
-            self._node.power_cut()
-        elif error is not None and self._node.alive:
+        if error is not None and not isinstance(error, PowerCut):
             self._node.defects.report(error, f"a task of {self.name}")
 
     def close(self) -> None:
@@ -218,7 +216,6 @@ class SimWorkers:
         try:
             result = work()
         except PowerCut:
-            self._node.power_cut()
             return
         except BaseException as raised:
             error = raised
@@ -277,7 +274,6 @@ class SimNode:
         self.defects = SimDefects(self)
         self.streams: dict[SimStream, None] = {}
         self.disk_delay_s = (0.0, 0.002)
-        self.on_power_cut: Callable[[], None] | None = None
         self._rng = rng
         self._owners: list[SimOwner] = []
 
@@ -292,14 +288,9 @@ class SimNode:
         try:
             callback(*args)
         except PowerCut:
-            self.power_cut()
+            assert not self.alive, "the plug is pulled before the call ends"
         except Exception as error:
             self.defects.report(error, "a callback")
-
-    def power_cut(self) -> None:
-        """The disk pulled the plug in the middle of a call."""
-        if self.alive and self.on_power_cut is not None:
-            self.on_power_cut()
 
     def lock(self) -> AbstractContextManager[Any]:
         """See Environment.lock: one thread does everything here."""

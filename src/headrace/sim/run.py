@@ -17,7 +17,7 @@ from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
 from headrace.sim.client import SimClient
-from headrace.sim.faults import KINDS, Faults
+from headrace.sim.faults import DAY_MS, KINDS, Faults
 from headrace.sim.loop import LivelockError, StandstillError
 from headrace.sim.machine import Machine
 from headrace.sim.workloads.grouping import Member, is_settled
@@ -51,6 +51,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "queued.max.request.bytes": "262144",
+    # clients go by their own clocks, and the broker's is set
+    "log.message.timestamp.after.max.ms": str(10 * DAY_MS),
 }
 
 
