@@ -55,7 +55,6 @@ class Broker:
     epoch: int
 
     def __init__(self, config: BrokerConfig, node: Node) -> None:
-        self.config = config
         self.node = node
         self.metrics = Registry()
         self.request_errors = RequestErrors(self.metrics)
@@ -66,7 +65,7 @@ class Broker:
         self.random = node.entropy.random()
         self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
         self.logs = LogManager(node, config)
-        self.dynamic = DynamicConfig(self)
+        self.dynamic = DynamicConfig(config, self.logs)
         self.replicas = ReplicaManager(self)
         self.server = Server(
             node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
@@ -86,6 +85,11 @@ class Broker:
             from headrace.broker.self_topics import SelfTopics
 
             self.self_topics = SelfTopics(self)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force as of now; replaced as a whole."""
+        return self.dynamic.config
 
     @property
     def image(self) -> ClusterImage:
@@ -118,7 +122,8 @@ class Broker:
                 self.quorum, self.layout.directory_ids, self.node.owner("directory assignment")
             )
             self.logs.load()
-            self.dynamic.start()
+            self.dynamic.start(lambda: self.image)
+            self.quorum.on_image(self.dynamic.changed)
             await self.replicas.start()
             self._listen()
             ports = {opened.name: opened.port for opened in self.server.listeners}

@@ -31,7 +31,6 @@ class Services(Protocol):
     node: Node
     requests_owner: Owner
     """Of what handlers start and do not wait for."""
-    config: BrokerConfig
     metrics: Registry
     request_errors: RequestErrors
     authorizer: Authorizer
@@ -49,6 +48,11 @@ class Services(Protocol):
     fetches: Fetches
     fetch_sessions: SessionCache
     bad_batches: BadBatches
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force as of now; replaced as a whole."""
+        ...
 
     @property
     def image(self) -> ClusterImage:

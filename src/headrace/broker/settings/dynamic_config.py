@@ -11,7 +11,10 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, ResourceType
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from collections.abc import Callable
+
+    from headrace.config import BrokerConfig
+    from headrace.log.manager import LogManager
 
 log = logging.getLogger("headrace.broker")
 
@@ -20,32 +23,37 @@ _RELATED: Final = ("listener.security.protocol.map", "listeners")
 
 
 class DynamicConfig:
-    """Keeps `broker.config` and every log's topic configuration as the image says.
+    """Keeps `config`, the broker's, and every log's topic configuration as the image says.
 
     Values in the image were checked when they were written; one that this release cannot take (an adopted directory may
     hold such) is left out with a warning, and `refused` says why, by resource and setting.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, config: BrokerConfig, logs: LogManager) -> None:
+        """`config` is what the file says, before any change."""
+        self.config = config
+        """What is in force now; another value after each change."""
+        self._logs = logs
+        self._image: Callable[[], ClusterImage] = ClusterImage
         self.refused: dict[tuple[str, str], str] = {}
 
-    def start(self) -> None:
-        """Takes what the image says now, and follows it from here on."""
-        self._update_broker(self._broker.image)
-        self._broker.quorum.on_image(self._changed)
+    def start(self, image: Callable[[], ClusterImage]) -> None:
+        """Takes what the image says now; `changed` is to be told of what it says from here on."""
+        self._image = image
+        self._update_broker(image())
 
     def topic(self, name: str, image: ClusterImage | None = None) -> TopicConfig:
         """What is in force for a topic."""
-        overrides = dict((image or self._broker.image).configs.topic_overrides(name))
+        overrides = dict((image or self._image()).configs.topic_overrides(name))
         while True:
             try:
-                return topic_config(self._broker.config, overrides)
+                return topic_config(self.config, overrides)
             except ConfigError as error:
                 self._leave_out(f"topic {name}", overrides, error)
 
-    def _changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
-        own = {"", str(self._broker.node_id)}
+    def changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        """Follows a change of the image."""
+        own = ("", str(self.config.node_id))
         if any(kind == ResourceType.BROKER and name in own for kind, name in delta.changed_configs):
             self._update_broker(new)
             changed = [topic.name for topic in new.topics]
@@ -60,18 +68,18 @@ class DynamicConfig:
             return
         config = self.topic(name, image)
         for partition in topic.partitions:
-            log = self._broker.logs.get(name, partition.index)
+            log = self._logs.get(name, partition.index)
             if log is not None:
                 log.configure(config)
 
     def _update_broker(self, image: ClusterImage) -> None:
         """Takes what is possible of the dynamic settings; the file's values stand for the rest."""
-        node_id = self._broker.node_id
+        node_id = self.config.node_id
         per_broker = self._possible(f"broker {node_id}", image.configs.broker_overrides(node_id), per_broker=True)
         default = self._possible("all brokers", image.configs.cluster_overrides(), per_broker=False)
         while True:
             try:
-                new = self._broker.config.with_overrides(per_broker, default)
+                new = self.config.with_overrides(per_broker, default)
                 break
             except ConfigError as error:
                 # Possible each and not together: these are the dynamic ones that others must agree with.
@@ -79,7 +87,7 @@ class DynamicConfig:
                 if culprit is None:
                     raise
                 self._leave_out(f"broker {node_id}", per_broker, error, culprit)
-        self._broker.config = self._broker.logs.config = new
+        self.config = self._logs.config = new
 
     def _possible(self, resource: str, stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         possible = dict(stored)
