@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/installed
 # a file of tests is one process's: its broker and its Spark are for all of the file
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench bench-spark fuzz crash lock system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench bench-spark fuzz crash sim lock system-deps clean
 
 install: $(INSTALLED)
 
@@ -69,6 +69,10 @@ fuzz: install
 # Kill -9 under load, 30 times among the tests; make crash KILLS=300 for more.
 crash: install
 	$(RUN) -m pytest -q tests/durability --kills $(or $(KILLS),300)
+
+# Whole brokers in virtual time; make sim SEEDS=1-10000 for more.
+sim: install
+	$(RUN) -m headrace.sim --seeds $(or $(SEEDS),1-500)
 
 lock: install
 	$(RUN) -m pip install --quiet pip-tools

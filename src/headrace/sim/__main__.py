@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.sim", description="Whole brokers in virtual time.")
     parser.add_argument("--seed", type=int, help="run one seed; the last line holds the digest of its trace")
     parser.add_argument("--seeds", type=_range, metavar="A-B", help="run these seeds, a line each")
-    parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, and stop at the first find; 'list' names them")
+    parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)

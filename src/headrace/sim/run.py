@@ -1,8 +1,9 @@
-"""One run of the first storey: one broker, its clients, faults for a while, then peace, in which everything must settle.
+"""One run of the first storey: one broker, its clients, faults for a while, then peace, in which everything must
+settle.
 
-The seed draws who takes part, what may go wrong and how often. The safety phase demands that nothing wrong is ever said;
-the liveness phase that everybody gets on once nothing is broken any more; the end that what is in the logs is what was
-acknowledged.
+The seed draws who takes part, what may go wrong and how often. The safety phase demands that nothing wrong is ever
+said; the liveness phase that everybody gets on once nothing is broken any more; the end that what is in the logs is
+what was acknowledged.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class Run:
         self.bounds = Bounds(self.world)
         self._clients: dict[str, SimClient] = {}
         self._producers: list[PlainProducer | IdempotentProducer] = []
+        self._readers: list[Reader] = []
         self._members: list[Member] = []
         self._places: list[Place] = []
         self._group_places: list[Place] = []
@@ -236,6 +238,7 @@ class Run:
             self._start(idempotent.client, idempotent.run())
         for place in self._places:
             reader = Reader(self._client("reader"), self.history, place)
+            self._readers.append(reader)
             self._start(reader.client, reader.run())
         for _ in range(options.members):
             self._join()
@@ -261,15 +264,17 @@ class Run:
         """Everybody gets on within SETTLE_S."""
         until = self.world.loop.time() + SETTLE_S
         wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
+        ends = [(reader, self.history.end(reader.place)) for reader in self._readers]
         observer = self._client("observer")
         while self.world.objection is None:
-            late = [producer.client.host for producer, count in wanted if producer.acknowledged < count]
-            settled = not self._members or await is_settled(observer, "group", self._members)
-            if not late and settled:
+            late = [f"{each.client.host} gets nothing confirmed" for each, count in wanted if each.acknowledged < count]
+            late += [f"{each.client.host} is at {each.offset}, not at {end}" for each, end in ends if each.offset < end]
+            if self._members and not await is_settled(observer, "group", self._members):
+                late.append("the group does not settle")
+            if not late:
                 return
             if self.world.loop.time() > until:
-                what = f"{', '.join(late)} get nothing confirmed" if late else "the group does not settle"
-                self.world.object(f"{SETTLE_S:.0f} s after the last fault {what}")
+                self.world.object(f"{SETTLE_S:.0f} s after the last fault: {'; '.join(late)}")
             await sleep(LOOK_S)
 
     async def _end(self) -> None:

@@ -1,12 +1,12 @@
 """Requests: from an API key to an answer, the long way for all of them and a short way for the two hot ones.
 
-**What lives here.** `apis/` has one handler a file, named as its message in `wire/messages`; each header says the API's
-name, key and versions, what it does, and what it does not do. `registry.py` finds a handler, `dispatch.py` makes the table
-that a listener serves, `services.py` names all that a handler may see of the broker. `produce_run.py` is the short way of
-Produce: requests that arrived together are appended together, and answered from templates. `plain_fetch.py` is the short
-way of Fetch: a request that differs from the last one in its offset alone is answered around a slice of a file.
-`fetching.py` is what both ways of Fetch share: reading, and waiting for more. `topic_creation.py`, `alter_access.py`,
-`authorized_operations.py` and `bad_batches.py` serve several handlers.
+**What lives here.** `apis/` has one handler a file, named as its message in `wire/messages`; each header says the
+API's name, key and versions, what it does, and what it does not do. `registry.py` finds a handler, `dispatch.py` makes
+the table that a listener serves, `services.py` names all that a handler may see of the broker. `produce_run.py` is the
+short way of Produce: requests that arrived together are appended together, and answered from templates.
+`plain_fetch.py` is the short way of Fetch: a request that differs from the last one in its offset alone is answered
+around a slice of a file. `fetching.py` is what both ways of Fetch share: reading, and waiting for more.
+`topic_creation.py`, `alter_access.py`, `authorized_operations.py` and `bad_batches.py` serve several handlers.
 
 **What comes in and goes out.** A decoded request and its context (who asks, in which version) come in; a response, the
 promise of one (`net.answers.Pending`), a coroutine, or nothing goes out. Metadata changes go to the controller port,
@@ -14,7 +14,8 @@ appends and reads to partitions, groups to their coordinator; the image of the c
 
 **What may never happen.**
 - A handler answers before what it says is true: acks are met, metadata committed, a group's records committed.
-- A short way answers otherwise than the long one: where it is not sure, it leaves the request to the handler, untouched.
+- A short way answers otherwise than the long one: where it is not sure, it leaves the request to the handler,
+  untouched.
 - The common path of Produce and Fetch meets a coroutine, a task, a lock, a log line or an exception.
 - A handler does what its principal may not: each asks `context.authorize` for the resource that `apis` names.
 """

@@ -1,12 +1,13 @@
-"""What the broker says of itself: counters and gauges, log levels, log lines on their way into a topic, failed requests.
+"""What the broker says of itself: counters and gauges, log levels, log lines on their way into a topic, failed
+requests.
 
 **What lives here.** `metrics.py` is the one registry of counters and gauges. `loggers.py` lists and alters log levels
-(KIP-412). `log_lines.py` takes log lines into a bounded queue for the topic that `self.topics` makes. `request_errors.py`
-finds the error codes in an answer and counts them by API.
+(KIP-412). `log_lines.py` takes log lines into a bounded queue for the topic that `self.topics` makes.
+`request_errors.py` finds the error codes in an answer and counts them by API.
 
-**What comes in and goes out.** Owners add to counters directly, one addition on a hot path; gauges are read when somebody
-asks for `statistics()`, which is all that consoles and tests read.
+**What comes in and goes out.** Owners add to counters directly, one addition on a hot path; gauges are read when
+somebody asks for `statistics()`, which is all that consoles and tests read.
 
-**What may never happen.** Telling costs more than what is told: no formatting, no lock and no allocation a request. The
-queue of lines grows beyond its bound.
+**What may never happen.** Telling costs more than what is told: no formatting, no lock and no allocation a request.
+The queue of lines grows beyond its bound.
 """

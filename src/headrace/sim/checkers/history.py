@@ -58,7 +58,9 @@ class History:
 
     # --- told by producers
 
-    def sends(self, place: Place, producer: str, first_number: int, records: Sequence[tuple[bytes | None, bytes]]) -> None:
+    def sends(
+        self, place: Place, producer: str, first_number: int, records: Sequence[tuple[bytes | None, bytes]]
+    ) -> None:
         """A batch of (key, value) leaves its producer, for the first time."""
         partition = self.partitions.get(place)
         if partition is not None:
@@ -77,6 +79,10 @@ class History:
             self._demand(other == value, place, offset, f"acknowledged for {other!r} and for {value!r}")
             seen = partition.seen.get(offset, value)
             self._demand(seen == value, place, offset, f"acknowledged for {value!r}, and readers saw {seen!r}")
+
+    def end(self, place: Place) -> int:
+        """Behind the last record that was acknowledged."""
+        return max(self.partitions[place].acknowledged, default=-1) + 1
 
     # --- told by readers
 
@@ -107,7 +113,10 @@ class History:
             return
         for offset, value in sorted(partition.acknowledged.items()):
             if offset >= start:
-                self._demand(there.get(offset) == value, place, offset, f"holds {there.get(offset)!r}, not the acknowledged {value!r}")
+                found_there = there.get(offset)
+                self._demand(
+                    found_there == value, place, offset, f"holds {found_there!r}, not the acknowledged {value!r}"
+                )
         for i, (offset, _, _) in enumerate(found):
             self._demand(offset == start + i, place, offset, f"comes where {start + i} was expected")
         self._demand(end == start + len(found), place, end, f"is the end, and {len(found)} records begin at {start}")
@@ -125,9 +134,8 @@ class History:
             if sent is None:
                 continue
             before, at = last.get(sent.producer, (-1, -1))
-            self._demand(
-                sent.number > before, place, offset, f"{sent.producer}'s record {sent.number} comes after {before} (at {at})"
-            )
+            text = f"has record {sent.number} of {sent.producer}, which comes after {before} (at {at})"
+            self._demand(sent.number > before, place, offset, text)
             last[sent.producer] = (sent.number, offset)
 
     def _last_of_each_key(

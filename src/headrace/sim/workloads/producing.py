@@ -1,5 +1,5 @@
-"""Producers of the simulator: a plain one, that sends once and lives with not knowing, and an idempotent one, that sends
-again until it knows."""
+"""Producers of the simulator: a plain one, that sends once and lives with not knowing, and an idempotent one, that
+sends again until it knows."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Batch:
 
 
 class IdempotentProducer(Producer):
-    """Sends up to five batches of a partition at once, and again, in order, until each has an answer that settles it."""
+    """Sends up to five batches of a partition at once, and again, in order, until each is settled."""
 
     async def run(self) -> None:
         """Until its node ends."""
@@ -145,7 +145,8 @@ class IdempotentProducer(Producer):
         while batches:
             tries += 1
             if tries > TRIES_MAX:
-                text = f"{self.client.host} gets nowhere with sequence {batches[0].sequence} of {place}: {self._last_error}"
+                where = f"sequence {batches[0].sequence} of {place}"
+                text = f"{self.client.host} gets nowhere with {where}: error {self._last_error}"
                 self.client.world.object(text)
                 return
             settled = await self._send(place, batches)

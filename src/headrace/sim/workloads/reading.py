@@ -70,7 +70,8 @@ def end_of(data: PartitionData, offset: int) -> int:
 
 async def edge(client: SimClient, place: Place, timestamp: int) -> int:
     """The earliest or latest offset of a partition. Raises ClientError; -1 where the broker answers with an error."""
-    topic = ListOffsetsTopic(name=place[0], partitions=[ListOffsetsPartition(partition_index=place[1], timestamp=timestamp)])
+    asked = ListOffsetsPartition(partition_index=place[1], timestamp=timestamp)
+    topic = ListOffsetsTopic(name=place[0], partitions=[asked])
     response = await client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), ListOffsetsResponse, 5)
     answer = response.topics[0].partitions[0]
     return int(answer.offset) if answer.error_code == ErrorCode.NONE else -1

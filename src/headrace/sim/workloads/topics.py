@@ -1,4 +1,4 @@
-"""Topics that come and go: what was confirmed is there, with one id for all of its life, and what was deleted is not."""
+"""Topics that come and go: what was confirmed is there, with one id for all of its life; what was deleted is not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ class TopicMaker:
         self._count += 1
         name = f"brief-{self._count}"
         topic = CreatableTopic(name=name, num_partitions=self.client.rng.randint(1, 3), replication_factor=1)
-        response = await self.client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse, 7)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
+        response = await self.client.ask(request, CreateTopicsResponse, 7)
         if response.topics[0].error_code == ErrorCode.NONE:
             self.known[name] = response.topics[0].topic_id
 

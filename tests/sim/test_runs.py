@@ -1,0 +1,72 @@
+"""Whole brokers under the simulator: seeds that must hold, the same trace in every process, and planted faults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from headrace.sim.__main__ import main
+from headrace.sim.run import run_seed
+from headrace.sim.sabotage import PLANTED, planted
+
+SEEDS_OF_A_PLANT = 60
+BLOCKS = 12
+BLOCK_SEEDS = 12
+
+FOUND: dict[int, str] = {}
+"""Seeds that broke a promise once, and why."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_promise_is_broken(block: int) -> None:
+    for seed in range(1000 + block * BLOCK_SEEDS, 1000 + (block + 1) * BLOCK_SEEDS):
+        assert run_seed(seed).objection is None, f"python -m headrace.sim --seed {seed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_broke_once_holds(seed: int) -> None:
+    assert run_seed(seed).objection is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(name: str) -> None:
+    with planted(name):
+        assert any(run_seed(seed).objection is not None for seed in range(1, SEEDS_OF_A_PLANT + 1))
+
+
+@pytest.mark.slow
+def test_a_seed_has_one_trace_whatever_the_process() -> None:
+    def digest(hash_seed: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.sim", "--seed", "1003"],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.splitlines()[-1]
+
+    first = digest("0")
+    assert first.startswith("digest: ")
+    assert {digest("1"), digest("123")} == {first}
+
+
+def test_the_faults_are_listed_by_bare_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--sabotage", "list"]) == 0
+    names = capsys.readouterr().out.split("\n")[:-1]
+    assert names == list(PLANTED)
+    assert all(name.replace("-", "").isalnum() for name in names)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--seeds", "9-1"], ["--seed", "1", "--seeds", "1-2"], ["--sabotage", "x"]])
+def test_arguments_that_make_no_sense(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert "usage" in capsys.readouterr().err
