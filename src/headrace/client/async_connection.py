@@ -92,6 +92,7 @@ class AsyncConnection:
         """Sends a request. The future has the response, or a ClientError: the connection ended before the answer came
         (whether the request took effect is unknown then), or `timeout_s` seconds passed, which ends the connection."""
         future: Future[R] = self._node.future()
+        future.add_done_callback(_look_at)
         try:
             call = self.channel.send(request, response_class, version=version)
         except ClientError as error:
@@ -172,6 +173,12 @@ class AsyncConnection:
         if stream is not None:
             stream.close()
         self._settle()
+
+
+def _look_at(future: Future[Any]) -> None:
+    """Who asked may be gone: an answer that nobody takes is no defect."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _connect(node: Node, owner: Owner, host: str, port: int, timeout_s: float) -> Stream:

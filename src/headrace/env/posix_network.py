@@ -315,7 +315,7 @@ class PosixConnecting:
                 await self._loop.sock_connect(connecting, address)
             except OSError as error:
                 connecting.close()
-                failure = error
+                failure = OSError(error.errno, os.strerror(error.errno or errno.EIO))
             except BaseException:
                 connecting.close()
                 raise

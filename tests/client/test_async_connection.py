@@ -1,0 +1,114 @@
+"""The client's connection over a node's network: against a real broker, and against peers that behave badly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+import headrace.testing
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.errors import ConnectionLostError, ProtocolMismatchError, TimedOutError, UnreachableError
+from headrace.env.posix_node import PosixNode
+from headrace.testing import TestBroker
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[TestBroker]:
+    with headrace.testing.broker() as running:
+        yield running
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[PosixNode]:
+    node = PosixNode(worker_threads=1, sync_threads=1)
+    yield node
+    assert node.defects.first is None
+    await node.close()
+
+
+@contextlib.contextmanager
+def peer(answer: bytes | None) -> Iterator[int]:
+    """A port that sends some bytes to whoever connects, then (None: at once) says nothing or closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        held: list[socket.socket] = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connected, _ = listening.accept()
+                    if answer is None:
+                        connected.close()
+                        continue
+                    held.append(connected)
+                    connected.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for each in held:
+                each.close()
+
+
+async def test_many_questions_at_once_are_answered_in_their_order(node: PosixNode, served: TestBroker) -> None:
+    owner = node.owner("client")
+    connection = await AsyncConnection.open(node, owner, "localhost", served.port, client_id="c", timeout_s=5)
+    calls = [connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=5) for _ in range(200)]
+    answers = await asyncio.gather(*calls)
+    assert {answer.brokers[0].node_id for answer in answers} == {1}
+    assert connection.outstanding == 0
+    connection.close()
+    assert connection.closed
+    with pytest.raises(ConnectionLostError):
+        await connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=5)
+
+
+async def test_who_is_not_there(node: PosixNode) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(UnreachableError, match="refused"):
+        await AsyncConnection.open(node, node.owner("c"), "127.0.0.1", port, client_id="c", timeout_s=5)
+
+
+async def test_who_never_answers(node: PosixNode) -> None:
+    with peer(b"") as port, pytest.raises(TimedOutError, match="ApiVersions"):
+        await AsyncConnection.open(node, node.owner("c"), "127.0.0.1", port, client_id="c", timeout_s=0.2)
+
+
+async def test_who_hangs_up(node: PosixNode) -> None:
+    with peer(None) as port, pytest.raises(ConnectionLostError):
+        await AsyncConnection.open(node, node.owner("c"), "127.0.0.1", port, client_id="c", timeout_s=5)
+
+
+async def test_who_speaks_something_else(node: PosixNode) -> None:
+    with peer(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port, pytest.raises(ProtocolMismatchError):
+        await AsyncConnection.open(node, node.owner("c"), "127.0.0.1", port, client_id="c", timeout_s=5)
+
+
+async def test_a_call_that_times_out_ends_the_connection_and_all_behind_it(node: PosixNode, served: TestBroker) -> None:
+    owner = node.owner("client")
+    connection = await AsyncConnection.open(node, owner, "127.0.0.1", served.port, client_id="c", timeout_s=5)
+    served.call(lambda broker: [each.stream.on_readable(None) for each in broker.server.connections])
+    first = connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=0.1)
+    second = connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=60)
+    for call in (first, second):
+        with pytest.raises(TimedOutError):
+            await call
+
+
+async def test_an_owner_that_is_closed_leaves_no_timer(node: PosixNode, served: TestBroker) -> None:
+    owner = node.owner("client")
+    connection = await AsyncConnection.open(node, owner, "127.0.0.1", served.port, client_id="c", timeout_s=5)
+    connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=60)
+    owner.close()
+    connection.close()
+    assert not owner.timers  # type: ignore[attr-defined]
