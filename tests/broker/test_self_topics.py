@@ -114,8 +114,9 @@ def test_lines_of_every_level_that_is_logged(served: TestBroker) -> None:
     log.debug("not logged")
     until(lambda: "second" in messages(served))
     *_, closed, last = records(served, LOGS_TOPIC)
-    assert (closed["level"], closed["logger"]) == ("WARNING", "headrace.broker")
-    assert "closed: a frame of" in closed["message"]
+    assert (closed["level"], closed["logger"]) == ("WARNING", "headrace.net")
+    assert "connection closed" in closed["message"] and "a frame of" in closed["message"]
+    assert closed["fields"]["why"].startswith("a frame of")
     assert (last["level"], last["logger"], last["message"]) == ("ERROR", log.name, "second")
     assert abs(last["time"] - time.time() * 1000) < PATIENCE_S * 1000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -156,3 +157,32 @@ def test_options_become_properties() -> None:
     for bad in ("9092", "host:", "host:port", "host:70000"):
         with pytest.raises(BadParameter):
             properties_of(None, [], bad, None, [])
+
+
+def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--log-format", "json") as (process, port):
+        with Client(f"127.0.0.1:{port}") as client:
+            admin.create_topic(client, "rides", partitions=3)
+            admin.delete_topic(client, "rides")
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert stranger.recv(1) == b""
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=20)
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    events = {line["event"]: line for line in lines}
+    assert list(events) == [
+        "broker starts",
+        "metadata read",
+        "listening",
+        "broker serves",
+        "topic created",
+        "topic deleted",
+        "connection closed",
+        "broker stops",
+        "broker stopped",
+    ]
+    assert events["listening"]["port"] == port
+    assert (events["topic created"]["topic"], events["topic created"]["partitions"]) == ("rides", 3)
+    assert events["connection closed"]["why"].startswith("a frame of")
+    assert {line["level"] for line in lines} == {"INFO", "WARNING"}

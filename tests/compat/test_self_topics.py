@@ -64,7 +64,8 @@ def read_with_confluent(peer: HeadracePeer, topic: str, least: int) -> list[dict
 
 def test_confluents_client_reads_the_log(peer: HeadracePeer) -> None:
     lines = written(peer.log)
-    assert len([line for line in lines if "closed: a frame" in line[2]]) == BAD_CONNECTIONS
+    closed = [line for line in lines if "connection closed" in line[2] and "a frame of" in line[2]]
+    assert len(closed) == BAD_CONNECTIONS
     assert lines[0] == ("WARNING", "headrace.broker", "no.such.key is not a setting of this broker and has no effect")
     records = read_with_confluent(peer, LOGS, len(lines))
     assert [(each["level"], each["logger"], each["message"]) for each in records] == lines

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headrace import __version__
 from headrace.broker.coordinators.coordinator import GroupCoordinator
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
@@ -21,6 +21,7 @@ from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageError, StorageLayout
+from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.log.manager import LogManager
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from headrace.controller.brokers import Registration
     from headrace.env import Node
     from headrace.metadata.image import ClusterImage
-
-log = logging.getLogger("headrace.broker")
 
 DRAIN_S: Final = 0.05
 """How long a stopping broker gives its last answers to leave."""
@@ -56,16 +55,18 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.node = node
+        self._log = node.logger("broker")
+        self._events = ClusterEvents(node.logger("cluster"))
         self.metrics = Registry()
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
-        self.bad_batches = BadBatches(node.clock, self.metrics)
+        self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
         self.fetches = Fetches(self.metrics, config.integer("connections.max.waiting.fetches"))
         self.authorizer: Authorizer = OpenAuthorizer()
         self.random = node.entropy.random()
         self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
         self.logs = LogManager(node, config)
-        self.dynamic = DynamicConfig(config, self.logs)
+        self.dynamic = DynamicConfig(config, self.logs, node.logger("settings"))
         self.replicas = ReplicaManager(self)
         self.server = Server(
             node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
@@ -112,6 +113,9 @@ class Broker:
         Raises LogDirLocked, StorageError, CheckpointError, ConfigError or OSError, each with one line that says what
         is wrong, and then holds nothing.
         """
+        began = self.node.clock.monotonic()
+        directories = ",".join(self.config.log_dirs)
+        self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
         try:
             self.logs.lock()
             self.quorum, self.layout = open_quorum(self.node, self.config, workers=self.node.syncs)
@@ -122,8 +126,16 @@ class Broker:
                 self.quorum, self.layout.directory_ids, self.node.owner("directory assignment")
             )
             self.logs.load()
+            self._log.info(
+                "metadata read",
+                cluster=self.cluster_id,
+                topics=sum(1 for _ in self.image.topics),
+                offset=self.image.offset,
+                shutdown="clean" if self.logs.was_clean else "unclean",
+            )
             self.dynamic.start(lambda: self.image)
             self.quorum.on_image(self.dynamic.changed)
+            self.quorum.on_image(self._events.changed)
             await self.replicas.start()
             self._listen()
             ports = {opened.name: opened.port for opened in self.server.listeners}
@@ -144,6 +156,12 @@ class Broker:
             raise
         self.server.serve()
         self.background.start()
+        for opened in self.server.listeners:
+            self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)
+        self._log.info("broker serves", epoch=self.epoch, after_ms=self._since_ms(began))
+
+    def _since_ms(self, began: float) -> int:
+        return round((self.node.clock.monotonic() - began) * 1000)
 
     async def _register(self, node: Registration) -> int:
         """Registers this broker. Raises StorageError where the metadata log cannot take that."""
@@ -160,6 +178,8 @@ class Broker:
 
     async def stop(self) -> None:
         """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""
+        began = self.node.clock.monotonic()
+        self._log.info("broker stops", connections=len(self.server.connections))
         self.server.stop_listening()
         await self.groups.stop()
         await self.moves.stop()
@@ -173,10 +193,11 @@ class Broker:
             await deregister(self.quorum)
         await self.quorum.close()
         await self.node.workers.run(lambda: self.logs.shutdown(self.epoch))
+        self._log.info("broker stopped", after_ms=self._since_ms(began))
         await self.node.close()
 
     def fail(self, why: str) -> None:
         """The broker cannot go on."""
-        log.error("the broker stops: %s", why)
+        self._log.error("broker fails", why=why)
         if self.on_failure is not None:
             self.on_failure(why)

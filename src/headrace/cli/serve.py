@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,6 +29,7 @@ def default_data_directory() -> Path:
 @click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
 @click.option("--self-topics", is_flag=True, help="Publish the broker's own log and metrics in topics.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How log lines look. [text]")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 def serve(
     file: Path | None,
@@ -38,6 +38,7 @@ def serve(
     advertise: str | None,
     settings: tuple[str, ...],
     self_topics: bool,
+    log_format: str,
     verbose: bool,
 ) -> None:
     """Run a broker until SIGTERM or an interrupt, which shut it down cleanly.
@@ -51,7 +52,7 @@ def serve(
     if self_topics:
         properties["self.topics"] = "true"
     click.echo(f"headrace: data in {properties.get('log.dirs') or properties.get('log.dir')}", err=True)
-    raise SystemExit(_run(properties, verbose))
+    raise SystemExit(_run(properties, as_json=log_format == "json", verbose=verbose))
 
 
 def properties_of(
@@ -120,18 +121,15 @@ def _with_listener(properties: dict[str, str], listen: str) -> str:
     return ",".join([f"{name}://{_address(listen, '--listen')}", *kept])
 
 
-def _run(properties: dict[str, str], verbose: bool) -> int:
+def _run(properties: dict[str, str], *, as_json: bool, verbose: bool) -> int:
     """Check the settings, start, serve. Raises `Failure` for what must not or cannot start, in one line."""
     import logging
 
     from headrace.broker.serve import StartError, run
+    from headrace.broker.telemetry.log_format import log_to_standard_error
     from headrace.config import ConfigError
 
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_standard_error(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO)
     try:
         return run(properties)
     except (ConfigError, StartError) as error:

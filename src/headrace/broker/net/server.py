@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.request_errors import RequestErrors
     from headrace.config import BrokerConfig, Endpoint
     from headrace.env import Node
-
-log = logging.getLogger("headrace.broker")
 
 RECEIVE_BYTES: Final = 256 * 1024
 """The buffer that all connections receive into: what fits the processor's cache."""
@@ -162,7 +159,7 @@ class Server:
 
     def _refuse(self, stream: Stream, why: str) -> None:
         self._refused.value += 1
-        log.warning("connection from %s:%d closed: %s", stream.peer_host, stream.peer_port, why)
+        self._log.warning("connection refused", client=f"{stream.peer_host}:{stream.peer_port}", why=why)
         stream.close()
 
     def _accept_failed(self, error: OSError) -> None:
@@ -170,7 +167,7 @@ class Server:
         now = self._monotonic()
         if now - self._accept_log_at >= ACCEPT_LOG_S:
             self._accept_log_at = now
-            log.warning("connections cannot be accepted: %s", error)
+            self._log.warning("connections cannot be accepted", why=error)
 
     # --- for connections
 
@@ -231,7 +228,7 @@ class Server:
             self._per_host.pop(host, None)
         if why:
             self._bad.value += 1
-            log.warning("connection from %s:%d closed: %s", host, connection.stream.peer_port, why)
+            self._log.warning("connection closed", client=f"{host}:{connection.stream.peer_port}", why=why)
 
     # --- time
 

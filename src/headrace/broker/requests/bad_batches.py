@@ -5,7 +5,6 @@ One line a connection and second, so that a broken client cannot fill the disk; 
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from headrace.wire.errors import ErrorCode
@@ -13,10 +12,8 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.env import Clock
+    from headrace.env import Clock, LogSink
     from headrace.log.results import AppendResult
-
-log = logging.getLogger("headrace.broker")
 
 BROKEN: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})
 """The refusals that speak of the data, and not of a client that is late, too big or not allowed."""
@@ -34,8 +31,9 @@ MESSAGE_CHARS_MAX: Final = 200
 class BadBatches:
     """Of one broker. `told` is called for refusals alone: good batches never come by."""
 
-    def __init__(self, clock: Clock, metrics: Registry) -> None:
+    def __init__(self, clock: Clock, log: LogSink, metrics: Registry) -> None:
         self._clock = clock
+        self._log = log
         self._named: dict[tuple[str, int], float] = {}
         self._unsaid = 0
         self._count = metrics.counter("produce.bad_batches")
@@ -51,14 +49,13 @@ class BadBatches:
             self._unsaid_count.value += 1
             return
         unsaid, self._unsaid = self._unsaid, 0
-        log.warning(
-            "a batch from %s:%d for %s-%d was refused (%s): %s%s",
-            *client,
-            replica.topic,
-            replica.index,
-            result.error.name,
-            (result.error_message or "")[:MESSAGE_CHARS_MAX],
-            f"; {unsaid} more were refused without a line" if unsaid else "",
+        self._log.warning(
+            "batch refused",
+            client=f"{client[0]}:{client[1]}",
+            partition=f"{replica.topic}-{replica.index}",
+            error=result.error.name,
+            why=(result.error_message or "")[:MESSAGE_CHARS_MAX],
+            **({"refused_without_a_line": unsaid} if unsaid else {}),
         )
 
     def _may_name(self, client: tuple[str, int]) -> bool:

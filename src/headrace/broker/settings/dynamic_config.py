@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.config import BrokerConfig
+    from headrace.env import LogSink
     from headrace.log.manager import LogManager
-
-log = logging.getLogger("headrace.broker")
 
 _RELATED: Final = ("listener.security.protocol.map", "listeners")
 """Dynamic settings that `check_relations` looks at."""
@@ -29,8 +27,9 @@ class DynamicConfig:
     hold such) is left out with a warning, and `refused` says why, by resource and setting.
     """
 
-    def __init__(self, config: BrokerConfig, logs: LogManager) -> None:
+    def __init__(self, config: BrokerConfig, logs: LogManager, log: LogSink) -> None:
         """`config` is what the file says, before any change."""
+        self._log = log
         self.config = config
         """What is in force now; another value after each change."""
         self._logs = logs
@@ -103,4 +102,4 @@ class DynamicConfig:
         del overrides[name]
         if self.refused.get((resource, name)) != str(error):
             self.refused[resource, name] = str(error)
-            log.warning("%s: the stored value of %s is ignored: %s", resource, name, error)
+            self._log.warning("stored setting ignored", of=resource, name=name, why=error)

@@ -67,6 +67,8 @@ class LogLines(logging.Handler):
             "logger": record.name,
             "message": record.getMessage()[:TEXT_CHARS_MAX],
         }
+        if fields := getattr(record, "fields", None):
+            said["fields"] = {key: str(value)[:TEXT_CHARS_MAX] for key, value in fields.items()}
         if record.exc_info:
             said["exception"] = _FORMATTER.formatException(record.exc_info)[-TEXT_CHARS_MAX:]
         return json.dumps(said).encode()

@@ -1,0 +1,37 @@
+"""How `headrace serve` writes its log: one line an event, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final
+
+TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+OURS: Final = ("time", "level", "logger", "event", "exception")
+"""The keys of a JSON line that no field of an event may take: such a field gets an underscore behind it."""
+
+
+class JsonLines(logging.Formatter):
+    """An object a line: time (milliseconds since 1970), level, logger, event, and the event's fields beside them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "time": int(record.created * 1000),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": getattr(record, "event", None) or record.getMessage(),
+        }
+        for key, value in getattr(record, "fields", {}).items():
+            plain = isinstance(value, (bool, int, float, str))
+            said[f"{key}_" if key in OURS else key] = value if plain else str(value)
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said)
+
+
+def log_to_standard_error(*, as_json: bool, level: int) -> None:
+    """Has every logger of this process write to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter(TEXT))
+    logging.basicConfig(level=level, handlers=[handler])
