@@ -6,7 +6,7 @@ becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the 
 Not done: transactional batches (refused until transactions are served), quotas.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v13 topic ids.
 
-Plain requests never come here: `broker/produce_run.py` appends them together.
+Plain requests never come here: `requests/produce_run.py` appends them together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Metadata: brokers, the controller, and topics with their leaders; may create topics on the way. KIP-4, KIP-516."""
+"""Metadata (3), versions 0-13: brokers, the controller, and topics with their leaders; may create topics on the way.
+
+KIP-4, KIP-516.
+v4 says whether topics may be created. v8 authorized operations. v9 flexible. v10 topic ids. v11 no cluster operations.
+v12 topics by id. v13 a top-level error.
+Not done: nothing that a broker of one cluster would have to say.
+"""
 
 from __future__ import annotations
 

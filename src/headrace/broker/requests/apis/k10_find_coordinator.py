@@ -5,6 +5,7 @@ is answered when it is there (Kafka answers COORDINATOR_NOT_AVAILABLE until then
 groups, which are not served, get an error that no client retries.
 
 v1: key types. v3: flexible. v4: batched (KIP-699). v6: share groups (KIP-932).
+Not done: coordinators of transactions and of share groups.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Advertises exactly what the listener serves, at one release's versions, and the 
 is answered in version 0 with UNSUPPORTED_VERSION and the same list, so that a newer client can come again (KIP-511).
 v3 flexible, software name and version. v4 features from level 0. v5 the cluster and node that the client believes to
 speak to.
+Not done: nothing.
 """
 
 from __future__ import annotations

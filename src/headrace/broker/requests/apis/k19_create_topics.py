@@ -1,4 +1,8 @@
-"""CreateTopics: the controller decides, and the reply leaves when the topics exist."""
+"""CreateTopics (19), versions 2-7: the controller decides, and the reply leaves when the topics exist.
+
+v4 defaults by -1. v5 flexible, configurations in the answer. v7 topic ids.
+Not done: replicas on other brokers than this one.
+"""
 
 from __future__ import annotations
 

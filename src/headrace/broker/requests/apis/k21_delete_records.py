@@ -3,6 +3,7 @@
 Moves the log start offset up; -1 means the high watermark. Segments that lie wholly below it go with the next
 retention. Records of a topic that is only compacted cannot be deleted this way (POLICY_VIOLATION).
 v2 flexible.
+Not done: replicas on other brokers, whose log start the answer would have to wait for.
 """
 
 from __future__ import annotations

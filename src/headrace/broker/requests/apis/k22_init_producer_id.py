@@ -1,4 +1,8 @@
-"""InitProducerId, for idempotent producers. Source: KIP-98, KIP-360."""
+"""InitProducerId (22), versions 0-5: for idempotent producers. Source: KIP-98, KIP-360.
+
+v2 flexible. v3 producer id and epoch. v4 PRODUCER_FENCED.
+Not done: transactional ids, which get an error that clients do not retry.
+"""
 
 from __future__ import annotations
 

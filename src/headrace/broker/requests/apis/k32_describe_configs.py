@@ -1,4 +1,9 @@
-"""DescribeConfigs: settings with their values, and where those come from. Source: KIP-133, KIP-226, KIP-569."""
+"""DescribeConfigs (32), versions 1-4: settings with their values, and where those come from.
+
+Source: KIP-133, KIP-226, KIP-569.
+v1 synonyms. v3 documentation and types. v4 flexible.
+Not done: resources of client metrics beyond what is stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""AlterConfigs: the whole configuration of a resource at once; what is not named goes. Source: KIP-133."""
+"""AlterConfigs (33), versions 0-2: the whole configuration of a resource at once; what is not named goes.
+
+Source: KIP-133.
+v2 flexible.
+Not done: listeners, which cannot change while the broker runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""DescribeLogDirs: what lies in each log directory, and how much room is left. Source: KIP-113, KIP-827, KIP-1066."""
+"""DescribeLogDirs (35), versions 1-5: what lies in each log directory, and how much room is left.
+
+Source: KIP-113, KIP-827, KIP-1066.
+v2 flexible. v3 a top-level error. v4 sizes of volumes. v5 cordoned directories.
+Not done: nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""CreatePartitions: more partitions for existing topics. Source: KIP-195."""
+"""CreatePartitions (37), versions 0-3: more partitions for existing topics. Source: KIP-195.
+
+v2 flexible.
+Not done: replicas on other brokers than this one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""ElectLeaders: makes preferred replicas the leaders again, or any replica where there is none. Source: KIP-460."""
+"""ElectLeaders (43), versions 0-2: makes preferred replicas the leaders again, or any replica where there is none.
+
+Source: KIP-460.
+v1 types of elections. v2 flexible.
+Not done: unclean elections among several brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""IncrementalAlterConfigs: single settings of a resource, and levels of loggers. Source: KIP-339, KIP-412."""
+"""IncrementalAlterConfigs (44), versions 0-1: single settings of a resource, and levels of loggers.
+
+Source: KIP-339, KIP-412.
+v1 flexible.
+Not done: listeners, which cannot change while the broker runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""AlterPartitionReassignments: other replicas for partitions, as far as one broker can. Source: KIP-455, KIP-860."""
+"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions, as far as one broker can.
+
+Source: KIP-455, KIP-860.
+v1 replication factors that may change.
+Not done: replicas on other brokers than this one.
+"""
 
 from __future__ import annotations
 

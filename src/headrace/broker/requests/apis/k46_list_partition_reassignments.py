@@ -1,4 +1,7 @@
-"""ListPartitionReassignments: which partitions have replicas on the move. Source: KIP-455."""
+"""ListPartitionReassignments (46), version 0: which partitions have replicas on the move. Source: KIP-455.
+
+Not done: nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OffsetDelete (47), version 0: removes committed offsets of topics that nobody in the group reads (KIP-496)."""
+"""OffsetDelete (47), version 0: removes committed offsets of topics that nobody in the group reads (KIP-496).
+
+Not done: nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""DescribeQuorum: who leads the metadata quorum, and how far everyone is. Source: KIP-595, KIP-836, KIP-853."""
+"""DescribeQuorum (55), versions 0-2: who leads the metadata quorum, and how far everyone is.
+
+Source: KIP-595, KIP-836, KIP-853.
+v1 times of fetches. v2 directory ids and voters' endpoints.
+Not done: quorums of more than one voter.
+"""
 
 from __future__ import annotations
 

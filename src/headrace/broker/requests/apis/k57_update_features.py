@@ -1,4 +1,9 @@
-"""UpdateFeatures: raises the finalized feature levels, metadata.version above all. Source: KIP-584, KIP-778."""
+"""UpdateFeatures (57), versions 0-2: raises the finalized feature levels, metadata.version above all.
+
+Source: KIP-584, KIP-778.
+v1 validate only and types of upgrade. v2 no results by feature.
+Not done: lower levels of metadata.version.
+"""
 
 from __future__ import annotations
 

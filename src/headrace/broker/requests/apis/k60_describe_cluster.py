@@ -1,4 +1,9 @@
-"""DescribeCluster: the brokers, or the controllers where a controller listener is asked. Source: KIP-700, KIP-919."""
+"""DescribeCluster (60), versions 0-2: the brokers, or the controllers where a controller listener is asked.
+
+Source: KIP-700, KIP-919.
+v1 controllers. v2 fenced brokers.
+Not done: fenced brokers other than those in the metadata.
+"""
 
 from __future__ import annotations
 

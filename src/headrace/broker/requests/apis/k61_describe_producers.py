@@ -1,4 +1,7 @@
-"""DescribeProducers: who writes to a partition, as its leader remembers it. Source: KIP-664."""
+"""DescribeProducers (61), version 0: who writes to a partition, as its leader remembers it. Source: KIP-664.
+
+Not done: transactions' coordinators.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""ListConfigResources: which resources have, or can have, a configuration. Source: KIP-1142."""
+"""ListConfigResources (74), versions 0-1: which resources have, or can have, a configuration. Source: KIP-1142.
+
+v1 types of resources.
+Not done: nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DescribeTopicPartitions: topics page by page, with their eligible leaders. Source: KIP-966."""
+"""DescribeTopicPartitions (75), version 0: topics page by page, with their eligible leaders. Source: KIP-966.
+
+Not done: nothing.
+"""
 
 from __future__ import annotations
 
