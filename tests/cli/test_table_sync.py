@@ -42,6 +42,13 @@ def run(*arguments: str, code: int) -> Result:
         (["--from", "sqlite:a#b", "--to", "c", *BY, *VALUE], "--value-schema is for"),
         (["--from", "sqlite:a#b", "--to", "c", "--starting-offsets", "latest"], "--starting-offsets is for the way to"),
         (["--from", "sqlite:a#b", "--to", "c", *BY, "--look-back", "x"], "neither a time"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--exclude-column", "x"], "--exclude-column is for the way from"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--dead-letters", "a"], "--dead-letters names the topic that is"),
+        (["--from", "sqlite:a#b", "--to", "c", *BY, "--dead-letters", "d"], "--dead-letters is for the way to a table"),
+        (
+            ["--from", "sqlite:a#b", "--to", "c", *BY, "--include-column", "x", "--exclude-column", "y"],
+            "--include-column and --exclude-column exclude each other",
+        ),
         (["--from", "parquet:a", "--to", "c", *BY], "Parquet files cannot be read from"),
     ],
 )

@@ -14,9 +14,12 @@ from headrace.cli.failures import Failure
 from headrace.cli.options import INT32_MAX, connect, duration_option, parse_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from headrace.spark.pipelines.running import Batch
+    from headrace.spark.pipelines.tables.dead_letters import DeadLetters
     from headrace.spark.pipelines.tables.following import Target, Topic
     from headrace.spark.pipelines.tables.layout import Layout
     from headrace.spark.pipelines.tables.places import Place
@@ -24,8 +27,10 @@ if TYPE_CHECKING:
 
 NAME = "table-sync"
 PLACES = "TOPIC|TABLE"
-TO_TABLE = ("key_schema", "value_schema", "key_format", "buckets", "grace", "starting_offsets", "settings")
-TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "partitions")
+TO_TABLE = (
+    "key_schema", "value_schema", "key_format", "buckets", "grace", "dead_letters", "starting_offsets", "settings",
+)  # fmt: skip
+TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "included", "excluded", "partitions")
 """Options of one direction alone."""
 
 
@@ -38,11 +43,16 @@ TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "partitions")
               help="Of the record's key. Default: text for one column, json for several.")  # fmt: skip
 @click.option("--buckets", type=click.IntRange(1, 65536), default=16, show_default=True, help="Files of Parquet.")
 @duration_option("--grace", "10m", "How long a file of Parquet stays once it is replaced.")
+@click.option("--dead-letters", metavar="TOPIC", help="Where unreadable records go. Default: they are passed over.")
 @click.option("--key-column", "key_columns", multiple=True, metavar="NAME", help="From a table: its key; repeatable.")
 @click.option("--by", metavar="NAME", help="From a table: the column that increases with every change.")
 @click.option("--look-back", metavar="TIME|NUMBER",
               help="From a table: how late a change may appear. Default: 1m, or 1000 of a number.")  # fmt: skip
 @click.option("--deleted-column", metavar="NAME", help="From a table: says that a row is deleted.")
+@click.option("--include-column", "included", multiple=True, metavar="NAME",
+              help="From a table: of the value, and no other one; repeatable. Default: all.")  # fmt: skip
+@click.option("--exclude-column", "excluded", multiple=True, metavar="NAME",
+              help="From a table: not of the value; repeatable.")  # fmt: skip
 @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Of a new topic. Default: 1.")
 @run_options
 @click.pass_context
@@ -108,6 +118,7 @@ def _to_table(
     key_format: str | None,
     buckets: int,
     grace: int,
+    dead_letters: str | None,
 ) -> None:
     """Check everything that can be checked without Spark, which takes seconds to start; then run."""
     from headrace.spark.options import source_options
@@ -117,6 +128,8 @@ def _to_table(
 
     spark_settings = parse_pairs(request.settings, "--set")
     job = request.job(str(place))
+    if dead_letters == request.source:
+        raise click.UsageError("--dead-letters names the topic that is read")
     try:
         layout = layout_of(key_schema or "key STRING", value_schema or "", key_format)
         source_options(job.read_options(), streaming=True)
@@ -129,7 +142,8 @@ def _to_table(
         target.open(topic, uuid.uuid4().hex)
     except TableError as error:
         raise Failure(str(error)) from None
-    sync = syncing.sync_of(layout, target)
+    letters = None if dead_letters is None else _dead_letters(request, dead_letters)
+    sync = syncing.sync_of(layout, target, letters)
     begin = partial(syncing.start, sync=sync, target=target, job=job)
     run = Drive(begin, f"{request.source} to {place}", request.checkpoint, request.once, spark_settings)
     drive(Report(NAME, request.as_json), run)
@@ -151,6 +165,30 @@ def _target(place: Place, layout: Layout, buckets: int, grace_s: float) -> Targe
     return SqliteTable(place, layout)
 
 
+def _dead_letters(request: Request, topic: str) -> DeadLetters:
+    """The way to the topic, which is made where it does not exist."""
+    from headrace.client import admin
+    from headrace.spark.pipelines.tables.dead_letters import DeadLetters
+
+    with connect(request.bootstrap, request.timeout) as client:
+        admin.create_topic(client, topic, exist_ok=True)
+    return DeadLetters(request.source, _sender(request, topic))
+
+
+def _sender(request: Request, topic: str) -> Callable[[pa.RecordBatch], None]:
+    """Writes rows, and returns once the brokers have acknowledged them."""
+    from headrace.spark.client_settings import ClusterSettings
+    from headrace.spark.options import SinkOptions
+    from headrace.spark.sink import write_rows
+
+    options = SinkOptions(ClusterSettings(request.bootstrap), topic)
+
+    def send(rows: pa.RecordBatch) -> None:
+        write_rows(iter([rows]), options)
+
+    return send
+
+
 def _topic(request: Request) -> Topic:
     from headrace.spark.pipelines.tables.following import Topic
 
@@ -170,15 +208,14 @@ def _to_topic(
     by: str | None,
     look_back: str | None,
     deleted_column: str | None,
+    included: tuple[str, ...],
+    excluded: tuple[str, ...],
 ) -> None:
     """Look, send, wait; until there is nothing more with --once, else until a signal."""
     from headrace.client import admin
-    from headrace.spark.client_settings import ClusterSettings
-    from headrace.spark.options import SinkOptions
     from headrace.spark.pipelines.tables.following import TableError
     from headrace.spark.pipelines.tables.moments import Position, look_back_of
     from headrace.spark.pipelines.tables.watching import PAGE_ROWS, Watch, Watcher
-    from headrace.spark.sink import write_rows
 
     if not key_columns or by is None:
         raise click.UsageError("from a table, --key-column and --by are needed")
@@ -186,15 +223,13 @@ def _to_topic(
         back = look_back_of(look_back)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--look-back") from None
-    watch = Watch(key_columns, by, deleted_column)
+    if included and excluded:
+        raise click.UsageError("--include-column and --exclude-column exclude each other")
+    watch = Watch(key_columns, by, deleted_column, included, excluded)
     source = _source(place, watch)
     ours = {"key": list(key_columns), "by": by, "deleted": deleted_column}
     claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": str(place), "to": request.sink, **ours})
-    options = SinkOptions(ClusterSettings(request.bootstrap), request.sink)
-
-    def send(rows: pa.RecordBatch) -> None:
-        write_rows(iter([rows]), options)
-
+    send = _sender(request, request.sink)
     watcher = Watcher(source, send, Position(request.checkpoint), back, request.max_per_batch or PAGE_ROWS)
     try:
         source.check()
@@ -211,10 +246,14 @@ def _source(place: Place, watch: Watch) -> Source:
     from headrace.spark.pipelines.tables.sources import PostgresSource, SqliteSource
 
     if isinstance(place, PostgresPlace):
-        return PostgresSource(place, watch)
+        return PostgresSource(place, watch, _say)
     if isinstance(place, SqlitePlace):
-        return SqliteSource(place, watch)
+        return SqliteSource(place, watch, _say)
     raise click.UsageError("a table of Parquet files cannot be read from: it has no increasing column to ask for")
+
+
+def _say(line: str) -> None:
+    click.echo(f"headrace: {line}", err=True)
 
 
 def _watch(request: Request, watcher: Watcher, route: str) -> None:

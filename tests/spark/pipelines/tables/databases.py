@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,12 @@ class Database:
         assert isinstance(place, SqlitePlace)
         return SqliteTable(place, layout)
 
-    def source(self, table: str, watch: Watch) -> Source:
+    def source(self, table: str, watch: Watch, say: Callable[[str], None] = print) -> Source:
         place = self.place(table)
         if isinstance(place, PostgresPlace):
-            return PostgresSource(place, watch)
+            return PostgresSource(place, watch, say)
         assert isinstance(place, SqlitePlace)
-        return SqliteSource(place, watch)
+        return SqliteSource(place, watch, say)
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of a statement, committed."""

@@ -33,7 +33,8 @@ def test_statements() -> None:
         f'CREATE TABLE t ("a" integer NOT NULL, "b" text NOT NULL, {odd} double precision, PRIMARY KEY ("a", "b"))'
     )
     assert upsert("t", layout, "VALUES (1)") == (
-        f'INSERT INTO t ("a", "b", {odd}) VALUES (1) ON CONFLICT ("a", "b") DO UPDATE SET {odd} = excluded.{odd}'
+        f'INSERT INTO t AS target ("a", "b", {odd}) VALUES (1) '
+        f'ON CONFLICT ("a", "b") DO UPDATE SET {odd} = excluded.{odd}'
     )
     assert matches(["a", ODD], ["x", "y"], "t") == f't."a" = x AND t.{odd} = y'
     assert "AS c2 FROM t WITH NO DATA" in staging("t", layout)
@@ -120,7 +121,7 @@ def test_every_type_and_odd_texts(shop: Database) -> None:
 
 
 def test_names_may_hold_anything(shop: Database) -> None:
-    layout = layout_of("`k %s \"` STRING", f"`{ODD}` STRING, `select` INT")
+    layout = layout_of('`k %s "` STRING', f"`{ODD}` STRING, `select` INT")
     name = "the%20%22table%22%20%25s"
     table = shop.target(name, layout)
     for run in ("one", "two"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.pipelines.tables.layout import layout_of
+from headrace.spark.pipelines.tables.layout import JSON, columns_of, layout_of
 
 
 def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
@@ -15,6 +15,14 @@ def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
     assert layout_of("id INT", "n INT", "json").key_format == "json"
 
 
+def test_variants() -> None:
+    told = "`variant` variant, `a, variant` array<decimal(10,2)>, `j` variant, `s` string"
+    layout = layout_of("id INT", "variant VARIANT NOT NULL, `a, variant`: ARRAY<DECIMAL(10, 2)>, j: Variant, s STRING")
+    assert layout.told()["value"] == told
+    assert [field.type == JSON for field in layout.value] == [True, False, True, False]
+    assert columns_of(told) == layout.value
+
+
 @pytest.mark.parametrize(
     ("key", "value", "form", "words"),
     [
@@ -23,7 +31,8 @@ def test_a_key_of_one_column_is_text_and_of_several_json() -> None:
         ("id INT", " ", None, "the columns of the value are missing"),
         ("id ARRAY<INT>", "n INT", None, "'id' is no single value"),
         ("a INT, b INT", "n INT", "text", "a key that is text is one column"),
-        ("a INT", "n INT, b BINARY", None, "'b' is of bytes"),
+        ("a VARIANT", "n INT", None, "'a' is no single value"),
+        ("a INT", "n ARRAY<VARIANT>", None, "a field cannot be 'VARIANT'"),
         ("a INT", "n INT", "avro", "text or json, not 'avro'"),
         ("Id INT", "n INT, iD INT", None, "two columns are called 'Id' and 'iD'"),
     ],

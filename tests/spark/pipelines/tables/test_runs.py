@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import headrace.testing
 from headrace.client.cluster import Client
 from headrace.client.partitioner import partition_for_key
 from headrace.client.producer import Producer
-from headrace.spark.pipelines.tables import read_table
+from headrace.spark.pipelines.tables import read_table, times
 from spark.pipelines.drivers import RUN_S, drive, finish, first_batch, kill, make
 
 from .databases import Database
@@ -166,6 +167,82 @@ def test_a_failed_batch_says_why_in_one_line(bootstrap: str, tmp_path: Path, pos
     assert "s3cret" not in (tmp_path / "state" / "spark.log").read_text()
 
 
+ODD_SCHEMA = "f DOUBLE, ts TIMESTAMP, day DATE, by BINARY, n DECIMAL(38, 4), j VARIANT, l ARRAY<DOUBLE>, s STRING"
+ODD_TABLE = """CREATE TABLE odd (id bigint PRIMARY KEY, f float8, ts timestamptz, day date, by bytea, n numeric(38,4),
+    j jsonb, l float8[], s text, at timestamptz DEFAULT now());
+INSERT INTO odd VALUES
+    (1, 1.5, '2026-01-02 03:04:05.000006Z', '2026-01-02', '\\x41', 1234567890123456789012345678901234.5678,
+        '{"a": [1.50, null]}', '{1,NULL}', 'ß'),
+    (2, 'NaN', 'infinity', '-infinity', NULL, NULL, '"text"', '{NaN}', ''),
+    (3, '-Infinity', '-infinity', 'infinity', '', 0.0001, NULL, NULL, NULL),
+    (4, NULL, '0044-03-15 12:00:00Z BC', '12026-01-02', '\\x00ff', -1, 'false', '{}', '\\x00')"""
+
+
+@pytest.mark.jvm
+def test_odd_values_through_a_topic(
+    bootstrap: str,
+    tmp_path: Path,
+    table: Table,
+    postgres: Server,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Out of PostgreSQL, into each kind of table; between them records that no row can be made of. Without pandas."""
+    (tmp_path / "without" / "pandas").mkdir(parents=True)
+    (tmp_path / "without" / "pandas" / "__init__.py").write_text("raise ImportError('it is not to be needed')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'without'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    shop = Database(postgres.address(database))
+    shop.run(ODD_TABLE)
+    kind = table.address.partition(":")[0]
+    topic, letters = f"odd-{kind}", f"odd-letters-{kind}"
+    back = (
+        "--from",
+        f"{shop.address}#odd",
+        "--to",
+        topic,
+        "--key-column",
+        "id",
+        "--by",
+        "at",
+        "--exclude-column",
+        "at",
+    )
+    assert sum(batch["rows"] for batch in finish(follow(bootstrap, tmp_path / "back", *back, "--once"))) == 4
+    unreadable: list[Record] = [(b"5", b'{"f": "nan"}'), (b"six", b"{}"), (b"6", b"\xff"), (b"7", b"null")]
+    produce(bootstrap, topic, unreadable, partitions=1)
+    arguments = ("--from", topic, "--to", table.address, "--key-schema", "id BIGINT", "--value-schema", ODD_SCHEMA)
+    run = drive(bootstrap, tmp_path / "state", "table-sync", *arguments, "--dead-letters", letters, "--once")
+    (batch,) = finish(run)
+    assert (batch["rows"], batch["unreadable"]) == (8, 4)
+    columns = ["id", "f", "ts", "day", "by", "n", "j", "l", "s"]
+    if kind == "postgresql":
+        shown = ", ".join(f"{name}::text" for name in columns if name != "l")
+        assert shop.run(f"SELECT {shown} FROM items ORDER BY id") == shop.run(f"SELECT {shown} FROM odd ORDER BY id")
+        assert shop.run("SELECT l FROM items ORDER BY id") == [([1, None],), (["NaN"],), (None,), ([],)]
+    elif kind == "sqlite":
+        assert table.database is not None
+        assert table.database.run(f"SELECT {', '.join(columns[:6])} FROM items ORDER BY id") == [
+            (1, 1.5, "2026-01-02 03:04:05.000006Z", "2026-01-02", b"A", "1234567890123456789012345678901234.5678"),
+            (2, "NaN", "infinity", "-infinity", None, None),
+            (3, float("-inf"), "-infinity", "infinity", b"", "0.0001"),
+            (4, None, "0044-03-15 12:00:00.000000Z BC", "12026-01-02", b"\x00\xff", "-1.0000"),
+        ]
+    else:
+        rows = read_table(table.directory).sort_by("id")
+        assert times.texts(rows["ts"]).to_pylist() == [
+            "2026-01-02 03:04:05.000006Z", "9999-12-31 23:59:59.999999Z", "0001-01-01 00:00:00.000000Z",
+            "0044-03-15 12:00:00.000000Z BC",
+        ]  # fmt: skip
+        assert rows["j"].to_pylist() == ['{"a": [1.50, null]}', '"text"', None, "false"]
+        assert rows["by"].to_pylist() == [b"A", None, b"", b"\x00\xff"]
+    found = headrace.scan(letters, bootstrap=bootstrap, columns=["key", "value", "headers"]).to_pylist()
+    assert [(row["key"], row["value"]) for row in found] == unreadable
+    why = [{each["key"]: each["value"] for each in row["headers"]} for row in found]
+    assert [each["headrace.dead_letter.offset"] for each in why] == [b"4", b"5", b"6", b"7"]
+    assert why[0]["headrace.dead_letter.reason"] == b"'f': 'nan' is no double"
+    assert why[0]["headrace.dead_letter.topic"] == topic.encode()
+
+
 # -- a table into a topic, which needs no JVM
 
 
@@ -222,3 +299,30 @@ def test_a_signal_ends_it(bootstrap: str, tmp_path: Path) -> None:
     driver.send_signal(signal.SIGTERM)
     assert finish(driver) == []
     assert sent(bootstrap, "signalled") == [("1", {"id": 1, "at": "2026-11-21 08:00:00"})]
+
+
+def test_a_column_that_is_added_while_it_runs(bootstrap: str, tmp_path: Path, shop: Database) -> None:
+    topic = "grown-in-postgres" if shop.sqlite is None else "grown-in-sqlite"
+    shop.run("CREATE TABLE items (id BIGINT PRIMARY KEY, secret TEXT)")
+    shop.run("INSERT INTO items VALUES (1, 'x'), (5000, 'x')")
+    arguments = ["--from", f"{shop.address}#items", "--to", topic, "--key-column", "id", "--by", "id"]
+    driver = follow(
+        bootstrap, tmp_path / "state", *arguments, "--look-back", "0", "--exclude-column", "secret", "--trigger", "10ms"
+    )
+    try:
+        assert first_batch(driver)["rows"] == 2
+        shop.run("ALTER TABLE items ADD COLUMN j TEXT DEFAULT 'new'")
+        shop.run("INSERT INTO items (id) VALUES (5001)")
+        assert first_batch(driver)["rows"] in (1, 2), "the row at the position is read again, and is another"
+        while len(sent(bootstrap, topic)) < 4:
+            first_batch(driver)
+        driver.send_signal(signal.SIGTERM)
+        _, complaints = driver.communicate(timeout=RUN_S)
+    finally:
+        if driver.poll() is None:
+            kill(driver)
+    (line,) = complaints.splitlines()
+    assert line.startswith("headrace: ") and "items has new columns: 'j'; rows that were sent before have" in line
+    assert dict(sent(bootstrap, topic)) == {
+        "1": {"id": 1}, "5000": {"id": 5000, "j": "new"}, "5001": {"id": 5001, "j": "new"},
+    }  # fmt: skip

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +50,16 @@ def insert(shop: Database, *rows: str) -> None:
 
 
 def watcher(
-    shop: Database, directory: Path, sent: Sent, look_back: str = "10", watch: Watch = WATCH, table: str = "items"
+    shop: Database,
+    directory: Path,
+    sent: Sent,
+    look_back: str = "10",
+    watch: Watch = WATCH,
+    table: str = "items",
+    say: Callable[[str], None] = print,
 ) -> Watcher:
     """In pages of three rows."""
-    source = shop.source(table, watch)
+    source = shop.source(table, watch, say)
     source.check()
     return Watcher(source, sent, Position(directory), look_back_of(look_back), 3)
 
@@ -200,6 +209,9 @@ def test_what_is_remembered_is_bounded_by_the_look_back(shop: Database, tmp_path
         (Watch(("id",), "at"), "has no column 'at'; it has id, name, changed, deleted"),
         (Watch(("no",), "changed"), "has no column 'no'"),
         (Watch(("id",), "changed", "gone"), "has no column 'gone'"),
+        (Watch(("id",), "changed", included=("id", "no")), "has no column 'no'"),
+        (Watch(("id",), "changed", excluded=("no",)), "has no column 'no'"),
+        (Watch(("id",), "changed", excluded=("id", "name", "changed", "deleted")), "has no column left for the value"),
         (Watch(("name",), "changed"), "no primary key or unique index of name, so it is no key"),
     ],
 )
@@ -229,3 +241,167 @@ def test_what_is_no_position_is_said_before_anything_is_sent(shop: Database, tmp
     with pytest.raises(TableError):
         look(watcher(shop, tmp_path, sent, table="others", watch=Watch(("id",), "changed")))
     assert sent.records == []
+
+
+@pytest.mark.parametrize(
+    ("included", "excluded", "columns"),
+    [
+        ((), (), {"id": 1, "name": "one", "changed": 5}),
+        (("name", "id"), (), {"id": 1, "name": "one"}),
+        ((), ("id", "changed"), {"name": "one"}),
+    ],
+)
+def test_columns_are_included_and_excluded(
+    shop: Database, tmp_path: Path, included: tuple[str, ...], excluded: tuple[str, ...], columns: dict[str, Any]
+) -> None:
+    """The key is the key all the same, and the order the order."""
+    items(shop, "(1, 'one', 5)")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed", "deleted", included, excluded)))
+    assert sent.take() == [("1", columns)]
+
+
+def test_columns_that_come_and_go_are_seen_and_said(shop: Database, tmp_path: Path) -> None:
+    items(shop, "(1, 'one', 1)", "(2, 'two', 50)")
+    sent = Sent()
+    said: list[str] = []
+    running = watcher(shop, tmp_path, sent, say=said.append)
+    assert (look(running), said) == (2, [])
+    sent.take()
+    shop.run("ALTER TABLE items ADD COLUMN colour TEXT DEFAULT 'red'")
+    insert(shop, "(3, 'three', 51)")
+    look(running)
+    assert sent.take() == [
+        ("2", {"id": 2, "name": "two", "changed": 50, "colour": "red"}),
+        ("3", {"id": 3, "name": "three", "changed": 51, "colour": "red"}),
+    ], "those within the look-back are read again, and are others"
+    (line,) = said
+    assert line.endswith("#items has new columns: 'colour'; rows that were sent before have them when they change")
+    assert (look(running), len(said)) == (0, 1)
+    shop.run("ALTER TABLE items DROP COLUMN name")
+    shop.run("UPDATE items SET changed = 60 WHERE id = 1")
+    look(running)
+    assert sent.take()[-1] == ("1", {"id": 1, "changed": 60, "colour": "red"})
+    assert said[1].endswith("#items has lost columns: 'name'; rows are sent without them from now on")
+    shop.run("ALTER TABLE items DROP COLUMN deleted")
+    with pytest.raises(TableError, match="has no column 'deleted'; it has id, changed, colour"):
+        look(running)
+
+
+def test_columns_that_are_not_read_come_unsaid(shop: Database, tmp_path: Path) -> None:
+    items(shop, "(1, 'one', 1)")
+    said: list[str] = []
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed", included=("name",)), say=said.append)
+    look(running)
+    shop.run("ALTER TABLE items ADD COLUMN colour TEXT")
+    assert (look(running), said) == (0, [])
+
+
+def test_a_column_of_another_type(postgres: Any, database: str, tmp_path: Path) -> None:
+    shop = Database(postgres.address(database))
+    items(shop, *(f"({n}, 'x', {n})" for n in range(7)))
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent)
+    look(running)
+    sent.take()
+    shop.run("ALTER TABLE items ALTER COLUMN id TYPE numeric(20, 2), ALTER COLUMN name TYPE bytea USING name::bytea")
+    look(running)
+    assert sent.take()[-1] == ("6.00", {"id": 6.0, "name": "eA==", "changed": 6})
+
+
+@pytest.mark.parametrize("kind", ["float8", "real", "numeric", "date", "timestamp", "timestamptz"])
+def test_rows_whose_increasing_column_is_without_end(postgres: Any, database: str, tmp_path: Path, kind: str) -> None:
+    """They are sent, and when they change sent again; the position stays with the others."""
+    shop = Database(postgres.address(database))
+    times = kind in ("date", "timestamp", "timestamptz")
+    one, two, odd = ("2026-01-01", "2026-01-05", "12026-01-01") if times else ("1.1", "50.3", "NaN")
+    shop.run(f"CREATE TABLE items (id INT PRIMARY KEY, changed {kind}, note TEXT)")
+    values = enumerate((one, "infinity", "-infinity", odd))
+    shop.run("INSERT INTO items VALUES " + ", ".join(f"({n}, '{value}', 'x')" for n, value in values))
+    sent = Sent()
+    running = watcher(shop, tmp_path, sent, "1d" if times else "1", watch=Watch(("id",), "changed"))
+    look(running)
+    assert sorted(ids(sent)) == [0, 1, 2, 3]
+    assert look(running) == 0
+    shop.run(f"INSERT INTO items VALUES (4, '{two}', 'x')")
+    shop.run("UPDATE items SET note = 'y' WHERE id IN (1, 3)")
+    look(running)
+    assert sorted(ids(sent)) == [1, 3, 4]
+    assert look(running) == 0
+    assert str(Position(tmp_path).moment).startswith(two)
+
+
+def test_many_rows_of_one_inexact_number(postgres: Any, database: str, tmp_path: Path) -> None:
+    """A place in a column of half the digits is that place, and no page comes twice."""
+    shop = Database(postgres.address(database))
+    shop.run("CREATE TABLE items (id CHAR(3) PRIMARY KEY, changed REAL)")
+    shop.run("INSERT INTO items SELECT n::text, 0.1 FROM generate_series(1, 20) n")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "changed")))
+    assert sorted(ids(sent)) == [*range(1, 21)]
+
+
+def test_times_that_python_has_not_in_a_deleted_column(postgres: Any, database: str, tmp_path: Path) -> None:
+    shop = Database(postgres.address(database))
+    shop.run("CREATE TABLE items (id INT PRIMARY KEY, gone TIMESTAMPTZ)")
+    shop.run("INSERT INTO items VALUES (1, NULL), (2, 'infinity'), (3, '0044-03-15 BC')")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id", "gone")))
+    assert sent.take() == [("1", {"id": 1}), ("2", None), ("3", None)]
+
+
+def test_what_the_user_has_set_changes_no_text(postgres: Any, database: str, tmp_path: Path) -> None:
+    shop = Database(postgres.address(database))
+    for setting in (
+        "DateStyle = 'German'", "TimeZone = 'Asia/Tokyo'", "extra_float_digits = -10", "bytea_output = 'escape'",
+        "IntervalStyle = 'iso_8601'",
+    ):  # fmt: skip
+        shop.run(f"ALTER DATABASE {database} SET {setting}")
+    shop.run("CREATE TABLE items (at TIMESTAMPTZ PRIMARY KEY, f FLOAT8, y BYTEA[], i INTERVAL)")
+    shop.run("INSERT INTO items VALUES ('2026-01-02 00:00:00+00', 1/3::float8, ARRAY['\\x00ff'::bytea], '90 min')")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, "1m", watch=Watch(("at",), "at")))
+    at = "2026-01-02T00:00:00+00:00"
+    assert sent.take() == [(at, {"at": at, "f": 1 / 3, "y": ["\\x00ff"], "i": "01:30:00"})]
+
+
+def test_domains_are_what_they_are_made_of(postgres: Any, database: str, tmp_path: Path) -> None:
+    shop = Database(postgres.address(database))
+    shop.run("CREATE DOMAIN bytes AS bytea; CREATE DOMAIN more AS bytes; CREATE DOMAIN day AS date")
+    shop.run("CREATE TABLE items (day day PRIMARY KEY, y more)")
+    shop.run("INSERT INTO items VALUES ('infinity', '\\x00ff'), ('2026-01-02', NULL)")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, "1d", watch=Watch(("day",), "day")))
+    assert [(key, value["y"]) for key, value in sent.take()] == [("2026-01-02", None), ("infinity", "AP8=")]
+
+
+def test_whatever_sqlite_holds_is_json(tmp_path: Path) -> None:
+    shop = Database(f"sqlite:{tmp_path / 'shop.db'}", tmp_path / "shop.db")
+    values = [float("inf"), float("-inf"), b"\0\xff", 0.1 + 0.2, 1 << 62, "a\0b", None, 1e-320, "ü", b"", 2.0]
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as file, file:
+        file.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, x, j JSON TEXT, b BOOL)")
+        file.executemany(
+            "INSERT INTO items VALUES (?, ?, '{\"a\": [1.50]}', ?)", [(n, v, n % 3) for n, v in enumerate(values)]
+        )
+        file.execute("INSERT INTO items VALUES (99, 'x', 'no {json', 'yes')")
+    sent = Sent()
+    look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id")))
+    rows = [value for _, value in sent.take()]
+    wanted = ["Infinity", "-Infinity", "AP8=", 0.1 + 0.2, 1 << 62, "a\0b", None, 1e-320, "ü", "", 2.0, "x"]
+    assert [row["x"] for row in rows] == wanted
+    assert rows[0] == {"id": 0, "x": "Infinity", "j": {"a": [1.5]}, "b": False}
+    assert [row["b"] for row in rows[1:3]] == [True, 2]
+    assert (rows[-1]["j"], rows[-1]["b"]) == ("no {json", "yes")
+
+
+def test_a_text_of_sqlite_that_is_no_text(tmp_path: Path) -> None:
+    shop = Database(f"sqlite:{tmp_path / 'shop.db'}", tmp_path / "shop.db")
+    shop.run("CREATE TABLE items (id INTEGER PRIMARY KEY, s TEXT)")
+    shop.run("INSERT INTO items VALUES (1, CAST(x'ff' AS TEXT))")
+    sent = Sent()
+    with pytest.raises(
+        TableError, match="column 's' has a text that is not UTF-8; --exclude-column leaves the column out"
+    ):
+        look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id")))
+    assert look(watcher(shop, tmp_path, sent, watch=Watch(("id",), "id", excluded=("s",)))) == 1

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.spark.pipelines.tables.layout import Layout
+from headrace.spark.pipelines.tables.layout import JSON, Layout
 from headrace.spark.schemas import TIMESTAMP
 
 PARTITION: Final = pa.field("partition", pa.int32())
@@ -27,9 +27,14 @@ def column_names(layout: Layout) -> list[str]:
     return [f"c{number}" for number in range(len(layout.fields))]
 
 
+def stored_type(kind: pa.DataType, *, nested_as_json: bool = False) -> pa.DataType:
+    """The type of a column in a batch of changes: JSON is text there."""
+    return pa.string() if kind == JSON or (nested_as_json and pa.types.is_nested(kind)) else kind
+
+
 def schema_of(layout: Layout, *, buckets: bool = False, nested_as_json: bool = False) -> pa.Schema:
     """The columns of a batch of changes."""
-    kinds = [pa.string() if nested_as_json and pa.types.is_nested(f.type) else f.type for f in layout.fields]
+    kinds = [stored_type(field.type, nested_as_json=nested_as_json) for field in layout.fields]
     columns = [pa.field(name, kind) for name, kind in zip(column_names(layout), kinds, strict=True)]
     return pa.schema([PARTITION, OFFSET, WRITTEN, DELETED, *([BUCKET] if buckets else []), *columns])
 

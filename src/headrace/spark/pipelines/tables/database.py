@@ -20,6 +20,7 @@ class DatabaseTable(ABC, Generic[P, C]):
     """The part of a `following.Target` that no database has of its own: `P` is its place, `C` its connection."""
 
     nested_as_json = True
+    takes_endless = True
     buckets = 0
 
     def __init__(self, place: P, layout: Layout) -> None:

@@ -91,6 +91,8 @@ class Target(Protocol):
     """Whether arrays and structs come as JSON text."""
     takes_nul: bool
     """Whether a text may have a NUL in it."""
+    takes_endless: bool
+    """Whether a date or time may be without end; else it is the last one of the year 9999, or the first of 1."""
     buckets: int
     """How many buckets keys are spread over; 0 where rows come without."""
 

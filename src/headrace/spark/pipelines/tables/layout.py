@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,6 +13,10 @@ from headrace.spark.schemas import ddl, parse_schema, quoted
 KeyFormat = Literal["text", "json"]
 """A key of one column is that column's text; one of several, or where it is asked for, a JSON object of them."""
 KEY_FORMATS: Final[tuple[KeyFormat, ...]] = ("text", "json")
+JSON: Final = pa.large_string()
+"""The type here of a column that holds any JSON, as text; Spark calls it VARIANT. No type of Spark's is this one."""
+VARIANT: Final = "variant"
+_PART: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +47,39 @@ class Layout:
         return {"key": ddl_of(self.key), "value": ddl_of(self.value), "key_format": self.key_format}
 
 
+def type_name(kind: pa.DataType) -> str:
+    """A type as DDL says it."""
+    return VARIANT if kind == JSON else ddl(kind)
+
+
 def ddl_of(columns: pa.StructType) -> str:
     """Columns as DDL says them."""
-    return ", ".join(f"{quoted(column.name)} {ddl(column.type)}" for column in columns)
+    return ", ".join(f"{quoted(column.name)} {type_name(column.type)}" for column in columns)
+
+
+def columns_of(text: str) -> pa.StructType:
+    """The columns that DDL says, VARIANT among their types. Raises ValueError with a reason that goes into a sentence.
+
+    Only a column can be a VARIANT, and no part of one.
+    """
+    parts = _PART.findall(text)
+    variants: set[int] = set()
+    number = depth = words = 0
+    for place, part in enumerate(parts):
+        if part in ("<", "("):
+            depth += 1
+        elif part in (">", ")"):
+            depth -= 1
+        elif not depth and part == ",":
+            number, words = number + 1, 0
+        elif not depth and not part.isspace() and part != ":":
+            words += 1
+            if words == 2 and part.lower() == VARIANT:
+                variants.add(number)
+                parts[place] = "STRING"
+    columns = parse_schema("".join(parts))
+    fields = [field.with_type(JSON) if place in variants else field for place, field in enumerate(columns)]
+    return pa.struct(fields)
 
 
 def layout_of(key: str, value: str, key_format: str | None = None) -> Layout:
@@ -52,17 +87,15 @@ def layout_of(key: str, value: str, key_format: str | None = None) -> Layout:
     if not value.strip():
         raise ValueError("the columns of the value are missing, such as 'name STRING, price DOUBLE'")
     try:
-        columns = parse_schema(key)
+        columns = columns_of(key)
     except ValueError as error:
         raise ValueError(f"the key's columns look like 'id BIGINT', but {error}") from None
     try:
-        values = parse_schema(value)
+        values = columns_of(value)
     except ValueError as error:
         raise ValueError(f"the value's columns look like 'name STRING, price DOUBLE', but {error}") from None
-    if nested := [column.name for column in columns if pa.types.is_nested(column.type)]:
+    if nested := [column.name for column in columns if pa.types.is_nested(column.type) or column.type == JSON]:
         raise ValueError(f"the key's column {nested[0]!r} is no single value")
-    if binary := [column.name for column in (*columns, *values) if pa.types.is_binary(column.type)]:
-        raise ValueError(f"the column {binary[0]!r} is of bytes, which these tables do not take")
     form = key_format or ("text" if columns.num_fields == 1 else "json")
     if form not in KEY_FORMATS:
         raise ValueError(f"the format of keys is {' or '.join(KEY_FORMATS)}, not {form!r}")

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,6 +71,17 @@ def _text_before(text: str, back: timedelta) -> str:
         raise TableError(f"the increasing column holds {text!r}, which is no number and no time in ISO 8601")
     earlier = moment - back
     return earlier.strftime("%Y-%m-%d") if found[2] is None else earlier.isoformat(found[2], "seconds")
+
+
+def moment_of(value: Any) -> Moment | None:
+    """A value of the column, None for one that nothing comes after: an infinity, NaN, or a time that Python has not.
+
+    What is no value of an increasing column is found out by `kind_of`.
+    """
+    if isinstance(value, (float, Decimal)) and not isfinite(value):
+        return None
+    found: Moment | None = value
+    return found
 
 
 def kind_of(moment: Any) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -29,12 +29,12 @@ from headrace.spark.pipelines.tables.changes import (
     last_of_each_key,
     last_rows,
     positions_after,
+    stored_type,
 )
 from headrace.spark.pipelines.tables.following import Following, TableError, Topic, following_of, taken_over
-from headrace.spark.pipelines.tables.layout import Layout
+from headrace.spark.pipelines.tables.layout import Layout, columns_of
 from headrace.spark.pipelines.tables.places import ParquetPlace
 from headrace.spark.pipelines.whole_files import replace_text
-from headrace.spark.schemas import parse_schema
 
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "writer.lock"
@@ -63,7 +63,7 @@ class Manifest:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the table."""
-        return pa.schema([*parse_schema(self.layout["key"]), *parse_schema(self.layout["value"])])
+        return stored_schema([*columns_of(self.layout["key"]), *columns_of(self.layout["value"])])
 
     def text(self) -> str:
         """As it is kept."""
@@ -76,6 +76,11 @@ class Manifest:
             "retired": self.retired,
         }
         return json.dumps(said, indent=1) + "\n"
+
+
+def stored_schema(fields: Iterable[pa.Field]) -> pa.Schema:
+    """Columns as they are in the files, where JSON is text."""
+    return pa.schema([field.with_type(stored_type(field.type)) for field in fields])
 
 
 def manifest_of(directory: Path) -> Manifest | None:
@@ -130,6 +135,7 @@ class ParquetTable:
 
     nested_as_json = False
     takes_nul = True
+    takes_endless = False
 
     def __init__(
         self, place: ParquetPlace, layout: Layout, *, buckets: int = BUCKETS, grace_s: float = GRACE_S
@@ -198,11 +204,11 @@ class ParquetTable:
 
     def _merged(self, old: str | None, changes: pa.Table) -> pa.Table:
         """The rows of a bucket after these changes, in the order of their keys."""
-        names = column_names(self._layout)
-        schema = pa.schema([pa.field(name, each.type) for name, each in zip(names, self._layout.fields, strict=True)])
+        names, stored = column_names(self._layout), stored_schema(self._layout.fields)
+        schema = pa.schema([pa.field(name, each.type) for name, each in zip(names, stored, strict=True)])
         rows = changes.select(names).cast(schema).append_column(DELETED, changes[DELETED.name])
         if old is not None:
-            kept = _read(self._directory / old, pa.schema(self._layout.fields)).rename_columns(names)
+            kept = _read(self._directory / old, stored).rename_columns(names)
             stays = pa.repeat(pa.scalar(False), len(kept))
             rows = pa.concat_tables([kept.append_column(DELETED, stays), rows])
         keys = names[: len(self._layout.key)]

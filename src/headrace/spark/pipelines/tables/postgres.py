@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -20,10 +21,11 @@ from headrace.spark.pipelines.tables.following import (
     following_of,
     taken_over,
 )
-from headrace.spark.pipelines.tables.layout import Layout
+from headrace.spark.pipelines.tables.layout import JSON, Layout, type_name
 from headrace.spark.pipelines.tables.places import PostgresPlace
-from headrace.spark.pipelines.tables.statements import create_table, listed, matches, quoted, upsert
-from headrace.spark.schemas import TIMESTAMP, ddl
+from headrace.spark.pipelines.tables.statements import create_table, free_name, listed, matches, quoted, upsert
+from headrace.spark.pipelines.tables.times import texts
+from headrace.spark.schemas import TIMESTAMP
 
 NAME_BYTES_MAX: Final = 63
 """PostgreSQL cuts longer names off."""
@@ -38,17 +40,25 @@ _FITTING: Final[dict[pa.DataType, tuple[str, ...]]] = {
     pa.float32(): ("real", "double precision"),
     pa.float64(): ("double precision",),
     pa.string(): ("text", "character varying", "character", "citext", "uuid"),
+    pa.binary(): ("bytea",),
+    JSON: ("jsonb", "json"),
     pa.date32(): ("date",),
     TIMESTAMP: ("timestamp with time zone",),
     pa.timestamp("us"): ("timestamp without time zone",),
 }
 """The types of columns that take a value of ours; the first one is made."""
-_NESTED: Final = ("jsonb", "json")
 _DECIMAL: Final = ("numeric",)
 
 _COLUMNS: Final = b"""
-SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+WITH RECURSIVE typed AS (
+    SELECT attname::text AS name, attnum AS place, format_type(atttypid, atttypmod) AS whole,
+        format_type(atttypid, NULL) AS plain, atttypid AS kind
+    FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+  UNION ALL
+    SELECT name, place, whole, plain, typbasetype FROM typed JOIN pg_type ON pg_type.oid = kind WHERE typtype = 'd'
+)
+SELECT name, whole, plain, format_type(kind, NULL) FROM typed JOIN pg_type ON pg_type.oid = kind
+WHERE typtype <> 'd' ORDER BY place
 """
 _UNIQUE: Final = b"""
 SELECT array_agg(a.attname::text) FROM pg_index i
@@ -60,7 +70,7 @@ WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS 
 def fitting_types(kind: pa.DataType) -> tuple[str, ...]:
     """The types of PostgreSQL, without their sizes, that take a value of this type."""
     if pa.types.is_nested(kind):
-        return _NESTED
+        return _FITTING[JSON]
     return _DECIMAL if pa.types.is_decimal(kind) else _FITTING[kind]
 
 
@@ -73,11 +83,19 @@ def made_type(kind: pa.DataType) -> str:
 
 def as_csv(rows: pa.Table) -> pa.Buffer:
     """Rows as COPY reads them: every value between quotation marks, a null as nothing."""
-    texts = pa.table([column.cast(pa.string()) for column in rows.columns], names=rows.column_names)
+    table = pa.table([_as_text(column) for column in rows.columns], names=rows.column_names)
     out = pa.BufferOutputStream()
     options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
-    pyarrow.csv.write_csv(texts, out, options)
+    pyarrow.csv.write_csv(table, out, options)
     return out.getvalue()
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_temporal(column.type):
+        return texts(column)
+    if pa.types.is_binary(column.type):
+        return pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
 
 
 @contextmanager
@@ -101,6 +119,25 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if len(name.encode()) > NAME_BYTES_MAX:
             raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The type of a column: as a cast takes it, without its size, and what it is where it is a domain."""
+
+    full: str
+    plain: str
+    base: str
+
+
+def read_columns(connection: psycopg.Connection[tuple[Any, ...]], table: str) -> dict[str, Column]:
+    """The columns of a table that is there, by their names, in their order; its name is quoted."""
+    (oid,) = connection.execute(b"SELECT %s::regclass::oid", [table]).fetchone() or (None,)
+    return _columns(connection, oid)
+
+
+def _columns(connection: psycopg.Connection[tuple[Any, ...]], oid: int | None) -> dict[str, Column]:
+    return {name: Column(*types) for name, *types in connection.execute(_COLUMNS, [oid])}
 
 
 class Catalogue:
@@ -127,9 +164,9 @@ class Catalogue:
         if self.schema is None:
             raise TableError(f"{place}: the search path has no schema to make tables in; write #SCHEMA.TABLE")
 
-    def columns(self) -> dict[str, str]:
-        """Names and types, without their sizes, of the table's columns."""
-        return dict(self._connection.execute(_COLUMNS, [self.oid]).fetchall())
+    def columns(self) -> dict[str, Column]:
+        """The table's columns by their names, in their order."""
+        return _columns(self._connection, self.oid)
 
     def is_unique(self, names: list[str]) -> bool:
         """Whether these columns, in any order, have a unique index of their own."""
@@ -174,8 +211,8 @@ class PostgresTable(DatabaseTable[PostgresPlace, psycopg.Connection[tuple[Any, .
             if field.name not in there:
                 raise TableError(f"{self._place} has no column {field.name!r}; it has {', '.join(there)}")
             wanted = fitting_types(field.type)
-            if there[field.name] not in wanted:
-                kind = f"{there[field.name]}, and {ddl(field.type)} needs {' or '.join(wanted)}"
+            if there[field.name].plain not in wanted:
+                kind = f"{there[field.name].plain}, and {type_name(field.type)} needs {' or '.join(wanted)}"
                 raise TableError(f"{self._place}: the column {field.name!r} is {kind}")
         if not catalogue.is_unique(self._layout.key_names):
             raise self._not_unique()
@@ -222,8 +259,11 @@ def staging(table: str, layout: Layout) -> str:
 def applying(table: str, layout: Layout) -> list[str]:
     """Statements that bring what was copied into the real table."""
     names = column_names(layout)
-    keys = [f"s.{name}" for name in names[: len(layout.key)]]
+    target = free_name("target", layout.names)
+    staged = free_name("staged", layout.names)
+    keys = [f"{staged}.{name}" for name in names[: len(layout.key)]]
+    gone = f"{staged}.deleted AND {matches(layout.key_names, keys, target)}"
     return [
         upsert(table, layout, f"SELECT {listed(names)} FROM {STAGED} WHERE NOT deleted"),
-        f"DELETE FROM {table} t USING {STAGED} s WHERE s.deleted AND {matches(layout.key_names, keys, 't')}",
+        f"DELETE FROM {table} {target} USING {STAGED} {staged} WHERE {gone}",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -20,17 +20,32 @@ from headrace.spark.pipelines.tables.following import (
     following_of,
     taken_over,
 )
+from headrace.spark.pipelines.tables.layout import JSON
 from headrace.spark.pipelines.tables.places import SqlitePlace
+from headrace.spark.pipelines.tables.row_format import NAN
 from headrace.spark.pipelines.tables.statements import create_table, matches, quoted, upsert
+from headrace.spark.pipelines.tables.times import texts
 
+BOOLEAN: Final = "BOOLEAN"
+JSON_TEXT: Final = "JSON TEXT"
+"""With TEXT in it, for what is JSON alone is kept as a number where it looks like one."""
 BUSY_S: Final = 30.0
 """How long a batch waits for another writer of the file."""
 
 
 def made_type(kind: pa.DataType) -> str:
-    """The type of a column that is made for this type; what SQLite has no type for is text."""
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+    """The type of a column that is made for this type; what SQLite has no type for is text.
+
+    SQLite takes any word for a type. Whoever reads the table again knows truths and JSON by these.
+    """
+    if pa.types.is_boolean(kind):
+        return BOOLEAN
+    if pa.types.is_integer(kind):
         return "INTEGER"
+    if pa.types.is_binary(kind):
+        return "BLOB"
+    if kind == JSON or pa.types.is_nested(kind):
+        return JSON_TEXT
     return "REAL" if pa.types.is_floating(kind) else "TEXT"
 
 
@@ -50,9 +65,9 @@ def connected(place: SqlitePlace, begin: str) -> Iterator[sqlite3.Connection]:
         raise TableError(f"{place}: {error}") from None
 
 
-def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    """The names of a table's columns; none where there is no table."""
-    return [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [table])]
+def columns_of(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+    """The names of a table's columns and what they were declared as; none where there is no table."""
+    return dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", [table]).fetchall())
 
 
 def is_unique(connection: sqlite3.Connection, table: str, names: list[str]) -> bool:
@@ -89,7 +104,7 @@ class SqliteTable(DatabaseTable[SqlitePlace, sqlite3.Connection]):
                 connection.execute(create_table(quoted(self._place.table), self._layout, made_type))
             self._keep(connection, taken_over(known, topic, run, str(self._place)))
 
-    def _check(self, connection: sqlite3.Connection, there: list[str]) -> None:
+    def _check(self, connection: sqlite3.Connection, there: Iterable[str]) -> None:
         """Whether the table takes our rows; types are no matter, SQLite takes any value in any column."""
         lower = [name.lower() for name in there]
         for name in self._layout.names:
@@ -122,9 +137,18 @@ class SqliteTable(DatabaseTable[SqlitePlace, sqlite3.Connection]):
 
 
 def bound(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Rows as SQLite takes them: numbers, truths as 0 and 1, everything else as text."""
-    columns = [
-        (column if made_type(column.type) != "TEXT" else column.cast(pa.string())).to_pylist()
-        for column in rows.columns
-    ]
-    return zip(*columns, strict=True)
+    """Rows as SQLite takes them: numbers, truths as 0 and 1, bytes, everything else as text."""
+    return zip(*(_bound(column) for column in rows.columns), strict=True)
+
+
+def _bound(column: pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        column = texts(column)
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.string())
+    found: list[Any] = column.to_pylist()
+    if pa.types.is_floating(kind):
+        # SQLite would keep a null in its place
+        return [NAN if each is not None and each != each else each for each in found]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -19,6 +19,14 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(quoted(name) for name in names)
 
 
+def free_name(wish: str, names: Iterable[str]) -> str:
+    """A name for our own use that none of these is, whatever case they are in."""
+    taken = {name.lower() for name in names}
+    while wish in taken:
+        wish += "_"
+    return wish
+
+
 def create_table(table: str, layout: Layout, type_of: Callable[[pa.DataType], str]) -> str:
     """The statement that makes the table, its primary key the record's key. `table` is quoted already."""
     keys = set(layout.key_names)
@@ -30,6 +38,8 @@ def create_table(table: str, layout: Layout, type_of: Callable[[pa.DataType], st
 
 def upsert(table: str, layout: Layout, rows: str) -> str:
     """The statement that writes `rows`, a VALUES or SELECT of all columns, over those with the same keys."""
+    # a table that is called excluded itself has another name here
+    table = f"{table} AS {free_name('target', layout.names)}"
     assigned = ", ".join(f"{quoted(field.name)} = excluded.{quoted(field.name)}" for field in layout.value)
     conflict = f"ON CONFLICT ({listed(layout.key_names)}) DO UPDATE SET {assigned}"
     return f"INSERT INTO {table} ({listed(layout.names)}) {rows} {conflict}"

@@ -8,102 +8,107 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.spark.options import CORRUPT
-from headrace.spark.pipelines.fields import usable
+from headrace.spark.pipelines.fields import UNREADABLE
 from headrace.spark.pipelines.running import Job, begin
 from headrace.spark.pipelines.tables.changes import column_names, schema_of
+from headrace.spark.pipelines.tables.dead_letters import DeadLetters
+from headrace.spark.pipelines.tables.decoding import NO_LIMITS, REASON, RecordDecoder
 from headrace.spark.pipelines.tables.following import Target
-from headrace.spark.pipelines.tables.layout import Layout, ddl_of
+from headrace.spark.pipelines.tables.layout import Layout
+from headrace.spark.pipelines.tables.row_format import Limits
 from headrace.spark.schemas import ddl
 
 MAX_PER_BATCH: Final = 100_000
 """Records of a batch where nothing else is said: the driver holds a batch in memory."""
-_ESCAPED_NUL: Final = r"(^|[^\\])(\\\\)*\\u0000"
 
 
 @dataclass(frozen=True, slots=True)
 class TableSync:
-    """Rows of `format("headrace")` as changes of a table with this layout, in the form that the target takes them."""
+    """Rows of `format("headrace")` as changes of a table with this layout, in the form that the target takes them.
+
+    A record whose key or value does not fit, or that has a text which the table cannot hold, is counted as unreadable,
+    and passed over or sent to `dead_letters`. A value that is null deletes.
+    """
 
     layout: Layout
     nested_as_json: bool = False
-    takes_nul: bool = True
+    limits: Limits = NO_LIMITS
     buckets: int = 0
+    dead_letters: DeadLetters | None = None
+
+    @property
+    def decoder(self) -> RecordDecoder:
+        """What the workers do with a batch of records."""
+        return RecordDecoder(self.layout, self.nested_as_json, self.limits, self.dead_letters is not None)
 
     def read_options(self) -> dict[str, str]:
-        """What the source is to decode."""
-        columns = f"key, value, partition, offset, timestamp, {CORRUPT}"
-        return {"valueFormat": "json", "valueSchema": ddl_of(self.layout.value), "columns": columns}
+        """What of the records the source is to deliver."""
+        if self.dead_letters is None:
+            return {"columns": "key, value, partition, offset, timestamp"}
+        return {"columns": "key, value, partition, offset, timestamp, headers", "includeHeaders": "true"}
 
     def changes(self, records: DataFrame) -> DataFrame:
-        """Changes as `changes.schema_of` has them.
-
-        A record whose key or value does not fit, or that has a text which the table cannot hold, is passed over and
-        counted as unreadable. A value that is null deletes.
-        """
-        names = column_names(self.layout)
-        value = F.col("value")
-        keys = self._keys(F.try_validate_utf8(F.col("key").cast("string")))
-        values = [self._stored(value.getField(field.name), field.type) for field in self.layout.value]
-        sound = F.col(CORRUPT).isNull()
-        if not self.takes_nul:
-            kinds = [field.type for field in self.layout.fields]
-            for column, kind in zip([*keys, *values], kinds, strict=True):
-                sound = sound & self._without_nul(column, kind)
-        rows = records.select(
-            "partition",
-            "offset",
-            "timestamp",
-            (value.isNull() & F.col(CORRUPT).isNull()).alias("deleted"),
-            *(column.alias(name) for column, name in zip([*keys, *values], names, strict=True)),
-            F.when(sound, True).alias("sound"),
-        )
-        key_names = names[: len(keys)]
-        rows = usable(rows, *key_names, "sound").drop("sound")
+        """Changes as `changes.schema_of` has them, and behind them what is kept of unreadable records."""
+        decoded = _decoded(self.decoder).alias("row")
+        rows = records.select("partition", "offset", "timestamp", decoded)
+        rows = rows.select("partition", "offset", "timestamp", "row.*")
+        unreadable = F.col(REASON.name).isNotNull()
+        rows = rows.observe(UNREADABLE, F.count_if(unreadable).alias(UNREADABLE))
+        if self.dead_letters is None:
+            rows = rows.where(~unreadable)
         if not self.buckets:
             return rows
-        bucket = F.pmod(F.hash(*key_names), F.lit(self.buckets)).cast("int").alias("bucket")
-        return rows.select("partition", "offset", "timestamp", "deleted", bucket, *names)
-
-    def _keys(self, text: Column) -> list[Column]:
-        if self.layout.key_format == "text":
-            (field,) = self.layout.key
-            return [text if field.type == pa.string() else text.try_cast(ddl(field.type))]
-        parsed = F.from_json(text, ddl_of(self.layout.key))
-        return [parsed.getField(field.name) for field in self.layout.key]
-
-    def _stored(self, column: Column, kind: pa.DataType) -> Column:
-        if self.nested_as_json and pa.types.is_nested(kind):
-            return F.to_json(column, {"ignoreNullFields": "false"})
-        return column
-
-    def _without_nul(self, column: Column, kind: pa.DataType) -> Column:
-        if kind == pa.string():
-            return F.coalesce(~F.contains(column, F.lit("\0")), F.lit(True))
-        if pa.types.is_nested(kind):
-            return F.coalesce(~column.rlike(_ESCAPED_NUL), F.lit(True))
-        return F.lit(True)
+        keys = column_names(self.layout)[: len(self.layout.key)]
+        return rows.withColumn("bucket", F.pmod(F.hash(*keys), F.lit(self.buckets)).cast("int"))
 
     def write_to(self, target: Target) -> Callable[[DataFrame, int], None]:
         """What `foreachBatch` is to do with the changes."""
         schema = schema_of(self.layout, buckets=bool(self.buckets), nested_as_json=self.nested_as_json)
 
         def write(rows: DataFrame, _: int) -> None:
-            target.apply(rows.toArrow().cast(schema))
+            found = rows.toArrow()
+            if self.dead_letters is not None:
+                unreadable = found[REASON.name].is_valid()
+                # before the table has the batch: a batch that fails comes again, with its letters
+                self.dead_letters.send(found.filter(unreadable))
+                found = found.filter(pc.invert(unreadable))
+            target.apply(found.select(schema.names).cast(schema))
 
         return write
 
 
-def sync_of(layout: Layout, target: Target) -> TableSync:
+def _decoded(decoder: RecordDecoder) -> Column:
+    """What the decoder makes of the columns key, value and headers, as a struct.
+
+    As an Arrow UDF: `mapInArrow` asks for pandas.
+    """
+    shape = ", ".join(f"`{field.name}` {ddl(field.type)}" for field in decoder.schema)
+
+    def decode(key: pa.Array, value: pa.Array) -> pa.Array:
+        return decoder.decode(key, value).to_struct_array()
+
+    def decode_whole(key: pa.Array, value: pa.Array, headers: pa.Array) -> pa.Array:
+        return decoder.decode(key, value, headers).to_struct_array()
+
+    arrow_udf: Any = F.arrow_udf  # type: ignore[attr-defined]  # PySpark has it, and its stubs have not
+    function = arrow_udf(decode_whole if decoder.with_letters else decode, shape)
+    # what is not deterministic is called once a row, and not once for each field that is taken of it
+    column: Column = function.asNondeterministic()("key", "value", *["headers"] * decoder.with_letters)
+    return column
+
+
+def sync_of(layout: Layout, target: Target, dead_letters: DeadLetters | None = None) -> TableSync:
     """The changes that a target takes."""
-    return TableSync(layout, target.nested_as_json, target.takes_nul, target.buckets)
+    limits = Limits(nul=target.takes_nul, endless=target.takes_endless)
+    return TableSync(layout, target.nested_as_json, limits, target.buckets, dead_letters)
 
 
 def start(spark: SparkSession, sync: TableSync, target: Target, job: Job) -> StreamingQuery:

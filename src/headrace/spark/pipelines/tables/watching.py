@@ -25,18 +25,33 @@ DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What of a table is read: the key's columns, the one that increases, and the one that says a row is deleted."""
+    """What of a table is read: the key's columns, the one that increases, and the one that says a row is deleted.
+
+    A value has the columns that are `included`, or where none are named all, but for those `excluded` and `deleted`.
+    """
 
     key: tuple[str, ...]
     by: str
     deleted: str | None = None
+    included: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that say where a row stands: the increasing one and then the key's."""
+        return (self.by, *self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it is read. `order` is where it stands: the increasing column and then the key's."""
+    """A row as it is read.
 
-    order: tuple[Any, ...]
+    `moment` is the value of the increasing column, None for one that no position can be: an infinity, or NaN. `place`
+    is where the row stands, for `Source.page`.
+    """
+
+    moment: Moment | None
+    place: tuple[Any, ...]
     deleted: bool
     key: str | None
     value: str
@@ -49,7 +64,7 @@ class Source(Protocol):
         """Whether the table is there and has the columns. Raises `TableError`."""
 
     def page(self, since: Moment | None, after: tuple[Any, ...] | None, rows: int) -> list[Row]:
-        """At most so many rows in the order of `Row.order`: those behind a place, or else from a value on.
+        """At most so many rows in the order of `Watch.order`: those behind a place, or else from a value on.
 
         Without either from the first; never one whose increasing column is null. Raises `TableError`.
         """
@@ -81,7 +96,7 @@ class Watcher:
         self._position = position
         self._look_back = look_back
         self._page_rows = page_rows
-        self._sent: dict[str, tuple[Moment, bytes]] = {}
+        self._sent: dict[str, tuple[Moment | None, bytes]] = {}
         self._forget_at = 2 * page_rows
 
     def look(self) -> Iterator[Page]:
@@ -92,7 +107,7 @@ class Watcher:
             started = time.monotonic()
             rows = self._source.page(since, after, self._page_rows)
             if rows:
-                after = rows[-1].order
+                after = rows[-1].place
                 sent = self._take(rows)
                 if sent:
                     yield Page(sent, len(self._sent), round((time.monotonic() - started) * 1000))
@@ -103,7 +118,7 @@ class Watcher:
         """Send those of the rows that are new, and go on; how many they were."""
         keys: list[str] = []
         values: list[str | None] = []
-        digests: dict[str, tuple[Moment, bytes]] = {}
+        digests: dict[str, tuple[Moment | None, bytes]] = {}
         for row in rows:
             if row.key is None:
                 raise TableError("a row has no key: one of the key's columns is null")
@@ -113,18 +128,21 @@ class Watcher:
             if known is None or known[1] != digest:
                 keys.append(row.key)
                 values.append(value)
-            digests[row.key] = (row.order[0], digest)
-        furthest = self._checked(rows[-1].order[0])
+            digests[row.key] = (row.moment, digest)
+        furthest = self._checked(next((row.moment for row in reversed(rows) if row.moment is not None), None))
         if keys:
             self._send(pa.record_batch([pa.array(keys, pa.string()), pa.array(values, pa.string())], ["key", "value"]))
         self._sent.update(digests)
-        if self._position.moment is None or furthest > self._position.moment:  # type: ignore[operator]
+        before: Any = self._position.moment
+        if furthest is not None and (before is None or furthest > before):
             self._position.advance(furthest)
         self._forget()
         return len(keys)
 
-    def _checked(self, furthest: Moment) -> Moment:
-        """A value that a position can be, and that the look-back fits, before anything is sent."""
+    def _checked(self, furthest: Moment | None) -> Moment | None:
+        """A value that a position can be, and that the look-back fits, before anything is sent; None for none."""
+        if furthest is None:
+            return None
         kind, moment = kind_of(furthest), self._position.moment
         if moment is not None and kind_of(moment) != kind:
             raise TableError(f"the increasing column holds {moment!r} and {furthest!r}, values of two kinds")
@@ -136,7 +154,8 @@ class Watcher:
         if len(self._sent) < self._forget_at or self._position.moment is None:
             return
         since: Any = self._look_back.before(self._position.moment)
-        self._sent = {key: known for key, known in self._sent.items() if known[0] >= since}
+        # what no position comes after is read again with every look
+        self._sent = {key: known for key, known in self._sent.items() if known[0] is None or known[0] >= since}
         self._forget_at = 2 * max(len(self._sent), self._page_rows)
 
 
