@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from headrace.env.posix import PosixFile
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import SnapshotEntry, SnapshotError, decode, encode
 from headrace.log.producers import Producers
@@ -57,16 +61,19 @@ def test_epochs(open_at: Open, append: Append) -> None:
 
 def test_sequences_wrap() -> None:
     producers = Producers()
-    producers.append(1, 0, 2**31 - 2, 0, 1, 0, False)
+    producers.stage(1, 0, 2**31 - 2, 0, 1, 0, False)
     assert producers.check(1, 0, 0, 5, 2) is None
-    producers.append(1, 0, 2**31 - 1, 2, 4, 0, False)
+    producers.stage(1, 0, 2**31 - 1, 2, 4, 0, False)
+    assert producers.get(1) is None
+    producers.commit()
     assert producers.get(1).batches[-1].last_sequence == 1  # type: ignore[union-attr]
 
 
 def test_idle_producers_expire_and_a_bound_holds() -> None:
     producers = Producers(expiration_ms=1000, producers_max=100)
     for producer_id in range(250):
-        producers.append(producer_id, 0, 0, producer_id, producer_id, producer_id, False)
+        producers.stage(producer_id, 0, 0, producer_id, producer_id, producer_id, False)
+        producers.commit()
         assert len(producers) <= 100
     assert producers.get(249) is not None and producers.get(0) is None
     producers.remove_expired(1200)
@@ -151,3 +158,23 @@ def test_an_open_transaction_survives_a_restart(open_at: Open, append: Append) -
     assert open_at(clean=True).last_stable_offset(2) == 1
     refused = send(append, open_at(), 1)
     assert refused.error is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_marker_that_could_not_be_written_ends_nothing(
+    open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_at()
+    append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    before = log.producers.get(1)
+
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixFile, "append", no_room)
+        refused = log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert refused.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.producers.get(1), log.last_stable_offset(1)) == (before, 0)
+    log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert log.last_stable_offset(2) == 2
+    assert aborted_in(log, 0) == [(1, 0, 1, 2)]

@@ -195,29 +195,26 @@ class Log:
 
         A client's chunk is one batch, checked in full. A coordinator's or controller's may be several, trusted, and get
         offsets and epoch like a client's. A replica's have their offsets and epochs already.
-        A refused chunk changes nothing. A full disk refuses with KAFKA_STORAGE_ERROR; any other failure of the disk is
-        raised as OSError. Nothing of a failed write stays in the log.
+        A refused chunk changes nothing. A full disk refuses with KAFKA_STORAGE_ERROR, and then what its producer sent
+        behind it is refused too; any other failure is raised as OSError. Nothing of a failed write stays in the log.
         """
-        stage = self._stage_client if origin == "client" else None
+        is_client = origin == "client"
         self._staged_offset = self.end_offset
         results: list[AppendResult] = []
         for chunk in chunks:
             try:
-                if stage is not None:
-                    results.append(stage(chunk, leader_epoch, now_ms))
+                if is_client:
+                    results.append(self._stage_client(chunk, leader_epoch, now_ms))
                 else:
                     results.append(trusted.stage(self, chunk, leader_epoch, now_ms, origin))
             except Exception as error:
-                self._give_up(error, now_ms, stage is not None)
+                self._give_up(error, results, (chunk,) if is_client else ())
                 results.append(AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error)))
         if self._staged:
             try:
                 self._commit()
             except Exception as error:
-                self._give_up(error, now_ms, stage is not None)
-                for result in results:
-                    if result.duplicate and result.last_offset >= self.end_offset:  # of what was not written
-                        result.__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
+                self._give_up(error, results, ())
         return results
 
     def _stage_client(self, data: Buffer, leader_epoch: int, now_ms: int) -> AppendResult:
@@ -260,7 +257,7 @@ class Log:
         offset = self._staged_offset
         last_offset = offset + delta
         if producer_id >= 0:
-            self.producers.append(producer_id, producer_epoch, sequence, offset, last_offset, max_timestamp, False)
+            self.producers.stage(producer_id, producer_epoch, sequence, offset, last_offset, max_timestamp, False)
         parts = self._parts
         parts.append(_pack_prefix(offset, length, leader_epoch))
         parts.append(view[16:])
@@ -282,12 +279,8 @@ class Log:
         """The way of every batch that is not plain: the full checks, and the rewriting that the topic asks for."""
         checked = check_client_batch(view, self.config, self.name, now_ms)
         if isinstance(checked, Invalid):
-            return AppendResult(
-                checked.error,
-                log_start_offset=self.log_start_offset if checked.examined else -1,
-                error_message=checked.message,
-                record_errors=checked.record_errors,
-            )
+            start_offset = self.log_start_offset if checked.examined else -1
+            return AppendResult(checked.error, -1, -1, -1, start_offset, checked.message, checked.record_errors)
         data = memoryview(checked.data)
         (_, length, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, sequence, _) = _unpack_header(data)
         transactional = attributes & 0x10 != 0
@@ -300,7 +293,7 @@ class Log:
         offset = self._staged_offset
         last_offset = offset + delta
         if producer_id >= 0:
-            self.producers.append(
+            self.producers.stage(
                 producer_id, producer_epoch, sequence, offset, last_offset, checked.max_timestamp, transactional
             )
         result = AppendResult(_NO_ERROR, offset, last_offset, checked.log_append_time_ms, self.log_start_offset)
@@ -386,24 +379,29 @@ class Log:
             self._recent = offsets[half:], positions[half:]
         segment.size = position
         self.end_offset = self._staged_offset
+        producers = self.producers
+        if producers.staged:
+            producers.commit()
         self._parts = []
         self._staged = []
         self._staged_bytes = 0
         if self.end_offset - self.flushed_offset >= self._flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
 
-    def _give_up(self, error: Exception, now_ms: int, is_client: bool) -> None:
-        """Takes back what was staged, after a defect too. Raises the error unless the disk is merely full."""
-        for staged in self._staged:
-            staged[5].__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
+    def _give_up(self, error: Exception, results: list[AppendResult], unstaged: Sequence[Buffer]) -> None:
+        """Forgets what was staged, after a defect too; raises the error unless the disk is merely full. Then all of
+        that is refused, and what no segment could be made for (`unstaged`): their producers owe them from now on."""
+        staged, parts = self._staged, self._parts
         self._parts, self._staged = [], []
         self._staged_bytes, self._staged_offset = 0, self.end_offset
-        if isinstance(error, OSError) and not is_full(error):
+        self.producers.drop()
+        if not isinstance(error, OSError) or not is_full(error):
             raise error
-        if not is_client or not self.producers.take_back(self.end_offset):
-            lookup.reload_producers(self, now_ms)
-        if not isinstance(error, OSError):
-            raise error
+        refused = [each[5] for each in staged]
+        refused += [result for result in results if result.duplicate and result.last_offset >= self.end_offset]
+        for result in refused:
+            result.__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
+        self.producers.refused([*parts[1::2], *(memoryview(chunk)[_PREFIX_BYTES:] for chunk in unstaged)])
 
     def roll(self, *, now_ms: int | None = None, first_timestamp: int = -1) -> None:
         """Starts a new segment, for a batch of that timestamp if any; an empty active one stays. Raises OSError."""

@@ -2,16 +2,23 @@
 
 Kept for each producer id: its epoch, its last five batches, and where its open transaction begins. Written to
 `.snapshot` files (see `producer_snapshot.py`) and rebuilt from them and the log behind them.
+
+A batch is decided on and taken in apart. `check` and `stage` look at what the log holds and at what is about to be
+written with the same write; `commit` makes that known once it is in the log, and `drop` forgets it where it could not
+be written. So a refused batch changes nothing of its producer, and a later one is not taken in its place.
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, Literal, NamedTuple
 
 from headrace.log.producer_snapshot import SnapshotEntry
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.errors import ErrorCode
+from headrace.wire.primitives import Buffer
 
 Origin = Literal["client", "coordinator", "controller", "replica"]
 
@@ -37,17 +44,26 @@ class SequencedBatch(NamedTuple):
     timestamp: int
 
 
-class Producer:
-    """One producer id on one partition."""
+class Producer(NamedTuple):
+    """One producer id on one partition. A value: the next batch makes another one."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+    epoch: int = -1
+    batches: tuple[SequencedBatch, ...] = ()
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    transaction_first_offset: int = -1
+    """-1 when no transaction is open."""
 
-    def __init__(self, epoch: int = -1) -> None:
-        self.epoch = epoch
-        self.batches: list[SequencedBatch] = []
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.transaction_first_offset = -1  # -1 when no transaction is open
+
+class Owed(NamedTuple):
+    """A batch that a full disk refused, of a producer (or an epoch) of which nothing is in the log yet.
+
+    Any sequence may begin what is not known, so a batch that was sent after it would be taken in its place.
+    """
+
+    epoch: int
+    first_sequence: int
+    timestamp: int
 
 
 class Refusal(NamedTuple):
@@ -58,10 +74,28 @@ class Refusal(NamedTuple):
     duplicate: SequencedBatch | None = None
 
 
+_unpack_refused: Final = Struct(">qqhi").unpack_from  # largest timestamp, producer id, its epoch, first sequence
+_REFUSED_AT: Final = 35 - 16
+_new: Final = tuple.__new__
+_NOBODY: Final = Producer()
+_OTHERS: Final = 1 - BATCHES_MAX
+"""From here on a window stays when another batch comes."""
+
+
 class Producers:
     """All producers of one partition."""
 
-    __slots__ = ("_by_id", "_completed", "_ongoing", "expiration_ms", "producers_max")
+    __slots__ = (
+        "_by_id",
+        "_completed",
+        "_ongoing",
+        "_owed",
+        "_staged_completed",
+        "_staged_ongoing",
+        "expiration_ms",
+        "producers_max",
+        "staged",
+    )
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
         self.expiration_ms = expiration_ms
@@ -69,12 +103,17 @@ class Producers:
         self._by_id: dict[int, Producer] = {}
         self._ongoing: dict[int, int] = {}  # first offset of each open transaction, in rising order -> producer id
         self._completed: list[tuple[int, int]] = []  # (first offset, marker offset) not known to be replicated yet
+        self._owed: dict[int, Owed] = {}  # at most `producers_max`
+        # What the next commit makes known; None: no transaction begins or ends with it.
+        self.staged: dict[int, Producer] = {}
+        self._staged_ongoing: dict[int, int] | None = None  # None: no transaction begins or ends with it
+        self._staged_completed: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def get(self, producer_id: int) -> Producer | None:
-        """What is known of a producer."""
+        """What the log holds of a producer."""
         return self._by_id.get(producer_id)
 
     def items(self) -> list[tuple[int, Producer]]:
@@ -84,14 +123,26 @@ class Producers:
     def clear(self) -> None:
         """Forgets everything."""
         self._by_id.clear()
-        self._ongoing.clear()
+        self._ongoing = {}
         self._completed.clear()
+        self._owed.clear()
+        self.drop()
+
+    # Deciding
+
+    def _latest(self, producer_id: int) -> Producer | None:
+        """What will be known of a producer when everything staged is in the log."""
+        return self.staged.get(producer_id) or self._by_id.get(producer_id)
 
     def check(
         self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, offset: int
     ) -> Refusal | None:
         """Whether a client's batch may be appended next; None when it may."""
-        producer = self._by_id.get(producer_id)
+        if self._owed and producer_id in self._owed and producer_id not in self.staged:
+            refusal = self._check_owed(producer_id, epoch, first_sequence, offset)
+            if refusal is not None:
+                return refusal
+        producer = self.staged.get(producer_id) or self._by_id.get(producer_id)
         if producer is None:
             return None  # nothing known (new, or expired): any sequence starts it (KIP-360)
         batches = producer.batches
@@ -127,28 +178,42 @@ class Producers:
             )
         return refusal
 
+    def _check_owed(self, producer_id: int, epoch: int, first_sequence: int, offset: int) -> Refusal | None:
+        """What may come while a refused batch has not come again: that batch, or the first one of a newer epoch."""
+        owed = self._owed[producer_id]
+        if epoch < owed.epoch:
+            return _stale_epoch(producer_id, epoch, owed.epoch, offset)
+        next_sequence = owed.first_sequence if epoch == owed.epoch else 0
+        if first_sequence != next_sequence:
+            return Refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {producer_id} at offset {offset}: {first_sequence} "
+                f"(incoming seq. number), {next_sequence} has not come again since it was refused",
+            )
+        return None
+
     def check_epoch(self, producer_id: int, epoch: int, offset: int) -> Refusal | None:
         """What is checked of coordinators too: a producer that a newer one has replaced may not write."""
-        producer = self._by_id.get(producer_id)
+        producer = self._latest(producer_id)
         if producer is not None and epoch < producer.epoch:
-            return Refusal(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"Epoch of producer {producer_id} at offset {offset} is {epoch}, which is smaller than the last seen "
-                f"epoch {producer.epoch}",
-            )
+            return _stale_epoch(producer_id, epoch, producer.epoch, offset)
         return None
 
     def check_transaction(self, producer_id: int, is_transactional: bool, offset: int) -> Refusal | None:
         """A producer with an open transaction may write nothing outside of it."""
-        producer = self._by_id.get(producer_id)
-        if producer is not None and producer.transaction_first_offset >= 0 and not is_transactional:
+        if is_transactional:
+            return None
+        producer = self.staged.get(producer_id) or self._by_id.get(producer_id)
+        if producer is not None and producer.transaction_first_offset >= 0:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Expected transactional write from producer {producer_id} at offset {offset}",
             )
         return None
 
-    def append(
+    # Taking in
+
+    def stage(
         self,
         producer_id: int,
         epoch: int,
@@ -158,65 +223,82 @@ class Producers:
         timestamp: int,
         is_transactional: bool,
     ) -> None:
-        """Takes in a data batch that is in the log now."""
-        producer = self._by_id.get(producer_id)
-        if producer is None:
-            if len(self._by_id) >= self.producers_max:
-                self._forget_idle()
-            producer = self._by_id[producer_id] = Producer(epoch)
-        batches = producer.batches
-        if epoch != producer.epoch:
-            producer.epoch = epoch
-            batches.clear()
-        elif len(batches) == BATCHES_MAX:
-            del batches[0]
+        """Takes note of a data batch that is about to be written."""
         last_sequence = first_sequence
         if first_sequence >= 0:
             last_sequence = (first_sequence + last_offset - first_offset) % SEQUENCE_MODULUS
-        batches.append(SequencedBatch(first_sequence, last_sequence, first_offset, last_offset, timestamp))
-        producer.last_timestamp = timestamp
-        if is_transactional and producer.transaction_first_offset < 0:
-            producer.transaction_first_offset = first_offset
-            self._ongoing[first_offset] = producer_id
+        batch = _new(SequencedBatch, (first_sequence, last_sequence, first_offset, last_offset, timestamp))
+        staged = self.staged
+        before = staged.get(producer_id) or self._by_id.get(producer_id) or _NOBODY
+        known_epoch, batches, coordinator_epoch, _, transaction = before
+        batches = batches[_OTHERS:] + (batch,) if epoch == known_epoch else (batch,)  # noqa: RUF005 (faster)
+        if is_transactional and transaction < 0:
+            transaction = first_offset
+            self._ongoing_to_change()[first_offset] = producer_id
+        staged[producer_id] = _new(Producer, (epoch, batches, coordinator_epoch, timestamp, transaction))
 
-    def take_back(self, end_offset: int) -> bool:
-        """Forgets the batches at or above an offset, which could not be written; False where only the log can tell.
-
-        A producer of which nothing is left may go on with any sequence, as one that is not known.
-        """
-        for producer_id, producer in list(self._by_id.items()):
-            batches = producer.batches
-            if producer.transaction_first_offset >= end_offset:
-                return False
-            if batches and batches[-1].last_offset >= end_offset:
-                while batches and batches[-1].last_offset >= end_offset:
-                    batches.pop()
-                if not batches and producer.transaction_first_offset < 0:
-                    del self._by_id[producer_id]
-        return True
-
-    def append_marker(
+    def stage_marker(
         self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int, *, abort: bool
     ) -> AbortedTransaction | None:
-        """Takes in an end-of-transaction marker; returns the entry for the transaction index where one was aborted."""
-        producer = self._by_id.get(producer_id)
-        if producer is None:
-            producer = self._by_id[producer_id] = Producer(epoch)
-        if epoch != producer.epoch:
-            producer.epoch = epoch
-            producer.batches.clear()
-        producer.coordinator_epoch = coordinator_epoch
-        producer.last_timestamp = timestamp
-        first_offset = producer.transaction_first_offset
+        """Takes note of an end-of-transaction marker that is about to be written; returns the entry for the
+        transaction index where one is aborted."""
+        before = self._latest(producer_id) or _NOBODY
+        batches = before.batches if epoch == before.epoch else ()
+        self.staged[producer_id] = Producer(epoch, batches, coordinator_epoch, timestamp)
+        first_offset = before.transaction_first_offset
         if first_offset < 0:
             return None
-        producer.transaction_first_offset = -1
-        self._ongoing.pop(first_offset, None)
-        last_stable_offset = min(self._ongoing, default=offset + 1)
-        self._completed.append((first_offset, offset))
+        ongoing = self._ongoing_to_change()
+        ongoing.pop(first_offset, None)
+        self._staged_completed.append((first_offset, offset))
         if not abort:
             return None
-        return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
+        return AbortedTransaction(producer_id, first_offset, offset, min(ongoing, default=offset + 1))
+
+    def _ongoing_to_change(self) -> dict[int, int]:
+        if self._staged_ongoing is None:
+            self._staged_ongoing = dict(self._ongoing)
+        return self._staged_ongoing
+
+    def commit(self) -> None:
+        """Makes known what was staged: it is in the log now."""
+        staged, by_id = self.staged, self._by_id
+        if len(by_id) + len(staged) > self.producers_max:
+            self._make_room()
+        by_id.update(staged)
+        if self._owed:
+            for producer_id in staged:
+                self._owed.pop(producer_id, None)  # what was refused has come again, or a newer epoch has
+        staged.clear()
+        if self._staged_ongoing is not None:
+            self._ongoing, self._staged_ongoing = self._staged_ongoing, None
+            self._completed += self._staged_completed
+            self._staged_completed = []
+
+    def drop(self) -> None:
+        """Forgets what was staged: it could not be written."""
+        self.staged.clear()
+        self._staged_ongoing = None
+        self._staged_completed = []
+
+    def refused(self, batches: Sequence[Buffer]) -> None:
+        """Takes note of batches (without their first 16 bytes) that passed every check and could not be written, in
+        their order and after `drop`. Until they come again, nothing that was sent behind them is taken."""
+        for batch in batches:
+            timestamp, producer_id, epoch, first_sequence = _unpack_refused(batch, _REFUSED_AT)
+            if producer_id < 0 or first_sequence < 0:
+                continue
+            known = self._by_id.get(producer_id)
+            if known is not None and epoch <= known.epoch:
+                continue  # what is in the log tells which sequence comes next
+            owed = self._owed.get(producer_id)
+            if owed is not None and epoch <= owed.epoch:
+                continue
+            if owed is None and len(self._owed) >= self.producers_max:
+                del self._owed[next(iter(self._owed))]
+            self._owed[producer_id] = Owed(epoch, first_sequence, timestamp)
+
+    # Transactions
 
     @property
     def first_undecided_offset(self) -> int | None:
@@ -233,6 +315,8 @@ class Producers:
         undecided = self.first_undecided_offset
         return min(stable, high_watermark if undecided is None else undecided, high_watermark)
 
+    # Forgetting
+
     def remove_expired(self, now_ms: int) -> None:
         """Forgets the producers that have been idle for `expiration_ms` and have no open transaction."""
         oldest = now_ms - self.expiration_ms
@@ -243,16 +327,25 @@ class Producers:
         ]
         for producer_id in expired:
             del self._by_id[producer_id]
+        if self._owed:
+            self._owed = {each: owed for each, owed in self._owed.items() if owed.timestamp > oldest}
 
-    def _forget_idle(self) -> None:
-        """Makes room for one hundredth of the bound at once, so that a flood of producers stays cheap."""
+    def _make_room(self) -> None:
+        """Forgets those idle longest where what is staged is too many; one hundredth of the bound more than that, so
+        that a flood of producers stays cheap."""
+        coming = sum(producer_id not in self._by_id for producer_id in self.staged)
+        excess = len(self._by_id) + coming - self.producers_max
+        if excess <= 0:
+            return
         idle = (
             (producer.last_timestamp, producer_id)
             for producer_id, producer in self._by_id.items()
-            if producer.transaction_first_offset < 0
+            if producer.transaction_first_offset < 0 and producer_id not in self.staged
         )
-        for _, producer_id in heapq.nsmallest(max(1, self.producers_max // 100), idle):
+        for _, producer_id in heapq.nsmallest(excess + self.producers_max // 100, idle):
             del self._by_id[producer_id]
+
+    # Snapshots
 
     def to_snapshot(self) -> list[SnapshotEntry]:
         """The entries of a snapshot file: the last batch of each producer."""
@@ -285,24 +378,28 @@ class Producers:
             idle_ms = now_ms - entry.timestamp
             if entry.current_txn_first_offset < 0 and idle_ms >= self.expiration_ms:
                 continue
-            producer = Producer(entry.epoch)
-            producer.coordinator_epoch = entry.coordinator_epoch
-            producer.last_timestamp = entry.timestamp
-            producer.transaction_first_offset = entry.current_txn_first_offset
+            batches: tuple[SequencedBatch, ...] = ()
             if entry.last_offset >= 0:
                 first_sequence = entry.last_sequence
                 if first_sequence >= 0:
                     first_sequence = (entry.last_sequence - entry.offset_delta) % SEQUENCE_MODULUS
-                producer.batches.append(
+                first_offset = entry.last_offset - entry.offset_delta
+                batches = (
                     SequencedBatch(
-                        first_sequence,
-                        entry.last_sequence,
-                        entry.last_offset - entry.offset_delta,
-                        entry.last_offset,
-                        entry.timestamp,
-                    )
+                        first_sequence, entry.last_sequence, first_offset, entry.last_offset, entry.timestamp
+                    ),
                 )
-            self._by_id[entry.producer_id] = producer
+            self._by_id[entry.producer_id] = Producer(
+                entry.epoch, batches, entry.coordinator_epoch, entry.timestamp, entry.current_txn_first_offset
+            )
             if entry.current_txn_first_offset >= 0:
                 open_transactions.append((entry.current_txn_first_offset, entry.producer_id))
         self._ongoing.update(sorted(open_transactions))
+
+
+def _stale_epoch(producer_id: int, epoch: int, known_epoch: int, offset: int) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Epoch of producer {producer_id} at offset {offset} is {epoch}, which is smaller than the last seen "
+        f"epoch {known_epoch}",
+    )

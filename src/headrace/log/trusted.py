@@ -58,7 +58,7 @@ def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin
         aborted = None
         if header.producer_id >= 0:
             placed = header._replace(base_offset=base_offset)
-            aborted = note_producer(log.producers, placed, lambda at=at, size=size: view[at : at + size])  # type: ignore[misc]
+            aborted = stage_producer(log.producers, placed, lambda at=at, size=size: view[at : at + size])  # type: ignore[misc]
         prefix = _pack_prefix(base_offset, header.batch_length, epoch)
         staged = (base_offset, last_offset, size, header.max_timestamp, epoch, result, aborted)
         log.stage((prefix, view[at + _PREFIX_BYTES : at + size]), staged)
@@ -96,12 +96,21 @@ def _check(log: Log, view: memoryview, batches: list[tuple[int, BatchHeader]], o
 
 
 def note_producer(producers: Producers, header: BatchHeader, batch: Callable[[], Buffer]) -> AbortedTransaction | None:
-    """Takes in a batch of a producer that is in the log (or will be); returns what the transaction index must know.
+    """Takes in a batch of a producer that is in the log; see `stage_producer`."""
+    aborted = stage_producer(producers, header, batch)
+    producers.commit()
+    return aborted
+
+
+def stage_producer(
+    producers: Producers, header: BatchHeader, batch: Callable[[], Buffer]
+) -> AbortedTransaction | None:
+    """Stages a batch of a producer; returns what the transaction index must know of it.
 
     `batch` gives the whole batch, and is asked for markers alone.
     """
     if not header.is_control:
-        producers.append(
+        producers.stage(
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
@@ -117,7 +126,7 @@ def note_producer(producers: Producers, header: BatchHeader, batch: Callable[[],
     if marker is None:
         return None
     kind, coordinator_epoch, timestamp = marker
-    return producers.append_marker(
+    return producers.stage_marker(
         header.producer_id,
         header.producer_epoch,
         coordinator_epoch,
