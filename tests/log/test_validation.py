@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from headrace.config.topic import TopicConfig
 from headrace.log.log import Log
-from headrace.wire.batch import checksum, read_header
+from headrace.log.validate import HERE, Accepted, check_client_batch
+from headrace.wire._walk import encode_records
+from headrace.wire.batch import BatchHeader, check_crc, checksum, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
-from headrace.wire.records import Compression, Record, build_batch, decode_batch
+from headrace.wire.records import Compression, Record, build_batch, compress, decode_batch
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[..., Log]
@@ -128,3 +133,139 @@ def test_full_validation_opens_compressed_bodies(open_at: Open) -> None:
     log = open_at({"record_validation": "full"})
     assert append(log, lying).error is ErrorCode.INVALID_RECORD
     assert append(log, good).error is ErrorCode.NONE
+
+
+def lying(records: list[Record], *, attributes: int = 0, body: bytes | None = None, **header: int) -> bytes:
+    """A batch around these records whose header says something else; its checksum is right."""
+    base = header.pop("base_timestamp", records[0].timestamp)
+    encoded = bytes(encode_records(records, None, base)) if body is None else body
+    fields = {
+        "record_count": len(records),
+        "last_offset_delta": len(records) - 1,
+        "max_timestamp": max(each.timestamp for each in records),
+    }
+    fields.update(header)
+    compressed = compress(attributes & 7, encoded)
+    return bytes(seal_batch(unsealed(compressed), attributes=attributes, base_timestamp=base, **fields))
+
+
+def stored_header(log: Log) -> BatchHeader:
+    stored = log.read(0, max_bytes=1, max_offset=log.end_offset).slice.read()  # type: ignore[union-attr]
+    header = read_header(stored)
+    assert check_crc(stored, 0, header)
+    return header
+
+
+KEYED = [Record(0, NOW_MS + at, b"k", b"v") for at in (0, 7, 3)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"cleanup_policy": frozenset({"compact"})}])
+def test_a_record_whose_fields_do_not_fill_it(open_at: Open, settings: dict[str, Any]) -> None:
+    body = bytearray(encode_records(KEYED, None, NOW_MS))
+    at = body.index(b"\x02k", 10)
+    body[at] = 100  # the length of the second key: the lengths of the records add up all the same
+    log = open_at(settings)
+    result = append(log, lying(KEYED, body=bytes(body)))
+    assert (result.error, log.end_offset) == (ErrorCode.INVALID_RECORD, 0)
+    assert result.error_message
+
+
+@pytest.mark.parametrize("said", [-1, NOW_MS, NOW_MS + 8, -(2**40), NOW_MS + 365 * 86_400_000])
+@pytest.mark.parametrize("settings", [{}, {"cleanup_policy": frozenset({"compact"})}])
+def test_a_largest_timestamp_that_lies_is_corrected(open_at: Open, settings: dict[str, Any], said: int) -> None:
+    log = open_at(settings)
+    assert append(log, lying(KEYED, max_timestamp=said)).error is ErrorCode.NONE
+    assert stored_header(log).max_timestamp == NOW_MS + 7
+    found = log.offset_for_timestamp(NOW_MS + 1)
+    assert found is not None and found.offset == 1
+    assert log.active.max_timestamp == NOW_MS + 7
+
+
+def test_records_too_far_ahead_are_refused_whatever_the_header_says(open_at: Open) -> None:
+    ahead = [Record(0, NOW_MS, b"k", b"v"), Record(0, NOW_MS + 365 * 86_400_000, b"k", b"v")]
+    result = append(open_at(), lying(ahead, max_timestamp=NOW_MS))
+    assert result.error is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in result.record_errors] == [1]
+    beyond = lying(
+        KEYED, base_timestamp=2**63 - 5, max_timestamp=NOW_MS, body=bytes(encode_records(KEYED, None, NOW_MS))
+    )
+    result = append(open_at(), beyond)
+    assert result.error is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in result.record_errors] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_the_bit_of_log_append_time_is_cleared_on_a_topic_of_create_time(open_at: Open, codec: int) -> None:
+    """The records have the header's time until then, and their own ones afterwards."""
+    log = open_at()
+    result = append(log, lying(KEYED, attributes=8 | codec, max_timestamp=NOW_MS + 1000))
+    assert (result.error, result.log_append_time_ms) == (ErrorCode.NONE, -1)
+    header = stored_header(log)
+    assert (header.attributes, header.max_timestamp) == (codec, NOW_MS + 1000)
+    for refused in (-1, NOW_MS + 3_600_001):
+        result = append(log, lying(KEYED, attributes=8 | codec, max_timestamp=refused))
+        assert result.error is ErrorCode.INVALID_TIMESTAMP
+        assert [index for index, _ in result.record_errors] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_the_bit_of_log_append_time_is_refused_on_a_topic_that_has_it(open_at: Open, codec: int) -> None:
+    log = open_at({"message_timestamp_type": "LogAppendTime"})
+    result = append(log, lying(KEYED, attributes=8 | codec))
+    assert result.error is ErrorCode.INVALID_TIMESTAMP
+    assert len(result.record_errors) == 3
+
+
+def test_a_refusal_names_no_more_records_than_a_thousand(open_at: Open) -> None:
+    log = open_at({"cleanup_policy": frozenset({"compact"})})
+    result = append(log, build_batch([Record(0, NOW_MS, None, b"")] * 5000))
+    assert result.error is ErrorCode.INVALID_RECORD
+    assert len(result.record_errors) == 1000 and "5000 record errors" in result.error_message
+    log = open_at({"message_timestamp_type": "LogAppendTime"})
+    many = lying(KEYED, attributes=8 | Compression.ZSTD, record_count=2**31 - 1, last_offset_delta=2**31 - 2)
+    assert len(append(log, many).record_errors) == 1000
+
+
+@pytest.mark.parametrize("codec", list(Compression)[1:])
+def test_what_opens_to_too_much_is_refused(open_at: Open, codec: int) -> None:
+    log = open_at({"cleanup_policy": frozenset({"compact"}), "max_decompressed_bytes": 1 << 20})
+    fits, too_large = ([Record(0, NOW_MS, b"k", bytes(size))] * 10 for size in (100_000, 110_000))
+    assert append(log, build_batch(fits, compression=codec)).error is ErrorCode.NONE
+    result = append(log, build_batch(too_large, compression=codec))
+    assert result.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert "1048576" in result.error_message
+
+
+def test_a_bomb_of_records_becomes_no_objects(open_at: Open) -> None:
+    """12 MB of the smallest records in 3 KB."""
+    log = open_at({"cleanup_policy": frozenset({"compact"})})
+    count = 1_500_000
+    bomb = seal_batch(
+        unsealed(compress(Compression.ZSTD, b"\x0e\0\0\0\x02k\x01\0" * count)), record_count=count,
+        last_offset_delta=count - 1, base_timestamp=NOW_MS, max_timestamp=NOW_MS, attributes=Compression.ZSTD,
+    )  # fmt: skip
+    tracemalloc.start()
+    result = append(log, bytes(bomb))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert result.error is ErrorCode.INVALID_RECORD  # its offsets do not count up
+    assert peak < 14_000_000
+
+
+def test_a_check_that_may_take_long_is_not_done_on_the_way(defaults: TopicConfig) -> None:
+    """On the event loop nothing large is opened or compressed."""
+    small, large = ([Record(0, NOW_MS, b"k", bytes(size))] for size in (10_000, 200_000))
+    compact = replace(defaults, cleanup_policy=frozenset({"compact"}))
+    gzip = replace(defaults, compression_type="gzip")
+
+    def here(records: list[Record], codec: int, config: TopicConfig) -> object:
+        return check_client_batch(build_batch(records, compression=codec), config, "t-0", NOW_MS, HERE)
+
+    for codec in list(Compression)[1:]:
+        assert isinstance(here(small, codec, compact), Accepted)
+        assert here(large, codec, compact) is None
+        assert isinstance(here(large, codec, defaults), Accepted)
+    assert isinstance(here(small, Compression.NONE, gzip), Accepted)
+    assert here(large, Compression.NONE, gzip) is None
+    assert isinstance(here(large, Compression.GZIP, gzip), Accepted)
+    assert here(large, Compression.ZSTD, gzip) is None

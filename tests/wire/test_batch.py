@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import struct
+from array import array
 from pathlib import Path
 from types import ModuleType
 
@@ -14,17 +15,17 @@ from hypothesis import strategies as st
 
 import headrace.wire
 from headrace.wire import _walk
+from headrace.wire._walk import BAD_OFFSET, BAD_TIMESTAMP, MALFORMED, NULL_KEY, encode_records
 from headrace.wire.batch import (
     CREATE_TIME,
     LOG_APPEND_TIME,
     CorruptBatch,
     check_crc,
     iter_headers,
-    null_key_indexes,
     read_header,
+    records_are_whole,
     set_log_append_time,
     stamp,
-    walk_record_count,
 )
 from headrace.wire.records import Record, build_batch, decode_batch
 
@@ -115,16 +116,60 @@ def test_iter_headers_finds_every_batch_and_names_the_bad_one() -> None:
         list(iter_headers(data[:8] + bytes(4) + data[12:]))
 
 
+def found_errors(room: int = 100) -> array[int]:
+    return array("q", bytes(8 * (1 + 2 * room)))
+
+
 def test_walks_on_what_was_built() -> None:
     data = b"pad" + build_batch(RECORDS)
     header = read_header(data, 3)
-    assert walk_record_count(data, 3, header)
-    assert walk_record_count(memoryview(bytearray(data)), 3, header)
-    assert not walk_record_count(data, 3, header._replace(record_count=201))
-    assert not walk_record_count(data, 3, header._replace(batch_length=header.batch_length + 100))
-    assert not walk_record_count(data, 3, header._replace(batch_length=header.batch_length - 1))
-    assert null_key_indexes(data, 3, header) == list(range(1, 200, 2))
-    assert null_key_indexes(data, 3, header._replace(record_count=199)) is None
+    assert records_are_whole(data, 3, header)
+    assert records_are_whole(memoryview(bytearray(data)), 3, header)
+    assert not records_are_whole(data, 3, header._replace(record_count=201))
+    assert not records_are_whole(data, 3, header._replace(batch_length=header.batch_length + 100))
+    assert not records_are_whole(data, 3, header._replace(batch_length=header.batch_length - 1))
+    empty = build_batch(RECORDS[:1])[:61]
+    assert records_are_whole(empty, 0, read_header(empty)._replace(batch_length=49, record_count=0))
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_what_is_wrong_with_single_records(walk: ModuleType) -> None:
+    body = build_batch(RECORDS)[61:]
+    first = RECORDS[0].timestamp
+    found = found_errors()
+    largest = walk.examine(body, 0, len(body), 200, first, first + 2, first + 197, BAD_TIMESTAMP | NULL_KEY, found)
+    assert largest == first + 199
+    keyless = [(index, NULL_KEY) for index in range(1, 200, 2)]
+    assert found[0] == 100 + 2
+    named = [(found[at], found[at + 1]) for at in range(1, 201, 2)]
+    assert named == [(0, BAD_TIMESTAMP), *keyless, (198, BAD_TIMESTAMP)][:100]
+    short = found_errors(1)
+    walk.examine(body, 0, len(body), 200, first, 0, first * 2, NULL_KEY, short)
+    assert list(short) == [100, 1, NULL_KEY]
+    assert walk.examine(body, 0, len(body), 200, first, 0, 0, 0, found) == first + 199 and found[0] == 0
+    gaps = encode_records([RECORDS[0]._replace(offset=at) for at in (0, 2, 2, 3)], 0, first)
+    walk.examine(gaps, 0, len(gaps), 4, first, 0, 2 * first, BAD_OFFSET, found)
+    assert list(found[:3]) == [1, 1, BAD_OFFSET]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_a_timestamp_of_more_than_64_bits_is_out_of_any_range(walk: ModuleType) -> None:
+    body = encode_records([Record(at, at, b"k", b"v") for at in range(2)], None, 0)
+    lowest, highest = -(2**63), 2**63 - 1
+    found = found_errors()
+    assert walk.largest_timestamp(body, 0, len(body), 2, highest - 1) == highest
+    assert walk.largest_timestamp(body, 0, len(body), 2, highest) == MALFORMED
+    assert walk.examine(body, 0, len(body), 2, highest, lowest, highest, BAD_TIMESTAMP, found) == highest
+    assert list(found[:3]) == [1, 1, BAD_TIMESTAMP]
+    assert walk.largest_timestamp(body, 0, len(body), 2, lowest) == -1
+
+
+def record(*fields: bytes) -> bytes:
+    content = b"".join(fields)
+    return varint(len(content)) + content
+
+
+ZERO, NULL = varint(0), varint(-1)
 
 
 @pytest.mark.parametrize("walk", WALKS)
@@ -135,14 +180,34 @@ def test_walks_on_what_was_built() -> None:
         b"\x0c" + bytes(5),
         varint(-6) + bytes(6),
         varint(5) + bytes(5),
-        b"\x8c\x80\x80\x80\x80\x80\x00" + bytes(6),
+        b"\x8c\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00" + bytes(6),
         varint(6) + bytes(6) + b"\x00",
         varint(2**31) + bytes(6),
+        record(b"\0", ZERO, ZERO, varint(9), b"k", NULL, ZERO),  # a key longer than its record
+        record(b"\0", ZERO, ZERO, varint(-2), NULL, ZERO),
+        record(b"\0", ZERO, ZERO, varint(2**62), NULL, ZERO),
+        record(b"\0", ZERO, ZERO, NULL, varint(3), b"v", ZERO),
+        record(b"\0", ZERO, ZERO, NULL, NULL, NULL),  # -1 headers
+        record(b"\0", ZERO, ZERO, NULL, NULL, varint(1)),  # one header, and nothing follows
+        record(b"\0", ZERO, ZERO, NULL, NULL, varint(1), NULL, NULL),  # a header without a key
+        record(b"\0", ZERO, ZERO, NULL, NULL, ZERO, b"x"),  # a byte too many
+        record(b"\0", ZERO, b"\xff" * 9 + b"\x7f", NULL, NULL, ZERO),  # a number of more than 64 bits
     ],
 )
-def test_malformed_lengths_are_refused(walk: ModuleType, body: bytes) -> None:
-    assert walk.count_records(body, 0, len(body)) == -1
-    assert walk.null_keys(body, 0, len(body), 1) is None
+def test_malformed_records_are_refused(walk: ModuleType, body: bytes) -> None:
+    assert walk.largest_timestamp(body, 0, len(body), 1, 0) == MALFORMED
+    assert walk.examine(body, 0, len(body), 1, 0, 0, 0, 7, found_errors()) == MALFORMED
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_every_field_of_a_whole_record_is_read(walk: ModuleType) -> None:
+    bodies = [
+        record(b"\0", varint(7), ZERO, NULL, NULL, ZERO),
+        record(b"\0", varint(7), ZERO, varint(1), b"k", varint(1), b"v", varint(2), varint(1), b"h", NULL, ZERO, ZERO),
+        record(b"\0", varint(7), varint(2**40), ZERO, varint(200), b"v" * 200, ZERO),
+    ]
+    for body in bodies:
+        assert walk.largest_timestamp(body, 0, len(body), 1, 5) == 12
 
 
 @given(st.data())
@@ -157,10 +222,15 @@ def test_compiled_and_plain_walks_agree_on_anything(data: st.DataObject) -> None
     )
     at = data.draw(st.integers(0, len(body) + 2))
     end = data.draw(st.integers(0, len(body) + 2))
-    count = PLAIN.count_records(body, at, end)
-    assert _walk.count_records(body, at, end) == count
-    expected = data.draw(st.sampled_from([count, 1]))
-    assert _walk.null_keys(body, at, end, expected) == PLAIN.null_keys(body, at, end, expected)
+    expected = data.draw(st.sampled_from([1, 2, 3, 5]))
+    base = data.draw(st.sampled_from([0, 1000, 2**63 - 1, -(2**63)]))
+    largest = PLAIN.largest_timestamp(body, at, end, expected, base)
+    assert _walk.largest_timestamp(body, at, end, expected, base) == largest
+    errors, same = found_errors(2), found_errors(2)
+    assert _walk.examine(body, at, end, expected, base, 0, 2000, 7, errors) == PLAIN.examine(
+        body, at, end, expected, base, 0, 2000, 7, same
+    )
+    assert errors == same
     if at <= end <= len(body):
         outcomes = []
         for walk in WALKS:
@@ -176,3 +246,21 @@ def test_header_layout_is_the_formats() -> None:
     header = read_header(raw)
     assert tuple(header) == (1, 49, 2, 2, 3, 0x7C, 4, 5, 6, 7, 8, 9, 10)
     assert header.compression == 4 and header.is_control and header.has_delete_horizon and header.is_transactional
+
+
+@given(st.data())
+def test_what_the_walk_takes_can_be_decoded(data: st.DataObject) -> None:
+    """And the other way round, whatever byte of a body was changed; names of headers that are no UTF-8 aside."""
+    records = [Record(0, 1000 + at, b"key" * at, None if at else b"v", [("h", b"x")] * at) for at in range(3)]
+    body = bytearray(encode_records(records, None, 1000))
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at : at + data.draw(st.integers(1, 3))] = data.draw(st.binary(min_size=1, max_size=3))
+    largest = _walk.largest_timestamp(body, 0, len(body), 3, 1000)
+    try:
+        decoded = _walk.decode_records(bytes(body), 0, len(body), 3, 0, 1000, None, Record)
+    except UnicodeDecodeError:
+        return
+    except ValueError:
+        assert largest == MALFORMED
+        return
+    assert largest == max(-1, *(each.timestamp for each in decoded))

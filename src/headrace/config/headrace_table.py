@@ -16,6 +16,8 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
             choices=ACKS_FLUSH_POLICIES, ours=True),
     Setting("record.validation", Type.STRING, "headers", "Default of the topic setting of this name.",
             choices=VALIDATIONS, update="cluster-wide", ours=True),
+    Setting("max.decompressed.bytes", Type.INT, 104857600, "Default of the topic setting of this name.",
+            at_least=131072, update="cluster-wide", ours=True),
     Setting("self.topics", Type.BOOLEAN, False,
             "Publish the broker's log lines and metrics, as JSON, in `headrace.logs` and `headrace.metrics`.",
             ours=True),

@@ -53,6 +53,7 @@ class TopicConfig:
     segment_ms: int
     unclean_leader_election_enable: bool
     record_validation: str
+    max_decompressed_bytes: int
 
     @property
     def compact(self) -> bool:

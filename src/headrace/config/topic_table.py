@@ -115,4 +115,7 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
     Setting("record.validation", _STRING, "headers",
             "What is checked of a compressed batch: its header and CRC, or (`full`) every record in it.",
             scope="topic", update="cluster-wide", choices=VALIDATIONS, synonyms=("record.validation",), ours=True),
+    Setting("max.decompressed.bytes", _INT, 104857600,
+            "What a batch may decompress to where it is opened: as much as a request could bring without compression.",
+            scope="topic", update="cluster-wide", at_least=131072, synonyms=("max.decompressed.bytes",), ours=True),
 )  # fmt: skip

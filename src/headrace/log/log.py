@@ -17,16 +17,16 @@ from struct import Struct
 
 from headrace.config.topic import TopicConfig
 from headrace.env.disk import is_full
-from headrace.log import lookup, retention, trusted
+from headrace.log import careful, lookup, retention, trusted
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.filenames import SNAPSHOT, offset_name
 from headrace.log.producer_snapshot import encode as encode_snapshot
-from headrace.log.producers import Origin, Producers, Refusal
+from headrace.log.producers import Origin, Producers
 from headrace.log.results import AppendResult, ReadResult, RecoveryReport, TimestampOffset
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Resources, Segment
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.log.validate import Invalid, check_client_batch, needs_care
-from headrace.wire._walk import count_records
+from headrace.log.validate import Accepted, needs_care
+from headrace.wire._walk import largest_timestamp
 from headrace.wire.checksum import crc32c
 from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import Buffer
@@ -50,6 +50,10 @@ _OUT_OF_RANGE = ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
 Staged = tuple[int, int, int, int, int, AppendResult, AbortedTransaction | None]
 """A batch that is checked and has its offset, and is not written yet: base offset, last offset, size, largest
 timestamp, leader epoch, the answer to its sender, and what the transaction index gets with it."""
+
+
+def _behind_prefix(chunk: Buffer | Accepted) -> memoryview:
+    return memoryview(chunk.data if isinstance(chunk, Accepted) else chunk)[_PREFIX_BYTES:]
 
 
 class Log:
@@ -184,17 +188,19 @@ class Log:
 
     # Appending
 
-    def append(self, data: Buffer, *, leader_epoch: int, now_ms: int, origin: Origin = "client") -> AppendResult:
+    def append(
+        self, data: Buffer | Accepted, *, leader_epoch: int, now_ms: int, origin: Origin = "client"
+    ) -> AppendResult:
         """Appends the batches in `data`; see `append_many`."""
         return self.append_many((data,), leader_epoch=leader_epoch, now_ms=now_ms, origin=origin)[0]
 
     def append_many(
-        self, chunks: Sequence[Buffer], *, leader_epoch: int, now_ms: int, origin: Origin = "client"
+        self, chunks: Sequence[Buffer | Accepted], *, leader_epoch: int, now_ms: int, origin: Origin = "client"
     ) -> list[AppendResult]:
         """Appends what several requests bring, in order, with one write; a result for each.
 
-        A client's chunk is one batch, checked in full. A coordinator's or controller's may be several, trusted, and get
-        offsets and epoch like a client's. A replica's have their offsets and epochs already.
+        A client's chunk is one batch, checked in full here, or (`Accepted`) before. A coordinator's or controller's may
+        be several, trusted, and get offsets and epoch like a client's. A replica's have their own already.
         A refused chunk changes nothing. A full disk refuses with KAFKA_STORAGE_ERROR, and then what its producer sent
         behind it is refused too; any other failure is raised as OSError. Nothing of a failed write stays in the log.
         """
@@ -206,6 +212,7 @@ class Log:
                 if is_client:
                     results.append(self._stage_client(chunk, leader_epoch, now_ms))
                 else:
+                    assert not isinstance(chunk, Accepted), "what a client sent is checked"
                     results.append(trusted.stage(self, chunk, leader_epoch, now_ms, origin))
             except Exception as error:
                 self._give_up(error, results, (chunk,) if is_client else ())
@@ -217,12 +224,18 @@ class Log:
                 self._give_up(error, results, ())
         return results
 
-    def _stage_client(self, data: Buffer, leader_epoch: int, now_ms: int) -> AppendResult:
-        view = data if type(data) is memoryview else memoryview(data)
+    def _stage_client(self, data: Buffer | Accepted, leader_epoch: int, now_ms: int) -> AppendResult:
+        if type(data) is memoryview:
+            view = data
+        elif type(data) is Accepted:
+            return careful.stage_checked(self, data, leader_epoch, now_ms)
+        else:
+            view = memoryview(data)  # type: ignore[arg-type]
         size = len(view)
         if self._careful or size < 61:
-            return self._stage_carefully(view, leader_epoch, now_ms)
-        (base, length, _, magic, crc, attributes, delta, _, max_timestamp, producer_id, producer_epoch, sequence, count,
+            return careful.stage(self, view, leader_epoch, now_ms)
+        (base, length, _, magic, crc, attributes, delta, base_timestamp, max_timestamp, producer_id, producer_epoch,
+         sequence, count,
         ) = _unpack_header(view)  # fmt: skip
         if (
             length + 12 != size
@@ -232,16 +245,16 @@ class Log:
             or attributes & _SPECIAL_BITS
             or delta + 1 != count
             or count <= 0
-            or max_timestamp > now_ms + self._timestamp_after_max_ms
+            or not -1 <= max_timestamp <= now_ms + self._timestamp_after_max_ms
             or (producer_id >= 0 and sequence < 0)
             or crc32c(view[21:]) != crc
         ):
-            return self._stage_carefully(view, leader_epoch, now_ms)
+            return careful.stage(self, view, leader_epoch, now_ms)
         codec = attributes & 7
-        if codec > 4 or (not codec and count_records(view, 61, size) != count):
-            return self._stage_carefully(view, leader_epoch, now_ms)
+        if codec > 4 or (not codec and largest_timestamp(view, 61, size, count, base_timestamp) != max_timestamp):
+            return careful.stage(self, view, leader_epoch, now_ms)
         if producer_id >= 0:
-            refused = self._check_producer(producer_id, producer_epoch, sequence, delta, False)
+            refused = careful.check_producer(self, producer_id, producer_epoch, sequence, delta, False)
             if refused is not None:
                 return refused
         segment = self.active
@@ -275,34 +288,6 @@ class Log:
         self._staged.append((offset, last_offset, size, max_timestamp, leader_epoch, result, None))
         return result
 
-    def _stage_carefully(self, view: memoryview, leader_epoch: int, now_ms: int) -> AppendResult:
-        """The way of every batch that is not plain: the full checks, and the rewriting that the topic asks for."""
-        checked = check_client_batch(view, self.config, self.name, now_ms)
-        if isinstance(checked, Invalid):
-            start_offset = self.log_start_offset if checked.examined else -1
-            return AppendResult(checked.error, -1, -1, -1, start_offset, checked.message, checked.record_errors)
-        data = memoryview(checked.data)
-        (_, length, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, sequence, _) = _unpack_header(data)
-        transactional = attributes & 0x10 != 0
-        if producer_id >= 0:
-            refused = self._check_producer(producer_id, producer_epoch, sequence, delta, transactional)
-            if refused is not None:
-                return refused
-        if self._must_roll(len(data), delta, checked.max_timestamp, now_ms):
-            self.roll(now_ms=now_ms, first_timestamp=checked.max_timestamp)
-        offset = self._staged_offset
-        last_offset = offset + delta
-        if producer_id >= 0:
-            self.producers.stage(
-                producer_id, producer_epoch, sequence, offset, last_offset, checked.max_timestamp, transactional
-            )
-        result = AppendResult(_NO_ERROR, offset, last_offset, checked.log_append_time_ms, self.log_start_offset)
-        self.stage(
-            (_pack_prefix(offset, length, leader_epoch), data[_PREFIX_BYTES:]),
-            (offset, last_offset, len(data), checked.max_timestamp, leader_epoch, result, None),
-        )
-        return result
-
     def stage(self, parts: Sequence[Buffer], staged: Staged) -> None:
         """Puts one batch with the next write."""
         self._parts.extend(parts)
@@ -314,28 +299,6 @@ class Log:
     def staged_offset(self) -> int:
         """The offset that the next staged batch gets."""
         return self._staged_offset
-
-    def _check_producer(
-        self, producer_id: int, epoch: int, sequence: int, delta: int, transactional: bool
-    ) -> AppendResult | None:
-        """The answer to a batch that may not follow its producer's last one, None where it may."""
-        offset = self._staged_offset
-        producers = self.producers
-        refusal: Refusal | None
-        refusal = producers.check(producer_id, epoch, sequence, (sequence + delta) & 0x7FFFFFFF, offset)
-        if refusal is None:
-            refusal = producers.check_transaction(producer_id, transactional, offset)
-        if refusal is None:
-            return None
-        if refusal.duplicate is not None:
-            first = refusal.duplicate
-            append_time = first.timestamp if self.config.log_append_time else -1
-            return AppendResult(
-                _NO_ERROR, first.first_offset, first.last_offset, append_time, self.log_start_offset, duplicate=True
-            )
-        return AppendResult(
-            refusal.error, log_start_offset=self.log_start_offset, error_message=f"{refusal.message} in {self.name}"
-        )
 
     def roll_before(self, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
         """Starts a new segment where a batch belongs into one. Raises OSError."""
@@ -388,7 +351,7 @@ class Log:
         if self.end_offset - self.flushed_offset >= self._flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
 
-    def _give_up(self, error: Exception, results: list[AppendResult], unstaged: Sequence[Buffer]) -> None:
+    def _give_up(self, error: Exception, results: list[AppendResult], unstaged: Sequence[Buffer | Accepted]) -> None:
         """Forgets what was staged, after a defect too; raises the error unless the disk is merely full. Then all of
         that is refused, and what no segment could be made for (`unstaged`): their producers owe them from now on."""
         staged, parts = self._staged, self._parts
@@ -401,7 +364,7 @@ class Log:
         refused += [result for result in results if result.duplicate and result.last_offset >= self.end_offset]
         for result in refused:
             result.__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
-        self.producers.refused([*parts[1::2], *(memoryview(chunk)[_PREFIX_BYTES:] for chunk in unstaged)])
+        self.producers.refused([*parts[1::2], *(_behind_prefix(chunk) for chunk in unstaged)])
 
     def roll(self, *, now_ms: int | None = None, first_timestamp: int = -1) -> None:
         """Starts a new segment, for a batch of that timestamp if any; an empty active one stays. Raises OSError."""

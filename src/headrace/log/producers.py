@@ -78,6 +78,9 @@ _unpack_refused: Final = Struct(">qqhi").unpack_from  # largest timestamp, produ
 _REFUSED_AT: Final = 35 - 16
 _new: Final = tuple.__new__
 _NOBODY: Final = Producer()
+_NONE_ONGOING: Final[dict[int, int]] = {}
+_NOTHING_OWED: Final[dict[int, Owed]] = {}
+"""Of the many partitions that have none: never changed."""
 _OTHERS: Final = 1 - BATCHES_MAX
 """From here on a window stays when another batch comes."""
 
@@ -90,8 +93,7 @@ class Producers:
         "_completed",
         "_ongoing",
         "_owed",
-        "_staged_completed",
-        "_staged_ongoing",
+        "_staged_transactions",
         "expiration_ms",
         "producers_max",
         "staged",
@@ -101,13 +103,13 @@ class Producers:
         self.expiration_ms = expiration_ms
         self.producers_max = producers_max
         self._by_id: dict[int, Producer] = {}
-        self._ongoing: dict[int, int] = {}  # first offset of each open transaction, in rising order -> producer id
-        self._completed: list[tuple[int, int]] = []  # (first offset, marker offset) not known to be replicated yet
-        self._owed: dict[int, Owed] = {}  # at most `producers_max`
-        # What the next commit makes known; None: no transaction begins or ends with it.
+        self._ongoing = _NONE_ONGOING  # first offset of each open transaction, in rising order -> producer id
+        self._completed: tuple[tuple[int, int], ...] = ()  # (first offset, marker offset) maybe not replicated yet
+        self._owed = _NOTHING_OWED  # at most `producers_max`
         self.staged: dict[int, Producer] = {}
-        self._staged_ongoing: dict[int, int] | None = None  # None: no transaction begins or ends with it
-        self._staged_completed: list[tuple[int, int]] = []
+        """What the next commit makes known."""
+        self._staged_transactions: tuple[dict[int, int], list[tuple[int, int]]] | None = None
+        # `_ongoing` after it, and what is to be added to `_completed`; None: no transaction begins or ends with it
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -123,9 +125,9 @@ class Producers:
     def clear(self) -> None:
         """Forgets everything."""
         self._by_id.clear()
-        self._ongoing = {}
-        self._completed.clear()
-        self._owed.clear()
+        self._ongoing = _NONE_ONGOING
+        self._completed = ()
+        self._owed = _NOTHING_OWED
         self.drop()
 
     # Deciding
@@ -234,7 +236,7 @@ class Producers:
         batches = batches[_OTHERS:] + (batch,) if epoch == known_epoch else (batch,)  # noqa: RUF005 (faster)
         if is_transactional and transaction < 0:
             transaction = first_offset
-            self._ongoing_to_change()[first_offset] = producer_id
+            self._change_transactions()[0][first_offset] = producer_id
         staged[producer_id] = _new(Producer, (epoch, batches, coordinator_epoch, timestamp, transaction))
 
     def stage_marker(
@@ -248,17 +250,17 @@ class Producers:
         first_offset = before.transaction_first_offset
         if first_offset < 0:
             return None
-        ongoing = self._ongoing_to_change()
+        ongoing, completed = self._change_transactions()
         ongoing.pop(first_offset, None)
-        self._staged_completed.append((first_offset, offset))
+        completed.append((first_offset, offset))
         if not abort:
             return None
         return AbortedTransaction(producer_id, first_offset, offset, min(ongoing, default=offset + 1))
 
-    def _ongoing_to_change(self) -> dict[int, int]:
-        if self._staged_ongoing is None:
-            self._staged_ongoing = dict(self._ongoing)
-        return self._staged_ongoing
+    def _change_transactions(self) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        if self._staged_transactions is None:
+            self._staged_transactions = dict(self._ongoing), []
+        return self._staged_transactions
 
     def commit(self) -> None:
         """Makes known what was staged: it is in the log now."""
@@ -270,16 +272,15 @@ class Producers:
             for producer_id in staged:
                 self._owed.pop(producer_id, None)  # what was refused has come again, or a newer epoch has
         staged.clear()
-        if self._staged_ongoing is not None:
-            self._ongoing, self._staged_ongoing = self._staged_ongoing, None
-            self._completed += self._staged_completed
-            self._staged_completed = []
+        if self._staged_transactions is not None:
+            self._ongoing, completed = self._staged_transactions
+            self._completed = (*self._completed, *completed)
+            self._staged_transactions = None
 
     def drop(self) -> None:
         """Forgets what was staged: it could not be written."""
         self.staged.clear()
-        self._staged_ongoing = None
-        self._staged_completed = []
+        self._staged_transactions = None
 
     def refused(self, batches: Sequence[Buffer]) -> None:
         """Takes note of batches (without their first 16 bytes) that passed every check and could not be written, in
@@ -294,7 +295,9 @@ class Producers:
             owed = self._owed.get(producer_id)
             if owed is not None and epoch <= owed.epoch:
                 continue
-            if owed is None and len(self._owed) >= self.producers_max:
+            if self._owed is _NOTHING_OWED:
+                self._owed = {}
+            elif owed is None and len(self._owed) >= self.producers_max:
                 del self._owed[next(iter(self._owed))]
             self._owed[producer_id] = Owed(epoch, first_sequence, timestamp)
 
@@ -310,7 +313,7 @@ class Producers:
         if not self._ongoing and not self._completed:
             return high_watermark
         if self._completed:
-            self._completed = [pair for pair in self._completed if pair[1] >= high_watermark]
+            self._completed = tuple(pair for pair in self._completed if pair[1] >= high_watermark)
         stable = min((first for first, _ in self._completed), default=high_watermark)
         undecided = self.first_undecided_offset
         return min(stable, high_watermark if undecided is None else undecided, high_watermark)
@@ -394,7 +397,7 @@ class Producers:
             )
             if entry.current_txn_first_offset >= 0:
                 open_transactions.append((entry.current_txn_first_offset, entry.producer_id))
-        self._ongoing.update(sorted(open_transactions))
+        self._ongoing = dict(sorted(open_transactions))
 
 
 def _stale_epoch(producer_id: int, epoch: int, known_epoch: int, offset: int) -> Refusal:

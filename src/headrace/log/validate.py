@@ -3,33 +3,43 @@
 The usual batch of the usual topic never gets here. What does: topics that compact, stamp their own time, bound
 timestamps, recompress or validate in full; and batches that failed a check, to find out what to say. Errors and their
 sentences are those of Kafka's LogValidator.
+
+A compressed body is opened only where its topic asks for it, as bytes that are walked natively: no record becomes an
+object. What may take long (`HERE` says where that begins) is for a worker: a few KB may open to as many MB.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.config.topic import TopicConfig
+from headrace.wire._walk import BAD_OFFSET, BAD_TIMESTAMP, MALFORMED, NULL_KEY, examine
 from headrace.wire.batch import (
     BATCH_OVERHEAD,
+    CREATE_TIME,
     LENGTH_OVERHEAD,
-    LOG_APPEND_TIME,
     MAGIC,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     check_crc,
-    null_key_indexes,
     read_header,
-    set_log_append_time,
-    walk_record_count,
+    set_max_timestamp,
 )
 from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import Buffer
-from headrace.wire.records import Compression, CorruptBatch, Record, decode_batch, rebuild_batch
+from headrace.wire.records import BodyTooLarge, Compression, CorruptBatch, decompress, recompress_batch
 
 LONG_MAX = (1 << 63) - 1
+
+OPENED_HERE_BYTES: Final = 128 * 1024
+"""What a body may open to on the event loop: one block of zstd. It takes 30 to 150 us, as the way to a worker does."""
+COMPRESSED_HERE_BYTES: Final = 16 * 1024
+"""What is not tried on the event loop; and what is not compressed there, which costs ten times as much."""
+RECORD_ERRORS_MAX: Final = 1000
+"""Records of a batch that are named in its refusal: a batch of 1 MB may have 150,000 without a key."""
 
 RecordError = tuple[int, str]
 """(index of the record in its batch, what is wrong with it), as in a Produce response."""
@@ -56,12 +66,31 @@ def _misshapen(error: ErrorCode, message: str) -> Invalid:
     return Invalid(error, message, examined=False)
 
 
-class Accepted(NamedTuple):
-    """A batch as it is to be appended: as it came, or rewritten."""
+class Accepted:
+    """A batch as it is to be appended: as it came, or rewritten. The time of its append is the log's to write."""
 
-    data: Buffer
-    max_timestamp: int
-    log_append_time_ms: int
+    __slots__ = ("data", "max_timestamp")
+
+    def __init__(self, data: Buffer, max_timestamp: int) -> None:
+        self.data = data
+        self.max_timestamp = max_timestamp
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
+Checked = Accepted | Invalid
+
+
+class Opening(NamedTuple):
+    """How far a check may go: the largest body that it opens, and whether it is in nobody's way."""
+
+    max_bytes: int
+    aside: bool
+
+
+HERE: Final = Opening(OPENED_HERE_BYTES, aside=False)
+"""On the event loop."""
 
 
 def needs_care(config: TopicConfig) -> bool:
@@ -73,6 +102,21 @@ def needs_care(config: TopicConfig) -> bool:
         or config.message_timestamp_before_max_ms != LONG_MAX
         or config.record_validation != "headers"
     )
+
+
+def opens_compressed(config: TopicConfig) -> bool:
+    """Whether a topic's compressed batches are opened (or some of them are: those of another codec than its own)."""
+    return (
+        config.record_validation != "headers"
+        or config.compression_type != "producer"
+        or config.compact
+        or (not config.log_append_time and config.message_timestamp_before_max_ms != LONG_MAX)
+    )
+
+
+def compresses(config: TopicConfig) -> bool:
+    """Whether a topic's uncompressed batches are compressed."""
+    return config.compression_type not in ("producer", "uncompressed")
 
 
 def check_shape(data: Buffer, config: TopicConfig, name: str) -> BatchHeader | Invalid:
@@ -141,118 +185,129 @@ def _check_header(header: BatchHeader, name: str) -> Invalid | None:
     return Invalid(ErrorCode.INVALID_RECORD, message) if message else None
 
 
-def check_client_batch(data: Buffer, config: TopicConfig, name: str, now_ms: int) -> Accepted | Invalid:
-    """All checks of a client's batch, in Kafka's order, and the rewriting that its topic asks for."""
+def check_client_batch(
+    data: Buffer, config: TopicConfig, name: str, now_ms: int, opening: Opening = HERE
+) -> Checked | None:
+    """All checks of a client's batch, in Kafka's order, and the rewriting that its topic asks for.
+
+    None, and nothing is decided, where that takes more than `opening` allows. A batch that opens to more than its topic
+    allows is refused.
+    """
     header = check_shape(data, config, name)
     if isinstance(header, Invalid):
         return header
-    if header.compression == Compression.NONE and not walk_record_count(data, 0, header):
-        return Invalid(
-            ErrorCode.INVALID_RECORD,
-            f"The record lengths of a batch do not add up to its {header.record_count} records in {name}",
-        )
     codec = _CODECS.get(config.compression_type, header.compression)
-    records: list[Record] | None = None
-    if _needs_records(header, config, codec, now_ms):
-        try:
-            records = decode_batch(data)
-        except CorruptBatch as error:
-            return Invalid(ErrorCode.INVALID_RECORD, f"{error} in topic partition {name}")
-        invalid = _check_offsets(records, name) if config.record_validation != "headers" else None
-        if invalid is not None:
-            return invalid
-    errors = _null_key_errors(data, header, records, name) if config.compact else []
-    errors += _timestamp_errors(header, records, config, now_ms)
-    if errors:
-        return _refuse_records(errors)
-    if records is not None and codec != header.compression:
-        data = rebuild_batch(header, records, compression=codec, level=_level(config, codec))
-    max_timestamp = header.max_timestamp
-    if config.log_append_time:
+    view = memoryview(data)
+    body: Buffer | None = view[BATCH_OVERHEAD:]
+    if header.compression != Compression.NONE:
+        if not _opens(header, config, codec):
+            body = None
+        elif not opening.aside and len(data) > COMPRESSED_HERE_BYTES:
+            return None
+        else:
+            try:
+                body = decompress(header.compression, view[BATCH_OVERHEAD:], opening.max_bytes)
+            except BodyTooLarge:
+                if opening.max_bytes < config.max_decompressed_bytes:
+                    return None
+                return Invalid(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"A record batch in the append to {name} decompresses to more than {opening.max_bytes} bytes.",
+                )
+            except CorruptBatch as error:
+                return Invalid(ErrorCode.INVALID_RECORD, f"{error} in topic partition {name}")
+    if codec != header.compression and not opening.aside and len(body or b"") > COMPRESSED_HERE_BYTES:
+        return None
+    looked = _look_into(header, body, config, name, now_ms)
+    if isinstance(looked, Invalid):
+        return looked
+    if codec != header.compression:
+        assert body is not None, "what is recompressed is opened"
+        if codec == Compression.NONE and len(body) + BATCH_OVERHEAD > config.max_message_bytes:
+            return _too_large(len(body) + BATCH_OVERHEAD, config, name)
+        data = recompress_batch(header, body, compression=codec, level=_level(config, codec), max_timestamp=looked)
+    elif not config.log_append_time and (looked != header.max_timestamp or header.attributes & TIMESTAMP_TYPE_BIT):
         data = bytearray(data)
-        set_log_append_time(data, 0, now_ms)
-        max_timestamp = now_ms
-    elif records is not None and header.timestamp_type != LOG_APPEND_TIME:
-        max_timestamp = max(record.timestamp for record in records)
-        if max_timestamp != header.max_timestamp:
-            data = rebuild_batch(header, records, compression=codec, level=_level(config, codec))
+        set_max_timestamp(data, 0, CREATE_TIME, looked)
     if len(data) > config.max_message_bytes:
-        return Invalid(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"Message batch size is {len(data)} bytes in append to partition {name}, which exceeds the maximum "
-            f"configured size of {config.max_message_bytes}.",
+        return _too_large(len(data), config, name)
+    return Accepted(data, looked)
+
+
+def _too_large(size: int, config: TopicConfig, name: str) -> Invalid:
+    return Invalid(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"Message batch size is {size} bytes in append to partition {name}, which exceeds the maximum configured size "
+        f"of {config.max_message_bytes}.",
+    )
+
+
+def _opens(header: BatchHeader, config: TopicConfig, codec: int) -> bool:
+    """Whether a compressed batch must be opened; else its header is enough."""
+    if config.record_validation != "headers" or codec != header.compression or config.compact:
+        return True
+    return not config.log_append_time and config.message_timestamp_before_max_ms != LONG_MAX
+
+
+def _look_into(header: BatchHeader, body: Buffer | None, config: TopicConfig, name: str, now_ms: int) -> int | Invalid:
+    """The largest timestamp of the records, in a body that is open (None: by the header alone), or what is wrong."""
+    create_time = not config.log_append_time
+    stamped = header.attributes & TIMESTAMP_TYPE_BIT != 0
+    # Records have the header's time where that bit is set.
+    earliest = max(now_ms - config.message_timestamp_before_max_ms, -LONG_MAX - 1)
+    latest = min(now_ms + config.message_timestamp_after_max_ms, LONG_MAX)
+    errors: list[tuple[int, int]] = []
+    count = 0
+    largest = header.max_timestamp
+    if body is not None:
+        wanted = NULL_KEY if config.compact else 0
+        wanted |= BAD_TIMESTAMP if create_time and not stamped else 0
+        if header.compression != Compression.NONE or config.record_validation != "headers" or compresses(config):
+            wanted |= BAD_OFFSET
+        found = array("q", bytes(8 * (1 + 2 * RECORD_ERRORS_MAX)))
+        in_records = examine(
+            body, 0, len(body), header.record_count, header.base_timestamp, earliest, latest, wanted, found
         )
-    return Accepted(data, max_timestamp, now_ms if config.log_append_time else -1)
-
-
-def _needs_records(header: BatchHeader, config: TopicConfig, codec: int, now_ms: int) -> bool:
-    """Whether the records themselves must be decoded; else header and lengths are enough."""
-    if config.record_validation != "headers" or codec != header.compression:
-        return True
-    if config.log_append_time:
-        return config.compact and header.compression != Compression.NONE
-    if config.message_timestamp_before_max_ms != LONG_MAX:
-        return True
-    too_late = header.max_timestamp > now_ms + config.message_timestamp_after_max_ms
-    return too_late or (config.compact and header.compression != Compression.NONE)
-
-
-def _check_offsets(records: list[Record], name: str) -> Invalid | None:
-    for index, record in enumerate(records):
-        if record.offset != index:
+        if in_records == MALFORMED:
             return Invalid(
                 ErrorCode.INVALID_RECORD,
-                f"Inner record offsets must rise by one: record {index} has offset {record.offset} in {name}",
-                ((index, f"Expected offset {index} and found {record.offset}"),),
+                f"The records of a batch are malformed, or not the {header.record_count} that it announces, in {name}",
             )
-    return None
+        count = found[0]
+        errors = [(found[at], found[at + 1]) for at in range(1, 2 * min(count, RECORD_ERRORS_MAX), 2)]
+        if not stamped:
+            largest = in_records
+    elif create_time and not stamped and largest > latest:
+        return Invalid(ErrorCode.INVALID_TIMESTAMP, _INVALID_TIMESTAMP)
+    if not errors and stamped and not (create_time and largest != NO_TIMESTAMP and earliest <= largest <= latest):
+        count = header.record_count
+        errors = [(index, BAD_TIMESTAMP) for index in range(min(count, RECORD_ERRORS_MAX))]
+    if not errors:
+        return largest
+    return _refuse_records(errors, count, stamped, (earliest, latest), name)
 
 
-_Error = tuple[ErrorCode, RecordError]
+_INVALID_TIMESTAMP: Final = "One or more records have been rejected due to invalid timestamp"
 
 
-def _null_key_errors(data: Buffer, header: BatchHeader, records: list[Record] | None, name: str) -> list[_Error]:
-    if records is not None:
-        missing = [index for index, record in enumerate(records) if record.key is None]
-    else:
-        missing = null_key_indexes(data, 0, header) or []
-    message = f"Compacted topic cannot accept message without key in topic partition {name}."
-    return [(ErrorCode.INVALID_RECORD, (index, message)) for index in missing]
-
-
-def _timestamp_errors(
-    header: BatchHeader, records: list[Record] | None, config: TopicConfig, now_ms: int
-) -> list[_Error]:
-    if config.log_append_time:
-        if header.attributes & TIMESTAMP_TYPE_BIT:
-            message = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
-            return [(ErrorCode.INVALID_TIMESTAMP, (index, message)) for index in range(header.record_count)]
-        return []
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
-    errors: list[_Error] = []
-    for index, record in enumerate(records or ()):
-        if record.timestamp != NO_TIMESTAMP and not earliest <= record.timestamp <= latest:
-            message = (
-                f"Timestamp {record.timestamp} of message with offset {index} is out of range. The timestamp should be "
-                f"within [{earliest}, {latest}]"
-            )
-            errors.append((ErrorCode.INVALID_TIMESTAMP, (index, message)))
-    return errors
-
-
-def _refuse_records(errors: list[_Error]) -> Invalid:
-    record_errors = [error for _, error in errors]
-    if any(code is ErrorCode.INVALID_TIMESTAMP for code, _ in errors):
-        return Invalid(
-            ErrorCode.INVALID_TIMESTAMP,
-            "One or more records have been rejected due to invalid timestamp",
-            record_errors,
-        )
+def _refuse_records(
+    errors: list[tuple[int, int]], count: int, stamped: bool, bounds: tuple[int, int], name: str
+) -> Invalid:
+    """The refusal of a batch with `count` bad records, of which `errors` names the first."""
+    messages = {
+        NULL_KEY: f"Compacted topic cannot accept message without key in topic partition {name}.",
+        BAD_OFFSET: f"Inner record offsets must count up from 0 in topic partition {name}.",
+        BAD_TIMESTAMP: "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+        if stamped
+        else f"Timestamp of message is out of range. The timestamp should be within [{bounds[0]}, {bounds[1]}]",
+    }
+    record_errors = [(index, messages[problem]) for index, problem in errors]
+    if any(problem == BAD_TIMESTAMP for _, problem in errors):
+        return Invalid(ErrorCode.INVALID_TIMESTAMP, _INVALID_TIMESTAMP, record_errors)
     shown = [f"RecordError(batchIndex={index}, message='{message}')" for index, message in record_errors[:3]]
     return Invalid(
         ErrorCode.INVALID_RECORD,
-        f"One or more records have been rejected due to {len(errors)} record errors in total, and only showing the "
+        f"One or more records have been rejected due to {count} record errors in total, and only showing the "
         f"first three errors at most: [{', '.join(shown)}]",
         record_errors,
     )

@@ -1,11 +1,42 @@
 # The C types of _walk.py, for its compiled form. Nothing is defined here.
 cimport cython
 
-@cython.locals(byte=cython.ulonglong, length=cython.longlong, shift=cython.int, count=cython.Py_ssize_t)
-cpdef Py_ssize_t count_records(const unsigned char[::1] body, Py_ssize_t at, Py_ssize_t end) except -2
+cdef long long _MALFORMED
+cdef int _NULL_KEY
+cdef int _BAD_TIMESTAMP
+cdef int _BAD_OFFSET
+cdef int _SMALLEST
+cdef long long _LONG_MAX
 
-@cython.locals(byte=cython.ulonglong, length=cython.longlong, shift=cython.int, count=cython.Py_ssize_t, stop=cython.Py_ssize_t)
-cpdef object null_keys(const unsigned char[::1] body, Py_ssize_t at, Py_ssize_t end, Py_ssize_t expected)
+@cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
+cdef (long long, Py_ssize_t) _number(const unsigned char* body, Py_ssize_t at, Py_ssize_t end) noexcept nogil
+
+cdef Py_ssize_t _skip(Py_ssize_t at, long long size, Py_ssize_t end) noexcept nogil
+
+@cython.locals(count=cython.longlong, size=cython.longlong)
+cdef Py_ssize_t _headers(const unsigned char* body, Py_ssize_t at, Py_ssize_t end) noexcept nogil
+
+@cython.locals(length=cython.longlong, stop=cython.Py_ssize_t, timestamp=cython.longlong, offset=cython.longlong, key_size=cython.longlong, value_size=cython.longlong)
+cdef (long long, long long, long long, Py_ssize_t) _record(const unsigned char* body, Py_ssize_t at, Py_ssize_t end) noexcept nogil
+
+cdef bint _overflows(long long base, long long delta) noexcept nogil
+
+cpdef long long largest_timestamp(object body, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp) except? -3
+
+@cython.locals(largest=cython.longlong, delta=cython.longlong)
+cdef long long _largest(const unsigned char* body, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp) noexcept nogil
+
+cdef inline long long _largest_compiled(const unsigned char[::1] body, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp) noexcept:
+    return _largest(&body[0], at, end, count, base_timestamp)
+
+cpdef long long examine(object body, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp, long long earliest, long long latest, int wanted, long long[::1] found) except? -3
+
+@cython.locals(largest=cython.longlong, index=cython.longlong, errors=cython.Py_ssize_t, room=cython.Py_ssize_t, delta=cython.longlong, offset=cython.longlong, key_size=cython.longlong, timestamp=cython.longlong, problem=cython.int)
+cdef long long _examine(const unsigned char* body, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp, long long earliest, long long latest, int wanted, long long[::1] found) noexcept nogil
+
+cdef inline long long _examine_compiled(const unsigned char[::1] body, Py_ssize_t at, Py_ssize_t end, long long count, long long base_timestamp, long long earliest, long long latest, int wanted, long long[::1] found) noexcept:
+    with nogil:
+        return _examine(&body[0], at, end, count, base_timestamp, earliest, latest, wanted, found)
 
 @cython.locals(value=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
 cdef (long long, Py_ssize_t) _varint(bytes data, Py_ssize_t at, Py_ssize_t end) except *

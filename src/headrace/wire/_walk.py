@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""The loops over the records of an uncompressed body. Compiled where a C compiler was there, with the C types of
-`_walk.pxd`; else this same file runs as it stands.
+"""The loops over the records of a body that is not compressed (any more). Compiled where a C compiler was there, with
+the C types of `_walk.pxd`; else this same file runs as it stands.
 
 A body is records one after the other, each led by its length as a zigzag varint. Every bound is checked by hand here,
 as the compiled code has no checks of its own. Source: Kafka's message format v2 (KIP-98).
@@ -8,6 +8,7 @@ as the compiled code has no checks of its own. Source: Kafka's message format v2
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,72 +17,173 @@ Buffer = bytes | bytearray | memoryview
 COMPILED = not __file__.endswith(".py")
 """Whether the native build of this file runs."""
 
-_SMALLEST = 12
-"""Zigzag length of the smallest record: attributes, two deltas, two lengths and a header count of one byte each."""
+MALFORMED = _MALFORMED = -2
+"""In place of a timestamp: records that cannot be read, or are not as many as announced."""
+
+NULL_KEY = _NULL_KEY = 1
+BAD_TIMESTAMP = _BAD_TIMESTAMP = 2
+BAD_OFFSET = _BAD_OFFSET = 4
+"""What `examine` looks for, as bits of `wanted`, and finds. Each has two names: a number of C is no attribute."""
+
+_SMALLEST = 6
+"""Length of the smallest record: attributes, two deltas, two lengths and a header count of one byte each."""
+
+_LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 
-def count_records(body: Buffer, at: int, end: int) -> int:
-    """How many records lie in body[at:end]; -1 where their lengths do not fill it exactly."""
-    if at < 0 or end > len(body):
+def _number(body: Buffer, at: int, end: int) -> tuple[int, int]:
+    """A zigzag varint of at most 64 bits, and where it ends: -1 where there is none (or where `at` says so)."""
+    if at < 0 or at >= end:
+        return 0, -1
+    byte = body[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    value = 0
+    shift = 0
+    while at < end:
+        byte = body[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            return 0, -1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+    return 0, -1
+
+
+def _skip(at: int, size: int, end: int) -> int:
+    """Behind a field of `size` bytes, -1 for null; -1 where it does not lie before `end`."""
+    if at < 0 or size < -1 or size > end - at:
         return -1
-    count = 0
-    while at < end:
-        byte = body[at]
-        at += 1
-        length = byte & 0x7F
-        shift = 7
-        while byte > 0x7F:
-            if at >= end or shift > 28:
-                return -1
-            byte = body[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-        if length & 1 or length < _SMALLEST:
+    return at if size < 0 else at + size
+
+
+def _headers(body: Buffer, at: int, end: int) -> int:
+    """Behind the headers of a record that ends at `end`; -1 where they do not."""
+    count, at = _number(body, at, end)
+    if at < 0 or count < 0 or count > end - at:
+        return -1
+    while count > 0:
+        size, at = _number(body, at, end)
+        at = _skip(at, size, end)
+        if size < 0 or at < 0:
             return -1
-        at += length >> 1
-        count += 1
-    return count if at == end else -1
+        size, at = _number(body, at, end)
+        at = _skip(at, size, end)
+        count -= 1
+    return at if at == end else -1
 
 
-def null_keys(body: Buffer, at: int, end: int, expected: int) -> list[int] | None:
-    """The indexes of records without a key in body[at:end]; None where the records are not `expected` or malformed."""
-    if at < 0 or end > len(body):
-        return None
-    found: list[int] = []
-    count = 0
+def _record(body: Buffer, at: int, end: int) -> tuple[int, int, int, int]:
+    """(timestamp delta, offset delta, length of the key, where the record ends); -1 for the end where it is none."""
+    length, at = _number(body, at, end)
+    if at < 0 or length < _SMALLEST or length > end - at:
+        return 0, 0, 0, -1
+    stop = at + length
+    timestamp, at = _number(body, at + 1, stop)
+    offset, at = _number(body, at, stop)
+    key_size, at = _number(body, at, stop)
+    value_size, at = _number(body, _skip(at, key_size, stop), stop)
+    at = _skip(at, value_size, stop)
+    if at < 0:
+        return 0, 0, 0, -1
+    if at == stop - 1 and body[at] == 0:  # no headers
+        return timestamp, offset, key_size, stop
+    return timestamp, offset, key_size, _headers(body, at, stop)
+
+
+def largest_timestamp(body: Buffer, at: int, end: int, count: int, base_timestamp: int) -> int:
+    """The largest timestamp (-1 where there is none) of the `count` records that fill body[at:end]; else MALFORMED.
+
+    MALFORMED too where a timestamp does not fit 64 bits.
+    """
+    if at < 0 or end > len(body) or at >= end:
+        return -1 if 0 <= at == end <= len(body) and not count else _MALFORMED
+    if COMPILED:
+        return _largest_compiled(body, at, end, count, base_timestamp)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return _largest(body, at, end, count, base_timestamp)
+
+
+def _largest(body: Buffer, at: int, end: int, count: int, base_timestamp: int) -> int:
+    largest = -1
     while at < end:
-        byte = body[at]
-        at += 1
-        length = byte & 0x7F
-        shift = 7
-        while byte > 0x7F:
-            if at >= end or shift > 28:
-                return None
-            byte = body[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-        if length & 1 or length < _SMALLEST:
-            return None
-        stop = at + (length >> 1)
-        if stop > end:
-            return None
-        at += 1
-        # the timestamp delta (at most 10 bytes) and the offset delta, by their continuation bits alone
-        while at < stop and body[at] > 0x7F:
-            at += 1
-        at += 1
-        while at < stop and body[at] > 0x7F:
-            at += 1
-        at += 1
-        if at >= stop:
-            return None
-        if body[at] == 1:
-            found.append(count)
-        at = stop
-        count += 1
-    return found if count == expected and at == end else None
+        delta, _, _, at = _record(body, at, end)
+        if at < 0 or _overflows(base_timestamp, delta):
+            return _MALFORMED
+        largest = max(largest, base_timestamp + delta)
+        count -= 1
+    return largest if not count else _MALFORMED
+
+
+def _overflows(base: int, delta: int) -> bool:
+    """Whether the sum of two numbers of 64 bits has more."""
+    return base > _LONG_MAX - delta if delta > 0 else base < -_LONG_MAX - 1 - delta
+
+
+def examine(
+    body: Buffer,
+    at: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
+    wanted: int,
+    found: array[int],
+) -> int:
+    """`largest_timestamp`, and what is wrong with single records, without the interpreter's lock where compiled.
+
+    `found`, an array of "q", gets how many errors there are, and of as many as it has room for: index of the record,
+    then what is wrong with it. A timestamp is where it lies outside of earliest..latest or does not fit 64 bits, and is
+    not -1; an offset where the deltas do not count up from 0.
+    """
+    if at < 0 or end > len(body) or at >= end:
+        return -1 if 0 <= at == end <= len(body) and not count else _MALFORMED
+    if COMPILED:
+        return _examine_compiled(body, at, end, count, base_timestamp, earliest, latest, wanted, found)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return _examine(body, at, end, count, base_timestamp, earliest, latest, wanted, found)
+
+
+def _examine(
+    body: Buffer,
+    at: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
+    wanted: int,
+    found: array[int],
+) -> int:
+    largest = -1
+    index = 0
+    errors = 0
+    room = len(found) - 1
+    while at < end:
+        delta, offset, key_size, at = _record(body, at, end)
+        if at < 0:
+            return _MALFORMED
+        problem = 0
+        if offset != index:
+            problem = wanted & _BAD_OFFSET
+        if key_size < 0 and not problem:
+            problem = wanted & _NULL_KEY
+        if _overflows(base_timestamp, delta):
+            problem = problem or _BAD_TIMESTAMP
+        else:
+            timestamp = base_timestamp + delta
+            largest = max(largest, timestamp)
+            if not problem and timestamp != -1 and (timestamp < earliest or timestamp > latest):
+                problem = wanted & _BAD_TIMESTAMP
+        if problem:
+            if 2 * errors + 2 <= room:
+                found[2 * errors + 1] = index
+                found[2 * errors + 2] = problem
+            errors += 1
+        index += 1
+    found[0] = errors
+    return largest if index == count else _MALFORMED
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -121,7 +223,7 @@ def decode_records(
     for _ in range(count):
         length, at = _varint(data, at, end)
         stop = at + length
-        if length < _SMALLEST >> 1 or stop > end:
+        if length < _SMALLEST or stop > end:
             raise ValueError(f"record {len(records)} of {count} does not lie inside its batch")
         timestamp, at = _varint(data, at + 1, stop)
         offset, at = _varint(data, at, stop)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from headrace.wire import _walk
+from headrace.wire._walk import MALFORMED, largest_timestamp
 from headrace.wire.checksum import crc32c
 from headrace.wire.primitives import Buffer
 
@@ -174,17 +174,10 @@ def set_log_append_time(buf: bytearray | memoryview, at: int, timestamp_ms: int)
     set_max_timestamp(buf, at, LOG_APPEND_TIME, timestamp_ms)
 
 
-def walk_record_count(buf: Buffer, at: int, header: BatchHeader) -> bool:
-    """Whether an uncompressed batch's record lengths, one after the other, fill it exactly with the announced count."""
-    return _walk.count_records(buf, at + 61, at + header.batch_length + 12) == header.record_count
-
-
-def null_key_indexes(buf: Buffer, at: int, header: BatchHeader) -> list[int] | None:
-    """The indexes of an uncompressed batch's records whose key is null; None where the walk fails or the count differs.
-
-    A compacted topic takes no such record.
-    """
-    return _walk.null_keys(buf, at + 61, at + header.batch_length + 12, header.record_count)
+def records_are_whole(buf: Buffer, at: int, header: BatchHeader) -> bool:
+    """Whether an uncompressed batch holds as many records as it announces, and nothing else."""
+    end = at + header.batch_length + 12
+    return largest_timestamp(buf, at + 61, end, header.record_count, header.base_timestamp) != MALFORMED
 
 
 def unsealed(records: Buffer) -> bytearray:

@@ -8,7 +8,7 @@ independent blocks; all of them are read in any form that their own clients writ
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +38,7 @@ from headrace.wire.primitives import Buffer
 
 __all__ = [
     "MAX_DECOMPRESSED_BYTES",
+    "BodyTooLarge",
     "Compression",
     "CorruptBatch",
     "Record",
@@ -46,7 +47,9 @@ __all__ = [
     "compress",
     "decode_batch",
     "decompress",
+    "opened_size",
     "rebuild_batch",
+    "recompress_batch",
 ]
 
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
@@ -82,7 +85,8 @@ _LZ4_MAGIC: Final = 0x184D2204
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK: Final = 128 * 1024
-_GROWTH: Final = 4
+BLOCKS_MAX: Final = 16_384
+"""Blocks of a body whose sizes are looked at, one by one: what the clients write holds 500 MB in so many."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
@@ -103,62 +107,79 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
     raise ValueError(f"no codec has the number {codec}")
 
 
+class BodyTooLarge(CorruptBatch):
+    """A body that opens to more than its reader wants to hold."""
+
+
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """The bytes that `data` was made from: at most `limit` of them, else `CorruptBatch`. Memory stays below it."""
+    """The bytes that `data` was made from: at most `limit` of them, else `BodyTooLarge`. Memory stays below it.
+
+    Raises `CorruptBatch`. The interpreter's lock is free while a codec works.
+    """
     if codec == Compression.NONE:
         return data
+    if codec not in _MODULES:
+        raise CorruptBatch(f"no codec has the number {codec}")
     try:
+        size = opened_size(codec, data, limit)
         if codec == Compression.SNAPPY:
-            return _snappy_decompress(data, limit)
-        if codec == Compression.GZIP:
-            return _gzip_decompress(data, limit)
-        if codec == Compression.LZ4:
-            return _decompress_into(cramjam.lz4, data, _lz4_bound(data), limit)
-        if codec == Compression.ZSTD:
-            return _decompress_into(cramjam.zstd, data, _zstd_bound(data), limit)
+            if size > limit:
+                raise _too_large(limit)
+            return _snappy_decompress(data, size)
+        try:
+            return _decompress_into(_MODULES[codec], data, min(size, limit))
+        except BodyTooLarge:
+            if size >= limit:
+                raise _too_large(limit) from None
+            return _decompress_into(_MODULES[codec], data, limit)  # several members of gzip, or a lie
     except (cramjam.DecompressionError, OSError, struct.error, IndexError) as error:
         raise CorruptBatch(f"a body does not decompress as {Compression(codec).name.lower()}: {error}") from None
-    raise CorruptBatch(f"no codec has the number {codec}")
 
 
-def _too_large(limit: int) -> CorruptBatch:
-    return CorruptBatch(f"a body decompresses to more than {limit} bytes")
+def opened_size(codec: int, data: Buffer, limit: int) -> int:
+    """What `data` may become when it is decompressed, by what it says of itself; `limit` + 1 for more than `limit`.
+
+    An upper bound, but for gzip, which may lie. Cheap: a body of very many blocks is not looked through, and counts as
+    larger than the limit. Raises `CorruptBatch`, struct.error or IndexError.
+    """
+    if codec == Compression.NONE:
+        return len(data)
+    if codec == Compression.GZIP:
+        if len(data) < 18:
+            raise CorruptBatch("a gzip body ends too early")
+        said: int = struct.unpack("<I", memoryview(data)[-4:])[0]
+        return min(max(said, 64), limit + 1)
+    size = 0
+    for count, block in enumerate(_BLOCKS[codec](data)):
+        size += block
+        if size > limit or count == BLOCKS_MAX:
+            return limit + 1
+    return size
 
 
-def _decompress_into(module: Any, data: Buffer, bound: int, limit: int) -> memoryview:
-    """One attempt into a buffer as large as the frame's blocks can become; untouched pages of it cost nothing."""
-    out = bytearray(min(bound, limit))
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"a body decompresses to more than {limit} bytes")
+
+
+def _decompress_into(module: Any, data: Buffer, size: int) -> memoryview:
+    """One attempt into a buffer of that size; untouched pages of it cost nothing."""
+    out = bytearray(size)
     try:
-        size = module.decompress_into(data, out)
-    except cramjam.DecompressionError:
-        if bound > limit:
-            raise _too_large(limit) from None
+        return memoryview(out)[: module.decompress_into(data, out)]
+    except cramjam.DecompressionError as error:
+        if "whole buffer" in str(error):
+            raise _too_large(size) from None
         raise
-    return memoryview(out)[:size]
 
 
-def _gzip_decompress(data: Buffer, limit: int) -> memoryview:
-    """The trailer of a member tells its size modulo 2**32; several members, or a lie, are met by growing."""
-    view = memoryview(data)
-    if len(view) < 18:
-        raise CorruptBatch("a gzip body ends too early")
-    bound = max(struct.unpack("<I", view[-4:])[0], 64)
-    while True:
-        try:
-            return _decompress_into(cramjam.gzip, data, bound, limit)
-        except cramjam.DecompressionError as error:
-            if "whole buffer" not in str(error):
-                raise
-            bound *= _GROWTH
-
-
-def _lz4_bound(data: Buffer) -> int:
-    """How large the blocks of lz4 frames can become, by a walk over their lengths."""
-    at, bound, size = 0, 0, len(data)
+def _lz4_blocks(data: Buffer) -> Iterator[int]:
+    """How large each block of lz4 frames can become."""
+    at, size = 0, len(data)
     while at < size:
         (magic,) = struct.unpack_from("<I", data, at)
         if magic & 0xFFFFFFF0 == _SKIPPABLE:
             at += 8 + int(struct.unpack_from("<I", data, at + 4)[0])
+            yield 0
             continue
         if magic != _LZ4_MAGIC:
             raise CorruptBatch("an lz4 body is no lz4 frame")
@@ -171,18 +192,19 @@ def _lz4_bound(data: Buffer) -> int:
             if length == 0:
                 break
             at += (length & 0x7FFFFFFF) + (4 if flags & 0x10 else 0)
-            bound += block
+            yield block
         at += 4 if flags & 0x04 else 0
-    return bound
+        yield 0
 
 
-def _zstd_bound(data: Buffer) -> int:
-    """How large the blocks of zstd frames can become, by a walk over their headers (RFC 8878)."""
-    at, bound, size = 0, 0, len(data)
+def _zstd_blocks(data: Buffer) -> Iterator[int]:
+    """How large each block of zstd frames can become (RFC 8878)."""
+    at, size = 0, len(data)
     while at < size:
         (magic,) = struct.unpack_from("<I", data, at)
         if magic & 0xFFFFFFF0 == _SKIPPABLE:
             at += 8 + int(struct.unpack_from("<I", data, at + 4)[0])
+            yield 0
             continue
         if magic != _ZSTD_MAGIC:
             raise CorruptBatch("a zstd body is no zstd frame")
@@ -195,9 +217,50 @@ def _zstd_bound(data: Buffer) -> int:
             header = data[at] | data[at + 1] << 8 | data[at + 2] << 16
             last, kind, length = header & 1, header >> 1 & 3, header >> 3
             at += 3 + (1 if kind == 1 else length)
-            bound += _ZSTD_BLOCK if kind == 2 else min(length, _ZSTD_BLOCK)
+            yield _ZSTD_BLOCK if kind == 2 else min(length, _ZSTD_BLOCK)
         at += 4 if flags & 4 else 0
-    return bound
+
+
+def _snappy_blocks(data: Buffer) -> Iterator[int]:
+    """How large each block of a snappy body becomes: of Kafka's clients' framing, or the one raw block that it is."""
+    for block in _snappy_pieces(data):
+        yield cramjam.snappy.decompress_raw_len(block)
+
+
+def _snappy_pieces(data: Buffer) -> Iterator[memoryview]:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        yield view
+        return
+    at, end = len(_XERIAL_HEADER), len(view)
+    while at < end:
+        (length,) = struct.unpack_from(">i", view, at)
+        at += 4
+        if length < 0 or length > end - at:
+            raise CorruptBatch("a snappy block is longer than its body")
+        yield view[at : at + length]
+        at += length
+
+
+def _snappy_decompress(data: Buffer, size: int) -> memoryview:
+    out = memoryview(bytearray(size))
+    at = 0
+    for piece in _snappy_pieces(data):
+        at += cramjam.snappy.decompress_raw_into(piece, out[at:])
+    return out[:at]
+
+
+_MODULES: Final[dict[int, Any]] = {
+    Compression.GZIP: cramjam.gzip,
+    Compression.SNAPPY: cramjam.snappy,
+    Compression.LZ4: cramjam.lz4,
+    Compression.ZSTD: cramjam.zstd,
+}
+_BLOCKS: Final[dict[int, Callable[[Buffer], Iterator[int]]]] = {
+    Compression.SNAPPY: _snappy_blocks,
+    Compression.LZ4: _lz4_blocks,
+    Compression.ZSTD: _zstd_blocks,
+}
 
 
 def _snappy_compress(data: Buffer) -> bytearray:
@@ -208,30 +271,6 @@ def _snappy_compress(data: Buffer) -> bytearray:
         out += struct.pack(">i", len(block))
         out += memoryview(block)
     return out
-
-
-def _snappy_decompress(data: Buffer, limit: int) -> memoryview:
-    view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _snappy_block(view, limit, limit)
-    pieces: list[memoryview] = []
-    at, end, room = len(_XERIAL_HEADER), len(view), limit
-    while at < end:
-        (length,) = struct.unpack_from(">i", view, at)
-        at += 4
-        if length < 0 or length > end - at:
-            raise CorruptBatch("a snappy block is longer than its body")
-        piece = _snappy_block(view[at : at + length], room, limit)
-        at += length
-        room -= len(piece)
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
-
-
-def _snappy_block(block: memoryview, room: int, limit: int) -> memoryview:
-    if cramjam.snappy.decompress_raw_len(block) > room:
-        raise _too_large(limit)
-    return memoryview(cramjam.snappy.decompress_raw(block))
 
 
 # --- batches
@@ -340,6 +379,29 @@ def rebuild_batch(
         base_timestamp=base,
         max_timestamp=max_timestamp,
         attributes=flags,
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return bytes(batch)
+
+
+def recompress_batch(
+    header: BatchHeader, body: Buffer, *, compression: int, level: int | None = None, max_timestamp: int
+) -> bytes:
+    """The batch of `header` around its records, which lie decompressed in `body`, in another codec.
+
+    The timestamp type becomes CreateTime, with that largest timestamp.
+    """
+    batch = seal_batch(
+        unsealed(compress(compression, body, level)),
+        record_count=header.record_count,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=max_timestamp,
+        attributes=header.attributes & ~(0x07 | TIMESTAMP_TYPE_BIT) | compression,
         base_offset=header.base_offset,
         leader_epoch=header.partition_leader_epoch,
         producer_id=header.producer_id,

@@ -152,7 +152,7 @@ def test_create_partitions(both: Both) -> None:
 
 
 # What release 4.4 adds to 4.3's topic settings, and ours.
-OUR_TOPIC_SETTINGS = frozenset({"record.validation"})
+OUR_TOPIC_SETTINGS = frozenset({"max.decompressed.bytes", "record.validation"})
 
 
 def test_describe_configs_of_a_topic(both: Both) -> None:

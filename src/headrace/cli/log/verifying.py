@@ -23,7 +23,7 @@ from headrace.wire.batch import (
     BatchHeader,
     check_crc,
     read_header,
-    walk_record_count,
+    records_are_whole,
 )
 
 PROBLEMS_MAX = 20
@@ -148,7 +148,7 @@ def _verify_segment(segment: Path, report: Report) -> dict[int, tuple[int, int]]
                 report.bad_data(segment, at, report.end, f"a batch that begins at offset {header.base_offset} again")
             elif not check_crc(view, at, header):
                 report.bad_data(segment, at, header.base_offset, "wrong checksum")
-            elif header.compression == 0 and not header.is_control and not walk_record_count(view, at, header):
+            elif header.compression == 0 and not header.is_control and not records_are_whole(view, at, header):
                 report.bad_data(segment, at, header.base_offset, "a record count that is not true")
             positions[at] = (header.base_offset, header.last_offset)
             report.batches += 1
