@@ -19,6 +19,7 @@ from headrace.broker.quorum.quorum import QuorumError
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches
+from headrace.broker.requests.opening import Openings
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.cluster_events import ClusterEvents
@@ -71,6 +72,7 @@ class Broker:
         self.server = Server(
             node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
         )
+        self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.groups = GroupCoordinator(self)
         self.background = Background(self)
         self.moves = ReplicaMoves(self)

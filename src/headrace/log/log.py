@@ -25,8 +25,9 @@ from headrace.log.producers import Origin, Producers
 from headrace.log.results import AppendResult, ReadResult, RecoveryReport, TimestampOffset
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Resources, Segment
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.log.validate import Accepted, needs_care
+from headrace.log.validate import Accepted, compresses, needs_care, opens_compressed
 from headrace.wire._walk import largest_timestamp
+from headrace.wire.batch import COMPRESSION_MASK
 from headrace.wire.checksum import crc32c
 from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import Buffer
@@ -38,6 +39,8 @@ _HEADER = Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
 _pack_prefix = Struct(">qii").pack  # base offset, length, leader epoch: what a batch is given on its way
 _PREFIX_BYTES = 16
+ANY_BATCH_BIT = 0x80
+"""Of the attributes of a batch; no batch has it, and `Log.opened_bits` has it where every batch is looked into."""
 _SPECIAL_BITS = 0x78  # timestamp type, transactional, control, delete horizon
 _NO_ERROR = ErrorCode.NONE
 _new_result = AppendResult.__new__
@@ -86,6 +89,7 @@ class Log:
         "lock",
         "log_start_offset",
         "on_flush_due",
+        "opened_bits",
         "producers",
         "recovery_report",
         "resources",
@@ -159,6 +163,8 @@ class Log:
         """Takes a topic's new configuration."""
         self.config = config
         self._careful = needs_care(config)
+        self.opened_bits = COMPRESSION_MASK if opens_compressed(config) else 0
+        self.opened_bits |= ANY_BATCH_BIT if compresses(config) else 0
         self._interval_bytes = config.index_interval_bytes
         self._segment_bytes = config.segment_bytes
         self.roll_timestamp = -1

@@ -38,8 +38,8 @@ OPENED_HERE_BYTES: Final = 128 * 1024
 """What a body may open to on the event loop: one block of zstd. It takes 30 to 150 us, as the way to a worker does."""
 COMPRESSED_HERE_BYTES: Final = 16 * 1024
 """What is not tried on the event loop; and what is not compressed there, which costs ten times as much."""
-RECORD_ERRORS_MAX: Final = 1000
-"""Records of a batch that are named in its refusal: a batch of 1 MB may have 150,000 without a key."""
+RECORD_ERRORS_MAX: Final = 100
+"""Records of a batch that are named in its refusal: 1 MB may hold 150,000 without a key, and naming one costs 1 us."""
 
 RecordError = tuple[int, str]
 """(index of the record in its batch, what is wrong with it), as in a Produce response."""

@@ -85,8 +85,8 @@ _LZ4_MAGIC: Final = 0x184D2204
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK: Final = 128 * 1024
-BLOCKS_MAX: Final = 16_384
-"""Blocks of a body whose sizes are looked at, one by one: what the clients write holds 500 MB in so many."""
+BLOCKS_MAX: Final = 4096
+"""Blocks of a body whose sizes are looked at, one by one: what the clients write holds 128 MB in so many."""
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
@@ -118,10 +118,8 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
     """
     if codec == Compression.NONE:
         return data
-    if codec not in _MODULES:
-        raise CorruptBatch(f"no codec has the number {codec}")
+    size = opened_size(codec, data, limit)
     try:
-        size = opened_size(codec, data, limit)
         if codec == Compression.SNAPPY:
             if size > limit:
                 raise _too_large(limit)
@@ -140,21 +138,24 @@ def opened_size(codec: int, data: Buffer, limit: int) -> int:
     """What `data` may become when it is decompressed, by what it says of itself; `limit` + 1 for more than `limit`.
 
     An upper bound, but for gzip, which may lie. Cheap: a body of very many blocks is not looked through, and counts as
-    larger than the limit. Raises `CorruptBatch`, struct.error or IndexError.
+    larger than the limit. Raises `CorruptBatch`.
     """
     if codec == Compression.NONE:
         return len(data)
-    if codec == Compression.GZIP:
-        if len(data) < 18:
-            raise CorruptBatch("a gzip body ends too early")
-        said: int = struct.unpack("<I", memoryview(data)[-4:])[0]
-        return min(max(said, 64), limit + 1)
-    size = 0
-    for count, block in enumerate(_BLOCKS[codec](data)):
-        size += block
-        if size > limit or count == BLOCKS_MAX:
-            return limit + 1
-    return size
+    try:
+        if codec == Compression.GZIP:
+            said: int = struct.unpack_from("<I", data, len(data) - 4)[0]
+            return min(max(said, 64), limit + 1)
+        size = 0
+        for count, block in enumerate(_BLOCKS[codec](data)):
+            size += block
+            if size > limit or count == BLOCKS_MAX:
+                return limit + 1
+        return size
+    except KeyError:
+        raise CorruptBatch(f"no codec has the number {codec}") from None
+    except (cramjam.DecompressionError, struct.error, IndexError) as error:
+        raise CorruptBatch(f"a body is not as {Compression(codec).name.lower()} begins: {error}") from None
 
 
 def _too_large(limit: int) -> BodyTooLarge:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.config import TopicConfig
     from headrace.log.log import Log
     from headrace.log.producers import Origin
+    from headrace.log.validate import Accepted
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Partition, Topic
 
@@ -329,7 +330,7 @@ class ReplicaManager:
     # --- appending
 
     def append_many(
-        self, replica: Replica, chunks: Sequence[Buffer], now_ms: int, origin: Origin = "client"
+        self, replica: Replica, chunks: Sequence[Buffer | Accepted], now_ms: int, origin: Origin = "client"
     ) -> list[AppendResult]:
         """Appends what several requests bring to one partition, in order; a result for each chunk."""
         if replica.error:

@@ -3,7 +3,8 @@
 A run collects the Produce requests of one readable event that name one partition each (what librdkafka sends, and Java
 producers mostly). Those of one partition share one write; each gets its own answer, in order, from a template that the
 generated codec made. Whatever is not plain - several partitions, acks=0, a transaction, an unknown topic, an offline
-replica - is left to the handler in `apis/k00_produce.py`, which gives the same answers the long way.
+replica, a batch that its topic has opened - is left to the handler in `apis/k00_produce.py`, which gives the same
+answers the long way.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from headrace.log.log import ANY_BATCH_BIT
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import encode_response
@@ -133,7 +135,7 @@ class ProduceRun:
             or version < ZSTD_FROM
             or not records
             or len(records) < ATTRIBUTES_AT
-            or records[ATTRIBUTES_AT - 1] & TRANSACTIONAL  # type: ignore[index]
+            or (records[ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)  # type: ignore[index]
             or replica.error
             or replica.internal
             or (acks == -1 and replica.log.config.min_insync_replicas > len(replica.progress.reached))
@@ -183,7 +185,7 @@ class ProduceRun:
             end + 3 != stop
             or view[end:stop] != NO_TAGS
             or replica.error
-            or view[cut + ATTRIBUTES_AT - 1] & TRANSACTIONAL
+            or (view[cut + ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)
             or (needs_all and replica.log.config.min_insync_replicas > len(replica.progress.reached))
             or type(self._services.authorizer) is not OpenAuthorizer
         ):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.quorum import Quorum
     from headrace.broker.requests.bad_batches import BadBatches
     from headrace.broker.requests.fetching import Fetches
+    from headrace.broker.requests.opening import Openings
     from headrace.broker.settings.dynamic_config import DynamicConfig
     from headrace.broker.telemetry.metrics import Registry
     from headrace.broker.telemetry.request_errors import RequestErrors
@@ -46,6 +47,7 @@ class Services(Protocol):
     groups: GroupCoordinator
     producer_ids: ProducerIds
     fetches: Fetches
+    openings: Openings
     fetch_sessions: SessionCache
     bad_batches: BadBatches
 

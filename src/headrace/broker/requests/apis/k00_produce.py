@@ -1,8 +1,10 @@
 """Produce (0), versions 3-13; 0-2 are advertised and answered UNSUPPORTED_VERSION (see `produce_before_v3`).
 
-Checks each batch's header, checksum and record count, never its records, unless the topic asks for more. acks=0 is
-answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the disk, and
-becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in Kafka.
+Checks each batch's header and checksum, and the records of uncompressed ones. A compressed batch is opened where its
+topic asks for that; what is large is opened on a worker, and its connection takes no further request meanwhile.
+acks=0 is answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the
+disk, and becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in
+Kafka.
 Not done: transactional batches (refused until transactions are served), quotas.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v13 topic ids.
 
@@ -11,13 +13,17 @@ Plain requests never come here: `requests/produce_run.py` appends them together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.registry import handles
+from headrace.log.careful import refusal
+from headrace.log.log import ANY_BATCH_BIT
+from headrace.log.validate import Accepted, Checked, Invalid, check_client_batch
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -34,7 +40,7 @@ from headrace.wire.messages.k00_produce import (
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
     from headrace.log.results import AppendResult
-    from headrace.wire.primitives import Records
+    from headrace.wire.primitives import Buffer, Records
 
 ALL: Final = -1
 NONE: Final = 0
@@ -131,13 +137,69 @@ class Waiting:
         return self._pending
 
 
+class _Part:
+    """One partition of a request: what is to be appended to it, or why nothing is."""
+
+    __slots__ = ("checked", "error", "index", "is_late", "records", "replica")
+
+    def __init__(self, index: int, error: ErrorCode, replica: Replica | None, records: Buffer) -> None:
+        self.index = index
+        self.error = error
+        self.replica = replica
+        self.records = records
+        self.checked: Checked | None = None
+        """Of a batch that its topic has opened."""
+        self.is_late = False
+        """Whether that takes too long for the event loop."""
+
+
+_Plan = list[tuple[str, bytes, list[_Part]]]
+"""Name and id of each topic, and its partitions."""
+
+
 @handles(ApiKey.PRODUCE)
 def handle(
     broker: Services, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Pending[ProduceResponse] | Coroutine[Any, Any, Any] | None:
+    plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
+    late = [part for _, _, parts in plan for part in parts if part.is_late]
+    if not late:
+        return _append(broker, request, context, plan)
+    for _, _, parts in plan:
+        for part in parts:
+            part.records = bytes(part.records)  # the buffer that it lies in is for the next requests
+            if isinstance(part.checked, Accepted):
+                part.checked.data = bytes(part.checked.data)
+    return _append_later(broker, request, context, plan, late)
+
+
+async def _append_later(
+    broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan, late: list[_Part]
+) -> ProduceResponse | Pending[ProduceResponse] | None:
+    for part in late:
+        assert part.replica is not None and isinstance(part.records, bytes)
+        part.checked = await broker.openings.check(part.replica.log, part.records, broker.node.clock.now_ms())
+    return _append(broker, request, context, plan)
+
+
+def _append(
+    broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
     waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
-    for data in request.topic_data:
-        _produce_topic(broker, request, data, context, waiting)
+    for name, topic_id, parts in plan:
+        topic = waiting.topic(name, topic_id)
+        for part in parts:
+            replica = part.replica
+            if replica is None:
+                waiting.refuse(topic, part.index, part.error)
+            elif isinstance(part.checked, Invalid):
+                waiting.appended(topic, replica, refusal(replica.log, part.checked))
+            elif part.is_late and request.acks == ALL and replica.under_min_isr:
+                waiting.refuse(topic, part.index, ErrorCode.NOT_ENOUGH_REPLICAS)  # by now
+            else:
+                chunk = part.records if part.checked is None else part.checked
+                result = broker.replicas.append_many(replica, (chunk,), broker.node.clock.now_ms())[0]
+                waiting.appended(topic, replica, result)
     if request.acks == NONE:
         if waiting.failed:
             raise CloseConnectionError("a Produce request with acks=0 failed")
@@ -145,9 +207,9 @@ def handle(
     return waiting.finish()
 
 
-def _produce_topic(
-    broker: Services, request: ProduceRequest, data: TopicProduceData, context: RequestContext, waiting: Waiting
-) -> None:
+def _plan_topic(
+    broker: Services, request: ProduceRequest, data: TopicProduceData, context: RequestContext
+) -> tuple[str, bytes, list[_Part]]:
     name = data.name
     whole = ErrorCode.NONE
     if context.api_version >= _TOPIC_IDS_FROM:
@@ -155,22 +217,24 @@ def _produce_topic(
         name = known.name if known is not None else ""
         if known is None:
             whole = ErrorCode.UNKNOWN_TOPIC_ID
-    topic = waiting.topic(name, data.topic_id)
     if whole is ErrorCode.NONE and not context.authorize(Operation.WRITE, ResourceType.TOPIC, name):
         whole = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if whole is ErrorCode.NONE and request.acks not in ACKS:
         whole = ErrorCode.INVALID_REQUIRED_ACKS
+    parts: list[_Part] = []
     for partition in data.partition_data:
         error, replica = whole, None
         if error is ErrorCode.NONE:
             error, replica = _check(broker, request, name, partition.index, partition.records, context)
-        if replica is None:
-            waiting.refuse(topic, partition.index, error)
-            continue
-        assert partition.records is not None
-        records = memoryview(partition.records)  # type: ignore[arg-type]
-        result = broker.replicas.append_many(replica, (records,), broker.node.clock.now_ms())[0]
-        waiting.appended(topic, replica, result)
+        records = memoryview(partition.records or b"")  # type: ignore[arg-type]
+        part = _Part(partition.index, error, replica, records)
+        if replica is not None and len(records) > _ATTRIBUTES_AT:
+            log = replica.log
+            if (records[_ATTRIBUTES_AT] | ANY_BATCH_BIT) & log.opened_bits:
+                part.checked = check_client_batch(records, log.config, log.name, broker.node.clock.now_ms())
+                part.is_late = part.checked is None
+        parts.append(part)
+    return name, data.topic_id, parts
 
 
 def _check(
