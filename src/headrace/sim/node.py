@@ -292,6 +292,10 @@ class SimNode:
         except Exception as error:
             self.defects.report(error, "a callback")
 
+    def scratch(self, size: int) -> memoryview:
+        """See Environment.scratch."""
+        return memoryview(bytearray(size))
+
     def lock(self) -> AbstractContextManager[Any]:
         """See Environment.lock: one thread does everything here."""
         return nullcontext()

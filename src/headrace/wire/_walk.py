@@ -170,7 +170,7 @@ def _examine(
         if key_size < 0 and not problem:
             problem = wanted & _NULL_KEY
         if _overflows(base_timestamp, delta):
-            problem = problem or _BAD_TIMESTAMP
+            problem = problem or wanted & _BAD_TIMESTAMP
         else:
             timestamp = base_timestamp + delta
             largest = max(largest, timestamp)

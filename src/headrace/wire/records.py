@@ -111,10 +111,13 @@ class BodyTooLarge(CorruptBatch):
     """A body that opens to more than its reader wants to hold."""
 
 
-def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+def decompress(
+    codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES, room: memoryview | None = None
+) -> Buffer:
     """The bytes that `data` was made from: at most `limit` of them, else `BodyTooLarge`. Memory stays below it.
 
-    Raises `CorruptBatch`. The interpreter's lock is free while a codec works.
+    They lie in `room`, of at least `limit` bytes, where that is given. Raises `CorruptBatch`. The interpreter's lock is
+    free while a codec works.
     """
     if codec == Compression.NONE:
         return data
@@ -123,13 +126,13 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES) ->
         if codec == Compression.SNAPPY:
             if size > limit:
                 raise _too_large(limit)
-            return _snappy_decompress(data, size)
+            return _snappy_decompress(data, _room(room, size))
         try:
-            return _decompress_into(_MODULES[codec], data, min(size, limit))
+            return _decompress_into(_MODULES[codec], data, _room(room, min(size, limit)))
         except BodyTooLarge:
             if size >= limit:
                 raise _too_large(limit) from None
-            return _decompress_into(_MODULES[codec], data, limit)  # several members of gzip, or a lie
+            return _decompress_into(_MODULES[codec], data, _room(room, limit))  # several members of gzip, or a lie
     except (cramjam.DecompressionError, OSError, struct.error, IndexError) as error:
         raise CorruptBatch(f"a body does not decompress as {Compression(codec).name.lower()}: {error}") from None
 
@@ -162,14 +165,16 @@ def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"a body decompresses to more than {limit} bytes")
 
 
-def _decompress_into(module: Any, data: Buffer, size: int) -> memoryview:
-    """One attempt into a buffer of that size; untouched pages of it cost nothing."""
-    out = bytearray(size)
+def _room(room: memoryview | None, size: int) -> memoryview:
+    return memoryview(bytearray(size)) if room is None else room[:size]
+
+
+def _decompress_into(module: Any, data: Buffer, out: memoryview) -> memoryview:
     try:
-        return memoryview(out)[: module.decompress_into(data, out)]
+        return out[: module.decompress_into(data, out)]
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
-            raise _too_large(size) from None
+            raise _too_large(len(out)) from None
         raise
 
 
@@ -243,8 +248,7 @@ def _snappy_pieces(data: Buffer) -> Iterator[memoryview]:
         at += length
 
 
-def _snappy_decompress(data: Buffer, size: int) -> memoryview:
-    out = memoryview(bytearray(size))
+def _snappy_decompress(data: Buffer, out: memoryview) -> memoryview:
     at = 0
     for piece in _snappy_pieces(data):
         at += cramjam.snappy.decompress_raw_into(piece, out[at:])

@@ -50,9 +50,10 @@ class Openings:
         while True:
             await self._take(size)
             try:
-                opening = Opening(size, aside=True)
                 checked = await self._node.workers.run(
-                    lambda opening=opening: check_client_batch(data, config, name, now_ms, opening)  # type: ignore[misc]
+                    lambda size=size: check_client_batch(  # type: ignore[misc]
+                        data, config, name, now_ms, Opening(size, True, self._node.scratch(size))
+                    )
                 )
             finally:
                 self._budget.give(size)
@@ -71,9 +72,10 @@ class Openings:
         self._waiting.append(turn)
         try:
             await turn
-        finally:
-            if turn.cancelled():
-                self._waiting = deque(each for each in self._waiting if each is not turn)
+        except BaseException:  # the broker stops
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            raise
 
     def _pass_on(self) -> None:
         while self._waiting:
