@@ -6,6 +6,7 @@ the table that a listener serves, `services.py` names all that a handler may see
 short way of Produce: requests that arrived together are appended together, and answered from templates.
 `plain_fetch.py` is the short way of Fetch: a request that differs from the last one in its offset alone is answered
 around a slice of a file. `fetching.py` is what both ways of Fetch share: reading, and waiting for more.
+`opening.py` has batches opened that take long, on a worker, while their connection waits.
 `topic_creation.py`, `alter_access.py`, `authorized_operations.py` and `bad_batches.py` serve several handlers.
 
 **What comes in and goes out.** A decoded request and its context (who asks, in which version) come in; a response, the
