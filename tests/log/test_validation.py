@@ -278,3 +278,21 @@ def test_a_check_that_may_take_long_is_not_done_on_the_way(defaults: TopicConfig
     assert here(large, Compression.NONE, gzip) is None
     assert isinstance(here(large, Compression.GZIP, gzip), Accepted)
     assert here(large, Compression.ZSTD, gzip) is None
+
+
+def test_a_lookup_by_time_opens_a_bomb_without_objects(open_at: Open) -> None:
+    """On a topic that takes compressed batches unopened."""
+    log = open_at()
+    count = 1_500_000
+    bomb = seal_batch(
+        unsealed(compress(Compression.ZSTD, b"\x0e\0\0\0\x02k\x01\0" * count)), record_count=count,
+        last_offset_delta=count - 1, base_timestamp=NOW_MS, max_timestamp=NOW_MS + 5, attributes=Compression.ZSTD,
+    )  # fmt: skip
+    assert append(log, bytes(bomb)).error is ErrorCode.NONE
+    append(log, build_batch([Record(0, NOW_MS + 9, b"k", b"v")]))
+    tracemalloc.start()
+    found = [log.offset_for_timestamp(NOW_MS + at) for at in (0, 1)]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [(each.offset, each.timestamp) for each in found if each] == [(0, NOW_MS), (count, NOW_MS + 9)]
+    assert peak < 30_000_000

@@ -264,3 +264,19 @@ def test_what_the_walk_takes_can_be_decoded(data: st.DataObject) -> None:
         assert largest == MALFORMED
         return
     assert largest == max(-1, *(each.timestamp for each in decoded))
+
+
+@given(st.data())
+def test_the_first_record_at_or_after_a_time_and_an_offset(data: st.DataObject) -> None:
+    times = data.draw(st.lists(st.integers(990, 1010), min_size=1, max_size=8))
+    records = [Record(at, time, b"k", b"v" * at) for at, time in enumerate(times)]
+    body = bytes(encode_records(records, None, 1000))
+    timestamp, offset = data.draw(st.integers(985, 1015)), data.draw(st.integers(95, 112))
+    expected = [(100 + at, time) for at, time in enumerate(times) if time >= timestamp and 100 + at >= offset]
+    for walk in WALKS:
+        found = array("q", (0, 0))
+        assert walk.find(body, 0, len(body), 100, 1000, timestamp, offset, found) == bool(expected)
+        assert not expected or (found[0], found[1]) == expected[0]
+        cut = data.draw(st.integers(0, len(body)))
+        walk.find(body[:cut], 0, cut, 100, 1000, timestamp, offset, found)
+        assert not walk.find(body, 0, len(body) + 1, 100, 1000, 0, 0, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from headrace.log.filenames import SNAPSHOT, offset_name, parse_offset_name
@@ -12,8 +13,9 @@ from headrace.log.scan import Scan
 from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.log.trusted import note_producer
-from headrace.wire.batch import LOG_APPEND_TIME
-from headrace.wire.records import CorruptBatch, decode_batch
+from headrace.wire._walk import find
+from headrace.wire.batch import LOG_APPEND_TIME, BatchHeader
+from headrace.wire.records import CorruptBatch, batch_body
 
 if TYPE_CHECKING:
     from headrace.log.log import Log
@@ -74,9 +76,9 @@ def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOf
         if header.timestamp_type == LOG_APPEND_TIME:
             offset = max(header.base_offset, log.log_start_offset)
             return TimestampOffset(offset, header.max_timestamp, epoch)
-        for record in _records(data):
-            if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
-                return TimestampOffset(record.offset, record.timestamp, epoch)
+        found = _find(log, data, header, timestamp)
+        if found is not None:
+            return found
     return None
 
 
@@ -94,26 +96,26 @@ def max_timestamp_offset(log: Log) -> TimestampOffset | None:
     for _, header, data in Scan(best.file(), place[0], place[0] + place[1], crc_from=best.size):
         if header.timestamp_type == LOG_APPEND_TIME:
             return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
-        for record in _records(data):
-            if record.timestamp == header.max_timestamp:
-                return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
-        return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
+        found = _find(log, data, header, header.max_timestamp)
+        return found or TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
     return None
 
 
-def _records(data: memoryview) -> list[_Record]:
+def _find(log: Log, data: memoryview, header: BatchHeader, timestamp: int) -> TimestampOffset | None:
+    """The first record of a batch at or after a time, at or above the log start offset.
+
+    The records become no objects: a few KB may open to millions of them. A body that nobody can open, or that opens to
+    more than the topic allows, has no record to answer with.
+    """
     try:
-        return [_Record(record.offset, record.timestamp) for record in decode_batch(data)]
+        body = batch_body(data, 0, header, log.config.max_decompressed_bytes)
     except CorruptBatch:
-        return []  # a body that nobody can open has no record to answer with
-
-
-class _Record:
-    __slots__ = ("offset", "timestamp")
-
-    def __init__(self, offset: int, timestamp: int) -> None:
-        self.offset = offset
-        self.timestamp = timestamp
+        return None
+    found = array("q", (0, 0))
+    start = log.log_start_offset
+    if not find(body, 0, len(body), header.base_offset, header.base_timestamp, timestamp, start, found):
+        return None
+    return TimestampOffset(found[0], found[1], header.partition_leader_epoch)
 
 
 def snapshot_offsets(names: list[str]) -> list[int]:

@@ -38,6 +38,15 @@ cdef inline long long _examine_compiled(const unsigned char[::1] body, Py_ssize_
     with nogil:
         return _examine(&body[0], at, end, count, base_timestamp, earliest, latest, wanted, found)
 
+cpdef bint find(object body, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long base_timestamp, long long from_timestamp, long long from_offset, long long[::1] found) except? -1
+
+@cython.locals(timestamp=cython.longlong, offset=cython.longlong)
+cdef bint _find(const unsigned char* body, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long base_timestamp, long long from_timestamp, long long from_offset, long long[::1] found) noexcept nogil
+
+cdef inline bint _find_compiled(const unsigned char[::1] body, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long base_timestamp, long long from_timestamp, long long from_offset, long long[::1] found) noexcept:
+    with nogil:
+        return _find(&body[0], at, end, base_offset, base_timestamp, from_timestamp, from_offset, found)
+
 @cython.locals(value=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
 cdef (long long, Py_ssize_t) _varint(bytes data, Py_ssize_t at, Py_ssize_t end) except *
 

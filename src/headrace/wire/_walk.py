@@ -186,6 +186,51 @@ def _examine(
     return largest if index == count else _MALFORMED
 
 
+def find(
+    body: Buffer,
+    at: int,
+    end: int,
+    base_offset: int,
+    base_timestamp: int,
+    from_timestamp: int,
+    from_offset: int,
+    found: array[int],
+) -> bool:
+    """Whether one of the records in body[at:end] is at or after a time and an offset, without the interpreter's lock
+    where compiled. `found`, an array of "q", gets the offset and the timestamp of the first. What follows a record that
+    cannot be read is not looked at."""
+    if at < 0 or end > len(body) or at >= end:
+        return False
+    if COMPILED:
+        return _find_compiled(body, at, end, base_offset, base_timestamp, from_timestamp, from_offset, found)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return _find(body, at, end, base_offset, base_timestamp, from_timestamp, from_offset, found)
+
+
+def _find(
+    body: Buffer,
+    at: int,
+    end: int,
+    base_offset: int,
+    base_timestamp: int,
+    from_timestamp: int,
+    from_offset: int,
+    found: array[int],
+) -> bool:
+    while at < end:
+        timestamp, offset, _, at = _record(body, at, end)
+        if at < 0:
+            return False
+        if _overflows(base_timestamp, timestamp) or _overflows(base_offset, offset):
+            continue
+        timestamp += base_timestamp
+        offset += base_offset
+        if timestamp >= from_timestamp and offset >= from_offset:
+            found[0] = offset
+            found[1] = timestamp
+            return True
+    return False
+
+
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """A zigzag varint of at most 64 bits, and where it ends."""
     value = 0
