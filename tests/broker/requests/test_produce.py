@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -258,3 +259,36 @@ def test_an_alike_request_for_a_topic_that_was_deleted(raw: Raw, served: TestBro
     assert only(raw.ask(produce("short-lived", batch(b"x")), 9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     create_topic(served.port, "short-lived")
     assert only(raw.ask(produce("short-lived", batch(b"x")), 9)).base_offset == 0
+
+
+def test_a_full_disk_reorders_nothing(
+    raw: Raw, topic: Callable[..., str], served: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five idempotent batches that travel together, of a producer that nothing is known of and of one that is known."""
+    name = topic()
+    real = PosixFile.append
+
+    def numbered(sequence: int) -> bytes:
+        sent = batch(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return raw.frame(produce(name, sent), 9)
+
+    def send(*sequences: int) -> list[tuple[int, int]]:
+        raw.socket.sendall(b"".join(map(numbered, sequences)))
+        answers = [only(raw.receive(0, 9)[1]) for _ in sequences]
+        return [(each.error_code, each.base_offset) for each in answers]
+
+    def fails(file: PosixFile, parts: Any) -> int:
+        if f"/{name}-0/" in file.path:
+            raise OSError(errno.ENOSPC, "no space")
+        return real(file, parts)
+
+    for first in (0, 5):
+        five = range(first, first + 5)
+        with monkeypatch.context() as patched:
+            patched.setattr(PosixFile, "append", fails)
+            first_code, *codes = [code for code, _ in send(*five)]
+            assert first_code == ErrorCode.KAFKA_STORAGE_ERROR
+            # The others may have come with another readable event, and then behind it.
+            assert set(codes) <= {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+        assert send(*five[1:]) == [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] * 4
+        assert send(*five) == [(0, sequence) for sequence in five]
