@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log.clocks import HandClock
 
 from headrace.config import BrokerConfig, topic_config
 from headrace.config.topic import TopicConfig
@@ -31,10 +32,17 @@ TOPIC_ID = bytes(range(16))
 NOW_MS = 1_700_000_000_000
 
 
+def by_hand(disk: SimDisk | None = None) -> Environment:
+    """This machine, or one with a simulated disk, and a clock that stands still."""
+    env = PosixEnvironment(disk)
+    env.clock = HandClock(NOW_MS)
+    return env
+
+
 def make(*folders: Path | str, env: Environment | None = None, **settings: str) -> LogManager:
     names = {name.replace("_", "."): value for name, value in settings.items()}
     config = BrokerConfig.load({"log.dirs": ",".join(map(str, folders)), **names}, lambda _: None)
-    manager = LogManager(env or PosixEnvironment(), config)
+    manager = LogManager(env or by_hand(), config)
     manager.lock()
     manager.load()
     return manager
@@ -50,9 +58,21 @@ def fill(manager: LogManager, log: Any, count: int = 10) -> None:
         assert log.append(batch, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
 
 
+def clock_of(manager: LogManager) -> HandClock:
+    clock = manager.env.clock
+    assert isinstance(clock, HandClock)
+    return clock
+
+
+def at(manager: LogManager, now_ms: int) -> LogManager:
+    """The manager, after time has passed until `now_ms`."""
+    clock_of(manager).pass_to(now_ms)
+    return manager
+
+
 def run(manager: LogManager, now_ms: int) -> None:
-    """What is due, with what follows it."""
-    for work in manager.tick(now_ms):
+    """What is due at a time, with what follows it."""
+    for work in at(manager, now_ms).tick():
         then = work()
         while then is not None:
             more = then()
@@ -129,10 +149,10 @@ def test_deletion_takes_two_steps(tmp_path: Path) -> None:
     assert doomed.startswith("t-0.")
     assert held.read() == before  # type: ignore[union-attr]
     now_ms = manager.env.clock.now_ms()
-    for work in manager.tick(now_ms):
+    for work in at(manager, now_ms).tick():
         work()
     assert (tmp_path / doomed).exists()
-    for work in manager.tick(now_ms + 2000):
+    for work in at(manager, now_ms + 2000).tick():
         work()
     assert not (tmp_path / doomed).exists()
     fresh = manager.get_or_create("t", 0, bytes(15) + b"\x08", settings_of(manager))
@@ -148,7 +168,7 @@ def test_background_work(tmp_path: Path) -> None:
     for _ in range(30):
         log.append(batch, leader_epoch=0, now_ms=NOW_MS)
     now_ms = manager.env.clock.now_ms()
-    manager.tick(now_ms)
+    at(manager, now_ms).tick()
     for later in (1_000, 300_000, 301_000, 400_000):
         run(manager, now_ms + later)
     assert log.recovery_point == 30
@@ -175,15 +195,15 @@ def test_a_flush_that_fails_stays_due(monkeypatch: pytest.MonkeyPatch, why: str)
 
     monkeypatch.setattr(Log, "flush", failed)
     now_ms = manager.env.clock.now_ms()
-    for work in manager.tick(now_ms):
+    for work in at(manager, now_ms).tick():
         with contextlib.suppress(RuntimeError):
             work()
     failing.clear()
     assert [log.recovery_point for log in logs] == [0, 0, 0]
-    for work in manager.tick(now_ms + 1000):
+    for work in at(manager, now_ms + 1000).tick():
         work()
     assert [log.recovery_point for log in logs] == [10, 10, 10]
-    assert not manager.tick(now_ms + 2000)
+    assert not at(manager, now_ms + 2000).tick()
 
 
 def test_a_full_disk_keeps_recovery_points_back_with_the_indexes(tmp_path: Path) -> None:
@@ -206,17 +226,17 @@ def test_compaction_in_the_background(tmp_path: Path) -> None:
     fill(manager, log, 50)
     log.roll(now_ms=NOW_MS)
     log.flush()
-    work = manager.cleaner_work(NOW_MS)
-    assert work is not None and manager.cleaner_work(NOW_MS) is None
+    work = at(manager, NOW_MS).cleaner_work()
+    assert work is not None and at(manager, NOW_MS).cleaner_work() is None
     work()
     assert log.segments[0].size < 300
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 50\n"
-    assert manager.cleaner_work(NOW_MS) is None
+    assert at(manager, NOW_MS).cleaner_work() is None
 
 
 def simulated(room_bytes: int = 1 << 60) -> tuple[Environment, SimDisk]:
     disk = SimDisk(random.Random(1), room_bytes=room_bytes)
-    return PosixEnvironment(disk), disk
+    return by_hand(disk), disk
 
 
 def test_a_failed_directory_takes_only_its_partitions(tmp_path: Path) -> None:
@@ -369,6 +389,7 @@ def cold(settings: TopicConfig, *, partitions: int = 1) -> tuple[LogManager, Sim
 
 
 def begin_retention(manager: LogManager, now_ms: int) -> Any:
+    at(manager, now_ms)
     manager.retention.start()
     work = manager.retention.work(now_ms)
     assert work is not None
@@ -389,7 +410,7 @@ def test_retention_goes_to_the_disk_on_a_worker_alone(defaults: TopicConfig) -> 
     assert retire() is None and not log.retiring
     assert [name for name in disk.list(log.directory) if name.endswith(".log")] == ["00000000000000000030.log"]
     assert "00000000000000000000.log.deleted" in disk.list(log.directory)
-    manager.remove_doomed(NOW_MS + 2 * HOUR_MS)
+    at(manager, NOW_MS + 2 * HOUR_MS).removal.run()
     assert not [name for name in disk.list(log.directory) if name.endswith(".deleted")]
 
 
@@ -477,15 +498,15 @@ def test_the_log_to_compact_is_chosen_on_a_worker(defaults: TopicConfig, setting
     compact = replace(defaults, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=1.0)
     manager, disk, (log,) = cold(replace(compact, **{setting: HOUR_MS}))  # type: ignore[arg-type]
     before = disk.operations
-    work = manager.cleaner_work(NOW_MS + 2 * HOUR_MS)
+    work = at(manager, NOW_MS + 2 * HOUR_MS).cleaner_work()
     assert work is not None and disk.operations == before, "the event loop went to the disk"
-    assert manager.is_cleaning and manager.cleaner_work(NOW_MS + 2 * HOUR_MS) is None
+    assert manager.is_cleaning and at(manager, NOW_MS + 2 * HOUR_MS).cleaner_work() is None
     work()
     assert not manager.is_cleaning
     cleaned = setting == "max_compaction_lag_ms"  # all is dirty: no ratio is above 1
     assert (log.segments[0].size < 300) == cleaned
     if not cleaned:
-        assert manager.cleaner_work(NOW_MS + 2 * HOUR_MS + 1) is None, "it looks again after the backoff"
+        assert at(manager, NOW_MS + 2 * HOUR_MS + 1).cleaner_work() is None, "it looks again after the backoff"
 
 
 def test_a_log_that_cannot_be_compacted_is_tried_again_once_its_data_change(defaults: TopicConfig) -> None:
@@ -494,37 +515,37 @@ def test_a_log_that_cannot_be_compacted_is_tried_again_once_its_data_change(defa
     manager.compaction.on_uncleanable = lambda log, why: told.append(f"{log.name}: {why}")
     disk.damage(log.segments[1].path, 70, 0xEE)
     for later in range(2):
-        work = manager.cleaner_work(NOW_MS + later)
+        work = at(manager, NOW_MS + later).cleaner_work()
         if work is not None:
             work()
     (line,) = told
     assert line.startswith("t-0: /a/t-0/00000000000000000010.log") and log in manager.compaction.uncleanable
-    assert manager.cleaner_work(NOW_MS + HOUR_MS) is None, "it is left alone"
+    assert at(manager, NOW_MS + HOUR_MS).cleaner_work() is None, "it is left alone"
     log.delete_records_before(20)
     log.maybe_delete_old_segments(NOW_MS)
-    work = manager.cleaner_work(NOW_MS + 2 * HOUR_MS)
+    work = at(manager, NOW_MS + 2 * HOUR_MS).cleaner_work()
     assert work is not None and not manager.compaction.uncleanable
     work()
     assert log.segments[0].size < 300 and len(told) == 1
     manager.compaction.uncleanable[log] = Mark("bad", log.segments[0], log.segments[0].size)
     manager.delete("t", 0)
-    assert manager.cleaner_work(NOW_MS + 3 * HOUR_MS) is None and not manager.compaction.uncleanable
+    assert at(manager, NOW_MS + 3 * HOUR_MS).cleaner_work() is None and not manager.compaction.uncleanable
 
 
 def test_what_is_doomed_while_others_are_removed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = make(tmp_path)
     logs = [manager.get_or_create("t", n, TOPIC_ID, settings_of(manager)) for n in range(2)]
-    manager.doom([logs[0].active], NOW_MS)
+    manager.removal.add_files([logs[0].active], 0)
     remove_files = Segment.remove_files
 
     def remove(segment: Segment) -> None:
-        manager.doom([logs[1].active], NOW_MS)
+        manager.removal.add_files([logs[1].active], 0)
         remove_files(segment)
 
     monkeypatch.setattr(Segment, "remove_files", remove)
-    manager.remove_doomed(NOW_MS)
+    manager.removal.run()
     monkeypatch.undo()
-    manager.remove_doomed(NOW_MS)
+    manager.removal.run()
     assert not [name for log in logs for name in os.listdir(log.directory) if name.endswith(".log")]
 
 
@@ -557,3 +578,84 @@ def test_producers_expire_by_what_is_in_force_now(tmp_path: Path) -> None:
     run(manager, NOW_MS + 6_001)
     assert [len(log.producers) for log in logs] == [0, 0]
     manager.shutdown()
+
+
+DAY_MS = 24 * HOUR_MS
+SHORT = {
+    "log_flush_offset_checkpoint_interval_ms": "1000",
+    "log_flush_start_offset_checkpoint_interval_ms": "1000",
+    "replica_high_watermark_checkpoint_interval_ms": "1000",
+    "log_retention_check_interval_ms": "1000",
+    "log_cleaner_backoff_ms": "1000",
+    "producer_id_expiration_check_interval_ms": "1000",
+}
+
+
+@pytest.mark.parametrize("jump_ms", [-DAY_MS, DAY_MS])
+def test_a_wall_clock_that_is_set_stops_no_background_work(tmp_path: Path, jump_ms: int) -> None:
+    manager = make(tmp_path, **SHORT)
+    clock = clock_of(manager)
+    settings = settings_of(manager, segment_bytes="1048576", flush_ms="500", file_delete_delay_ms="1000")
+    log = manager.get_or_create("t", 0, TOPIC_ID, replace(settings, retention_bytes=500_000, retention_ms=-1))
+    compacted = manager.get_or_create("c", 0, TOPIC_ID, replace(settings, cleanup_policy=frozenset({"compact"})))
+    batch = build_batch([Record(0, NOW_MS - 2 * DAY_MS, b"k", bytes(400_000), [])])
+    high_watermark = 7
+    manager.watch_high_watermarks(lambda key: high_watermark if key == ("u", 0) else None)
+    manager.get_or_create("u", 0, TOPIC_ID, settings)
+
+    def once(later_ms: int) -> None:
+        for each in (log, compacted):
+            for _ in range(3):
+                assert each.append(batch, leader_epoch=0, now_ms=clock.wall_ms).error is ErrorCode.NONE
+        clock.steady_s += later_ms / 1000
+        clock.wall_ms += later_ms
+        for _ in range(2):
+            for work in manager.tick():
+                then = work()
+                while then is not None:
+                    more = then()
+                    then = more() if more is not None else None
+            clock.steady_s += 1
+        while (clean := manager.cleaner_work()) is not None:
+            clean()
+
+    once(1000)
+    once(1000)
+    clock.wall_ms += jump_ms
+    before = log.log_start_offset, compacted.size_bytes()
+    high_watermark = 8
+    once(1000)
+    assert log.flushed_offset == log.end_offset, "flush.ms"
+    assert log.log_start_offset > before[0], "retention"
+    assert compacted.size_bytes() <= before[1], "compaction"
+
+    def checkpoint(name: str) -> list[str]:
+        return (tmp_path / f"{name}-offset-checkpoint").read_text().splitlines()
+
+    assert f"t 0 {log.flushed_offset}" in checkpoint("recovery-point")
+    assert "u 0 8" in checkpoint("replication")
+    assert not manager.removal.is_due()
+    assert not [name for name in os.listdir(log.directory) if name.endswith(".deleted")], "removal"
+
+
+def test_logs_are_opened_while_the_manager_looks_for_those_to_flush(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, flush_ms="1"))
+    done = threading.Event()
+
+    def open_more() -> None:
+        for number in range(30_000):
+            manager.logs["t", number] = log
+        done.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        worker = threading.Thread(target=open_more)
+        worker.start()
+        while not done.is_set():
+            manager.tick()
+        worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    manager.unlock()

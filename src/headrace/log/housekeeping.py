@@ -7,6 +7,7 @@ A manager has one of each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Union
 
 from headrace.env.disk import is_full
@@ -101,14 +102,14 @@ class Retention(Pass):
 
         looked = {log: old for log, old in found if manager.logs.get(log.topic_partition) is log}
         manager.guarded(looked, take_out)
-        return (lambda: self._retire(taken, now_ms)) if taken else None
+        return (lambda: self._retire(taken)) if taken else None
 
-    def _retire(self, logs: list[Log], now_ms: int) -> None:
+    def _retire(self, logs: list[Log]) -> None:
         manager = self._manager
 
         def retire(log: Log) -> None:
             while (segment := retention.retire_one(log)) is not None:
-                manager.doom([segment], now_ms + log.config.file_delete_delay_ms)
+                manager.removal.add_files([segment], log.config.file_delete_delay_ms)
 
         manager.guarded(logs, retire)
 
@@ -158,17 +159,18 @@ class Compaction:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
-        self._next_ms = 0
+        self._next_s = -inf
         self.stopping = False
         self.cleaned_bytes = 0
         self.uncleanable: dict[Log, Mark] = {}
         self.on_uncleanable: Callable[[Log, str], None] = lambda _log, _why: None
         """Called on a worker with a log that has a batch that cannot be read."""
 
-    def work(self, now_ms: int) -> Work | None:
+    def work(self) -> Work | None:
         """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
         manager = self._manager
-        if manager.is_cleaning or now_ms < self._next_ms or not manager.config.flag("log.cleaner.enable"):
+        clock = manager.env.clock
+        if manager.is_cleaning or clock.monotonic() < self._next_s or not manager.config.flag("log.cleaner.enable"):
             return None
         self._forget_marks()
         found: list[cleaner.Dirty] = []
@@ -182,13 +184,15 @@ class Compaction:
                 if some is not None:
                     found.append(some)
         if not found:
-            self._wait(now_ms)
+            self._wait()
             return None
         manager.is_cleaning = True
+        now_ms = clock.now_ms()
         return lambda: self._compact(found, now_ms)
 
-    def _wait(self, now_ms: int) -> None:
-        self._next_ms = now_ms + self._manager.config.integer("log.cleaner.backoff.ms")
+    def _wait(self) -> None:
+        backoff_ms = self._manager.config.integer("log.cleaner.backoff.ms")
+        self._next_s = self._manager.env.clock.monotonic() + backoff_ms / 1000
 
     def _forget_marks(self) -> None:
         """A log whose data changed is tried again: retention, a truncation, or its topic's end took the bad batch."""
@@ -201,7 +205,7 @@ class Compaction:
         try:
             best = self._choose(found, now_ms)
             if best is None:
-                self._wait(now_ms)
+                self._wait()
             else:
                 self._clean(best, now_ms)
         finally:
@@ -225,7 +229,7 @@ class Compaction:
         try:
             self._manager.guarded(dirty, examine)
         except LogDirFailed:
-            self._wait(now_ms)
+            self._wait()
             raise
         for candidate in seen:
             if best is None or candidate.ratio > best.ratio:
@@ -241,7 +245,7 @@ class Compaction:
         )
         try:
             done = cleaner.clean(found, now_ms, pace, manager.config.integer("log.cleaner.dedupe.buffer.size"))
-            manager.doom(done.replaced, now_ms + log.config.file_delete_delay_ms)
+            manager.removal.add_files(done.replaced, log.config.file_delete_delay_ms)
             home.cleaner_offsets[log.topic_partition] = done.end_offset
             manager.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
             self.cleaned_bytes += done.bytes_before - done.bytes_after
@@ -251,6 +255,6 @@ class Compaction:
             self.uncleanable[log] = Mark(str(error), error.segment, error.segment.size)
             self.on_uncleanable(log, str(error))
         except OSError as error:
-            self._wait(now_ms)
+            self._wait()
             if not is_full(error) and manager.logs.get(log.topic_partition) is log:
                 raise LogDirFailed(home.path, error) from error

@@ -85,7 +85,6 @@ class Log:
         "flushed_offset",
         "fresh",
         "is_future",
-        "last_flush_ms",
         "lock",
         "log_start_offset",
         "on_flush_due",
@@ -129,7 +128,6 @@ class Log:
         self.end_offset = end_offset
         self.log_start_offset = log_start_offset
         self.flushed_offset = recovery_point
-        self.last_flush_ms = now_ms
         self.epochs = epochs
         self.producers = producers
         self.snapshot_offset = -1  # of the newest producer snapshot on disk

@@ -7,7 +7,7 @@ event loop about once a second and runs what that returns on worker threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from headrace.config import BrokerConfig, TopicConfig
 from headrace.env import Environment
@@ -28,8 +28,10 @@ from headrace.log.housekeeping import Compaction, ProducerExpiry, Retention, Wor
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
+from headrace.log.removal import Removal
 from headrace.log.results import LogCorrupt
-from headrace.log.segment import Resources, Segment
+from headrace.log.schedule import FlushSchedule, Schedule
+from headrace.log.segment import Resources
 
 
 class LogManager:
@@ -45,11 +47,9 @@ class LogManager:
         self.damaged: dict[TopicPartition, LogCorrupt] = {}
         self.was_clean = False
         self._random = env.entropy.random()
-        self._flush_due: set[Log] = set()
-        self._note_flush_due = self._flush_due.add
-        self._doomed_files: list[tuple[int, Segment]] = []
-        self._doomed_trees: list[tuple[int, str]] = []
-        self._next_ms: dict[str, int] = {}
+        self._schedule = Schedule(env.clock)
+        self._flushes = FlushSchedule(env.clock)
+        self.removal = Removal(env.disk, env.clock)
         self._cleaning = False
         self.retention = Retention(self)
         self.producer_expiry = ProducerExpiry(self)
@@ -86,7 +86,8 @@ class LogManager:
             except OSError as error:
                 directory.failure = error
                 continue
-            self._doomed_trees += [(0, path) for path in directory.doomed]
+            for path in directory.doomed:
+                self.removal.add_tree(path, 0)
         if not self.online():
             first = next(iter(self.directories.values()))
             raise LogDirFailed(first.path, first.failure)
@@ -108,7 +109,7 @@ class LogManager:
                     if home is not kept:
                         new = f"{home.path}/{delete_directory_name(*key, self.env.entropy.uuid())}"
                         disk.rename(home.found[key], new)
-                        self._doomed_trees.append((0, new))
+                        self.removal.add_tree(new, 0)
                         home.forget(key)
 
     def online(self) -> list[LogDirectory]:
@@ -126,6 +127,7 @@ class LogManager:
         return self.logs.get((topic, partition))
 
     def __iter__(self) -> Iterator[Log]:
+        """The open logs as of now: workers open more meanwhile."""
         return iter(list(self.logs.values()))
 
     def get_or_create(
@@ -174,7 +176,7 @@ class LogManager:
             self.directory_failed(home.path, error)
             raise LogDirFailed(home.path, error) from error
         log.roll_jitter_ms = self._jitter(config)
-        log.on_flush_due = self._note_flush_due
+        log.on_flush_due = self._flushes.note
         self.logs[key] = log
         return log
 
@@ -267,7 +269,7 @@ class LogManager:
             self._doom_folders(key, log, future)
         for gone in (log, future):
             if gone is not None:
-                self._flush_due.discard(gone)
+                self._flushes.forget(gone)
                 for segment in gone.segments:
                     segment.release()
 
@@ -287,7 +289,7 @@ class LogManager:
                     if gone is not None and gone.directory == each:
                         # What workers still do to it must not reach a topic made anew under the same name.
                         gone.moved(new)
-                self._doomed_trees.append((self.env.clock.now_ms() + delay_ms, new))
+                self.removal.add_tree(new, delay_ms)
             home.forget(key)
 
     def directory_of(self, log: Log) -> LogDirectory:
@@ -308,7 +310,7 @@ class LogManager:
         for log in gone:
             target = self.future_logs if log.is_future else self.logs
             target.pop(log.topic_partition, None)
-            self._flush_due.discard(log)
+            self._flushes.forget(log)
             for segment in log.segments:
                 segment.release()
         return [log.topic_partition for log in gone if not log.is_future]
@@ -319,47 +321,48 @@ class LogManager:
         """Where high watermarks come from, for checkpoints and retention; None means the end of the log."""
         self.high_watermark = of
 
-    def tick(self, now_ms: int) -> list[Work]:
+    def tick(self) -> list[Work]:
         """What is due now, for worker threads; what work returns is called on the event loop, and may return more work.
 
-        Either may raise LogDirFailed: the partitions of that directory go offline.
+        Either may raise LogDirFailed: the partitions of that directory go offline. What is due goes by the steady
+        clock; the wall clock tells the ages of records and segments alone.
         """
         work: list[Work] = []
-        if self._is_due("log.retention.check.interval.ms", now_ms):
+        now_ms = self.env.clock.now_ms()
+        if self._is_due("log.retention.check.interval.ms"):
             self.retention.start()
-        if self._is_due("producer.id.expiration.check.interval.ms", now_ms):
+        if self._is_due("producer.id.expiration.check.interval.ms"):
             self.producer_expiry.start()
         self.producer_expiry.some(now_ms)
         retention = self.retention.work(now_ms)
         if retention is not None:
             work.append(retention)
-        flush_due = self._take_flush_due(now_ms)
+        flush_due = self._flushes.take_due(self, self._is_open)
         if flush_due:
             work.append(lambda: self._flush(flush_due))
-        if any(due <= now_ms for due, _ in self._doomed_files) or any(due <= now_ms for due, _ in self._doomed_trees):
-            work.append(lambda: self.remove_doomed(now_ms))
-        if self._is_due("log.flush.offset.checkpoint.interval.ms", now_ms):
+        if self.removal.is_due():
+            work.append(self.removal.run)
+        if self._is_due("log.flush.offset.checkpoint.interval.ms"):
             work.append(self.checkpoint_recovery_points)
-        if self._is_due("log.flush.start.offset.checkpoint.interval.ms", now_ms):
+        if self._is_due("log.flush.start.offset.checkpoint.interval.ms"):
             work.append(self.checkpoint_log_starts)
-        if self._is_due("replica.high.watermark.checkpoint.interval.ms", now_ms):
+        if self._is_due("replica.high.watermark.checkpoint.interval.ms"):
             work.append(self.checkpoint_high_watermarks)
         return work
 
-    def cleaner_work(self, now_ms: int) -> Work | None:
+    def _is_due(self, setting: str) -> bool:
+        return self._schedule.is_due(setting, self.config.integer(setting))
+
+    def _is_open(self, log: Log) -> bool:
+        return self.logs.get(log.topic_partition) is log
+
+    def cleaner_work(self) -> Work | None:
         """Compaction of the log that needs it most, for a worker thread; None while nothing is dirty, or one runs."""
-        return self.compaction.work(now_ms)
+        return self.compaction.work()
 
     def stop_background(self) -> None:
         """Has a running compaction give up soon; `tick` and `cleaner_work` find nothing any more."""
         self.compaction.stopping = True
-
-    def _is_due(self, setting: str, now_ms: int) -> bool:
-        due = self._next_ms.get(setting)
-        if due is not None and now_ms < due:
-            return False
-        self._next_ms[setting] = now_ms + self.config.integer(setting)
-        return due is not None
 
     def adopt(self, log: Log, old_home: LogDirectory, new_home: LogDirectory) -> None:
         """Makes a log that was copied into another directory the log of its partition."""
@@ -368,16 +371,12 @@ class LogManager:
         old_home.forget(key)
         self.logs[key] = log
         log.roll_jitter_ms = self._jitter(log.config)
-        log.on_flush_due = self._note_flush_due
+        log.on_flush_due = self._flushes.note
         new_home.found[key] = log.directory
         new_home.partitions += 1
         new_home.recovery_points[key] = log.recovery_point
         if clean_offset is not None:
             new_home.cleaner_offsets[key] = clean_offset
-
-    def doom_tree(self, path: str, due_ms: int) -> None:
-        """Has a folder removed once it is `due_ms`."""
-        self._doomed_trees.append((due_ms, path))
 
     @property
     def is_cleaning(self) -> bool:
@@ -387,40 +386,6 @@ class LogManager:
     @is_cleaning.setter
     def is_cleaning(self, running: bool) -> None:
         self._cleaning = running
-
-    def doom(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Has the files of segments (renamed to `.deleted`) removed once it is `due_ms`."""
-        self._doomed_files.extend((due_ms, segment) for segment in segments)
-
-    def remove_doomed(self, now_ms: int) -> None:
-        """Removes the files and folders whose delay is over. On a worker: a big file takes its time."""
-        # Others add to the lists meanwhile: each entry is taken off, and goes to the end where it is not due.
-        for _ in range(len(self._doomed_files)):
-            due, segment = self._doomed_files.pop(0)
-            if due <= now_ms:
-                with suppress(OSError):  # what cannot be removed now is removed at the next start
-                    segment.remove_files()
-            else:
-                self._doomed_files.append((due, segment))
-        for _ in range(len(self._doomed_trees)):
-            due, path = self._doomed_trees.pop(0)
-            if due <= now_ms:
-                with suppress(OSError):
-                    self.env.disk.remove_tree(path)
-            else:
-                self._doomed_trees.append((due, path))
-
-    def _take_flush_due(self, now_ms: int) -> list[Log]:
-        noted = list(self._flush_due)
-        self._flush_due.difference_update(noted)
-        due = [log for log in noted if self.logs.get(log.topic_partition) is log]
-        for log in self.logs.values():
-            if log.config.flush_ms < 1 << 62 and log.end_offset > log.flushed_offset:
-                if now_ms - log.last_flush_ms >= log.config.flush_ms and log not in due:
-                    due.append(log)
-        for log in due:
-            log.last_flush_ms = now_ms
-        return due
 
     def _flush(self, due: list[Log]) -> None:
         """Flushes logs; those that it does not come to, or whose disk is full, are due again. Raises LogDirFailed."""
@@ -433,7 +398,8 @@ class LogManager:
         try:
             self.guarded(due, flush)
         finally:
-            self._flush_due.update(left)
+            for log in left:
+                self._flushes.note(log)
 
     def guarded(self, logs: Iterable[Log], action: Callable[[Log], object]) -> None:
         """Runs an action on logs; a failing disk is LogDirFailed, after the others had their turn."""

@@ -144,7 +144,7 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Log:
     del manager.future_logs[key]
     future.is_future = False
     manager.adopt(future, old_home, new_home)
-    manager.doom_tree(doomed, manager.env.clock.now_ms() + current.config.file_delete_delay_ms)
+    manager.removal.add_tree(doomed, current.config.file_delete_delay_ms)
     return future
 
 
@@ -178,4 +178,4 @@ def _remove_copy(manager: LogManager, home: LogDirectory, key: TopicPartition, f
     manager.env.disk.rename(path, doomed)
     if future is not None and future.directory == path:
         future.moved(doomed)
-    manager.doom_tree(doomed, 0)
+    manager.removal.add_tree(doomed, 0)

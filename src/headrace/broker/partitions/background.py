@@ -46,18 +46,17 @@ class Background:
     def _tick(self) -> None:
         broker = self._broker
         self._owner.later(TICK_S, self._tick)
-        now_ms = broker.node.clock.now_ms()
-        self._compact(now_ms)
+        self._compact()
         # What is slow must not pile up: the next round waits for this one.
         if self._running > self._compacting:
             return
-        for work in broker.logs.tick(now_ms):
+        for work in broker.logs.tick():
             self._submit(work, self._done)
 
-    def _compact(self, now_ms: int) -> None:
+    def _compact(self) -> None:
         if self._compacting or self._stopped:
             return
-        work = self._broker.logs.cleaner_work(now_ms)
+        work = self._broker.logs.cleaner_work()
         if work is not None:
             self._compacting = 1
             self._submit(work, self._compacted)
@@ -67,7 +66,7 @@ class Background:
         self._done(then, error)
         if not self._stopped:
             # The next log at once: how often there is nothing to do, the manager knows.
-            self._compact(self._broker.node.clock.now_ms())
+            self._compact()
 
     def _submit(self, work: Work, done: Callable[[Then | None, BaseException | None], None]) -> None:
         self._running += 1

@@ -1,0 +1,63 @@
+"""When background work is due, by the steady clock: a wall clock that is set back or ahead moves nothing.
+
+Only the ages of records and segments go by the wall clock, as their timestamps do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from headrace.env import Clock
+from headrace.log.log import Log
+
+FOREVER_MS = 1 << 62
+"""A flush.ms from here on means that the time alone flushes nothing."""
+
+
+class Schedule:
+    """What recurs, by the name of the setting that holds its interval."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_s: dict[str, float] = {}
+
+    def is_due(self, setting: str, interval_ms: int) -> bool:
+        """Whether that much time has passed since the last yes, or since the first question."""
+        now = self._clock.monotonic()
+        due = self._next_s.get(setting)
+        if due is not None and now < due:
+            return False
+        self._next_s[setting] = now + interval_ms / 1000
+        return due is not None
+
+
+class FlushSchedule:
+    """Which logs are to be flushed: those that asked for it, and those whose flush.ms has passed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._noted: set[Log] = set()
+        self._flushed_s: dict[Log, float] = {}
+        self.note = self._noted.add
+        """Takes note of a log that is to be flushed soon. From any thread."""
+
+    def take_due(self, logs: Iterable[Log], is_open: Callable[[Log], bool]) -> list[Log]:
+        """The logs that are to be flushed now: open ones that were noted, and those among `logs` whose time is over."""
+        now = self._clock.monotonic()
+        noted = list(self._noted)
+        self._noted.difference_update(noted)
+        due = dict.fromkeys(log for log in noted if is_open(log))
+        for log in logs:
+            flush_ms = log.config.flush_ms
+            if flush_ms < FOREVER_MS and log.end_offset > log.flushed_offset:
+                if now - self._flushed_s.setdefault(log, now) >= flush_ms / 1000:
+                    due[log] = None
+        for log in due:
+            if log in self._flushed_s:
+                self._flushed_s[log] = now
+        return list(due)
+
+    def forget(self, log: Log) -> None:
+        """A log is gone."""
+        self._noted.discard(log)
+        self._flushed_s.pop(log, None)
