@@ -301,3 +301,47 @@ def test_an_open_log_of_another_topic_makes_way(tmp_path: Path) -> None:
     assert (new.topic_id, new.end_offset) == (TOPIC_ID[::-1], 0)
     assert old.directory.endswith("-delete") and new.directory != old.directory
     assert manager.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(manager)) is new
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM])
+def test_what_says_nothing_about_the_disk_fails_no_directory(number: int) -> None:
+    env, disk = simulated()
+    manager = make("/a", env=env)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    fill(manager, log, 5)
+
+    def short(operation: str, path: str) -> OSError | None:
+        return OSError(number, os.strerror(number), path) if operation in ("open", "write", "rename") else None
+
+    disk.fail = short
+    with pytest.raises(OSError) as refused:
+        manager.get_or_create("new", 0, TOPIC_ID, settings_of(manager))
+    assert refused.value.errno == number and not isinstance(refused.value, LogDirFailed)
+    for checkpoint in (
+        manager.checkpoint_recovery_points,
+        manager.checkpoint_log_starts,
+        manager.checkpoint_high_watermarks,
+    ):
+        checkpoint()
+    result = log.append(build_batch([Record(0, NOW_MS, b"k", b"v", [])]), leader_epoch=0, now_ms=NOW_MS)
+    assert result.error is ErrorCode.KAFKA_STORAGE_ERROR
+    manager.delete("t", 0)
+    assert len(manager.online()) == 1
+    disk.fail = None
+    assert manager.get_or_create("new", 0, TOPIC_ID, settings_of(manager)).end_offset == 0
+    assert manager.get_or_create("t", 0, bytes(15) + b"\x07", settings_of(manager)).end_offset == 0
+    manager.shutdown()
+    again = make("/a", env=env)
+    assert again.was_clean and again.found() == [("new", 0), ("t", 0)]
+
+
+def test_at_most_so_many_segments_hold_their_file_open(tmp_path: Path) -> None:
+    manager = make(tmp_path, log_open_segments_max="16")
+    logs = [manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)) for index in range(40)]
+    for log in logs:
+        fill(manager, log, 1)
+    assert sum(log.active.open_file is not None for log in logs) == 16
+    for log in logs:
+        fill(manager, log, 1)
+        assert log.end_offset == 2
+    manager.shutdown()

@@ -14,11 +14,20 @@ from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING: Final = _FULL | {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
 
 
 def is_full(error: OSError) -> bool:
     """Whether a disk is full rather than broken: writing goes on when there is room again."""
     return error.errno in _FULL
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether an error says nothing about the disk: no room, no descriptor or no memory is free now.
+
+    What met it is refused or put off, and tried again. Any other error takes the log directory out of use.
+    """
+    return error.errno in _PASSING
 
 
 class File(Protocol):
@@ -158,6 +167,10 @@ class Disk(Protocol):
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replaces the content of a file without syncing: for what a crash may take."""
+        ...
+
+    def held_open_max(self) -> int:
+        """How many files may be held open for long: the others who open some must find descriptors."""
         ...
 
     def free_bytes(self, path: str) -> int:

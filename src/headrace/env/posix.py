@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import random
+import resource
 import shutil
 import threading
 import time
@@ -311,6 +312,10 @@ class PosixDisk:
         finally:
             os.close(descriptor)
 
+    def held_open_max(self) -> int:
+        """See Disk.held_open_max."""
+        return max(open_files_limit() // HELD_OPEN_SHARE, 1)
+
     def free_bytes(self, path: str) -> int:
         """See Disk.free_bytes."""
         found = os.statvfs(path)
@@ -402,10 +407,27 @@ class PosixEnvironment:
         return memoryview(pages)
 
 
+RESERVED_SHARE = 4
+"""One descriptor in so many is kept from connections: for segments, checkpoints, new topics, and the tools of whoever
+looks what is wrong."""
+HELD_OPEN_SHARE = 8
+"""One descriptor in so many, half of the reserve, is what the files of segments may hold; the other half is for files
+that are open for a moment, and those that slices on their way to slow consumers keep."""
+
+
+def open_files_limit() -> int:
+    """Descriptors that this process may have; a large number where the system sets no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def reserved_descriptors() -> int:
+    """Descriptors that connections leave alone."""
+    return open_files_limit() // RESERVED_SHARE
+
+
 def raise_open_files_limit() -> int:
     """Raises the soft limit of open files to the hard one; returns what is in force."""
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard or soft == resource.RLIM_INFINITY:
         try:

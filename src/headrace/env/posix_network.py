@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
-from headrace.env.posix import PIECE_BYTES
+from headrace.env.posix import PIECE_BYTES, open_files_limit, reserved_descriptors
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -26,7 +26,7 @@ IOV_MAX: Final = 1024
 """Parts that one sendmsg takes (Linux)."""
 ACCEPTS_PER_EVENT: Final = 64
 ACCEPT_RETRY_S: Final = 0.5
-"""How long the listener rests when a connection could not be accepted (out of descriptors, mostly)."""
+"""How long the listener rests when a connection could not be accepted, or would take a descriptor of the reserve."""
 
 CONTENDED_S: Final = 50e-6
 """A processor that was offered and comes back later than this is wanted by somebody with work to do."""
@@ -258,6 +258,7 @@ class PosixListener:
             if self._paused or self._closed:
                 return
             try:
+                self._leave_reserve()
                 connected, peer = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
@@ -273,6 +274,21 @@ class PosixListener:
                 connected.close()
                 continue
             self._on_connection(PosixStream(connected, (peer[0], peer[1]), self._loop, self._streams))
+
+    def _leave_reserve(self) -> None:
+        """Raises OSError where the next connection would take one of the reserved descriptors.
+
+        The system gives out the lowest free number. So the highest ones are the reserve, and no connection gets one.
+        """
+        limit = open_files_limit()
+        next_free = os.dup(self._socket.fileno())
+        os.close(next_free)
+        if next_free >= limit - reserved_descriptors():
+            raise OSError(
+                errno.EMFILE,
+                f"{next_free} of {limit} descriptors are in use, and the rest is kept for files: "
+                "raise the limit of open files, or lower max.connections",
+            )
 
 
 class PosixConnecting:

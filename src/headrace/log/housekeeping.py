@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Union
 
-from headrace.env.disk import is_full
+from headrace.env.disk import is_passing
 from headrace.log import cleaner, retention
 from headrace.log.checkpoints import TopicPartition
 from headrace.log.directory import LogDirFailed
@@ -256,5 +256,5 @@ class Compaction:
             self.on_uncleanable(log, str(error))
         except OSError as error:
             self._wait()
-            if not is_full(error) and manager.logs.get(log.topic_partition) is log:
+            if not is_passing(error) and manager.logs.get(log.topic_partition) is log:
                 raise LogDirFailed(home.path, error) from error

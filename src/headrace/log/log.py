@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 
 from headrace.config.topic import TopicConfig
-from headrace.env.disk import is_full
+from headrace.env.disk import is_passing
 from headrace.log import careful, lookup, retention, trusted
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.filenames import SNAPSHOT, offset_name
@@ -356,13 +356,13 @@ class Log:
             self.on_flush_due(self)
 
     def _give_up(self, error: Exception, results: list[AppendResult], unstaged: Sequence[Buffer | Accepted]) -> None:
-        """Forgets what was staged, after a defect too; raises the error unless the disk is merely full. Then all of
+        """Forgets what was staged, after a defect too; raises the error unless it is passing. Then all of
         that is refused, and what no segment could be made for (`unstaged`): their producers owe them from now on."""
         staged, parts = self._staged, self._parts
         self._parts, self._staged = [], []
         self._staged_bytes, self._staged_offset = 0, self.end_offset
         self.producers.drop()
-        if not isinstance(error, OSError) or not is_full(error):
+        if not isinstance(error, OSError) or not is_passing(error):
             raise error
         refused = [each[5] for each in staged]
         refused += [result for result in results if result.duplicate and result.last_offset >= self.end_offset]

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from headrace.config import BrokerConfig, TopicConfig
 from headrace.env import Environment
-from headrace.env.disk import is_full
+from headrace.env.disk import is_passing
 from headrace.log.checkpoints import CheckpointError, TopicPartition, encode_partition_metadata
 from headrace.log.directory import LogDirectory, LogDirFailed, LogDirLocked
 from headrace.log.filenames import (
@@ -40,7 +40,8 @@ class LogManager:
     def __init__(self, env: Environment, config: BrokerConfig, directories: Sequence[str] | None = None) -> None:
         self.env = env
         self.config = config
-        self.resources = Resources(env.disk, OpenFiles(config.integer("log.open.segments.max")))
+        files_max = min(config.integer("log.open.segments.max"), env.disk.held_open_max())
+        self.resources = Resources(env.disk, OpenFiles(files_max))
         self.directories = {path: LogDirectory(env.disk, path) for path in directories or config.log_dirs}
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
@@ -171,7 +172,7 @@ class LogManager:
             raise
         except OSError as error:
             assert home is not None, "only a directory's disk fails"
-            if is_full(error):
+            if is_passing(error):
                 raise
             self.directory_failed(home.path, error)
             raise LogDirFailed(home.path, error) from error
@@ -283,6 +284,8 @@ class LogManager:
                 try:
                     self.env.disk.rename(each, new)
                 except OSError as error:
+                    if is_passing(error):
+                        return  # it stays found: a topic made under the same name sets it aside first
                     self.directory_failed(home.path, error)
                     break
                 for gone in (log, future):
@@ -411,7 +414,7 @@ class LogManager:
             try:
                 action(log)
             except OSError as error:
-                if self.logs.get(log.topic_partition) is log and not is_full(error):
+                if self.logs.get(log.topic_partition) is log and not is_passing(error):
                     failed[directory] = error
         for directory, cause in failed.items():
             raise LogDirFailed(directory, cause)
@@ -434,7 +437,7 @@ class LogManager:
 
             self.guarded(moved, sync)
             for log in logs:
-                # Else it was deleted meanwhile, or a full disk keeps its indexes back.
+                # Else it was deleted meanwhile, or its indexes could not be written.
                 if self.logs.get(log.topic_partition) is log and log not in unsafe:
                     home.recovery_points[log.topic_partition] = points[log.topic_partition]
             self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
@@ -469,11 +472,11 @@ class LogManager:
             self.write_checkpoint(home, HIGH_WATERMARKS, home.high_watermarks)
 
     def write_checkpoint(self, home: LogDirectory, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Writes one of the checkpoint files; a full disk leaves the old one. Raises LogDirFailed."""
+        """Writes a checkpoint; an error that says nothing about the disk leaves the old one. Raises LogDirFailed."""
         try:
             home.write(name, offsets)
         except OSError as error:
-            if not is_full(error):
+            if not is_passing(error):
                 raise LogDirFailed(home.path, error) from error
 
     # Stopping

@@ -53,8 +53,8 @@ class Resources:
 
     def __init__(self, disk: Disk, files: OpenFiles | None = None, indexes: IndexCache | None = None) -> None:
         self.disk = disk
-        self.files = files or OpenFiles()
-        self.indexes = indexes or IndexCache()
+        self.files = files if files is not None else OpenFiles()  # an empty one is falsy
+        self.indexes = indexes if indexes is not None else IndexCache()
 
 
 class Segment:

@@ -355,6 +355,10 @@ class SimDisk:
         if data:
             file.write_at(0, data)
 
+    def held_open_max(self) -> int:
+        """See Disk.held_open_max."""
+        return 1 << 30
+
     def free_bytes(self, path: str) -> int:
         """See Disk.free_bytes."""
         return self.room_bytes

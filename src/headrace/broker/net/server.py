@@ -30,7 +30,7 @@ SHARED_S: Final = 0.01
 """For this long after a turn from one connection to another both are served in short turns."""
 SWEEP_S_MAX: Final = 5.0
 ACCEPT_LOG_S: Final = 10.0
-"""At most one line in this time says that connections cannot be accepted."""
+"""That connections are not accepted is said again once they have been accepted for this long."""
 
 
 class OpenListener:
@@ -103,7 +103,7 @@ class Server:
         self._per_host: dict[str, int] = {}
         self._spares: list[bytearray] = []
         self._spare_bytes = 0
-        self._accept_log_at = -ACCEPT_LOG_S
+        self._accept_failed_at = -ACCEPT_LOG_S
         metrics.gauge("connections.open", lambda: len(self.connections))
         metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
         metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
@@ -164,10 +164,9 @@ class Server:
 
     def _accept_failed(self, error: OSError) -> None:
         self._refused.value += 1
-        now = self._monotonic()
-        if now - self._accept_log_at >= ACCEPT_LOG_S:
-            self._accept_log_at = now
-            self._log.warning("connections cannot be accepted", why=error)
+        before, self._accept_failed_at = self._accept_failed_at, self._monotonic()
+        if self._accept_failed_at - before >= ACCEPT_LOG_S:
+            self._log.warning("connections are not accepted for now; those that are open live on", why=error)
 
     # --- for connections
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.env.disk import is_full
+from headrace.env.disk import is_passing
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class Flusher:
                 raise error
             if log is not replica.log:
                 self.request(replica)  # its files were taken away by a move: the copy has all of it
-            elif is_full(error) and not replica.error:
-                # Nobody can be told that it is safe; the next append tries again.
-                self._refuse_waiting(replica, ErrorCode.KAFKA_STORAGE_ERROR)
             else:
+                if is_passing(error) and not replica.error:
+                    # Nobody can be told that it is safe; the next append tries again.
+                    self._refuse_waiting(replica, ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)
             return
         assert reached is not None

@@ -7,7 +7,6 @@ and a request that asks for one of them opens it at once, so that creating thous
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -18,6 +17,7 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.storage.open_transactions import open_in_logs
 from headrace.broker.storage.storage_format import StorageError
+from headrace.env.disk import is_full, is_passing
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
@@ -43,10 +43,8 @@ OPENED_AT_ONCE: Final = 64
 OPENED_A_SLICE: Final = 32
 """Partitions that a worker opens between two reports to the event loop."""
 
-PASSING: Final = frozenset(
-    {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
-)
-"""Errors that say nothing about the disk itself."""
+OPEN_AGAIN_S: Final = 1.0
+"""How long a partition waits whose log could not be opened for a reason that says nothing about the disk."""
 
 NO_DIRECTORY: Final = frozenset({DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED})
 """What the metadata says of replicas that were not put anywhere yet."""
@@ -73,6 +71,7 @@ class ReplicaManager:
         self.by_id: dict[tuple[bytes, int], Replica] = {}
         self.offline: dict[Key, ErrorCode] = {}
         self._unopened: dict[Key, Topic] = {}
+        self._put_off: dict[Key, Topic] = {}
         self._opening = False
         self._stopped = False
         self._open_lock = broker.node.lock()
@@ -86,7 +85,7 @@ class ReplicaManager:
         self.flusher = Flusher(broker.node.syncs, flushes, self.storage_failed, broker.node.disk.write_pressure)
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(self.by_name))
-        metrics.gauge("replicas.offline", lambda: len(self.offline))
+        metrics.gauge("replicas.offline", lambda: len(self.offline) + len(self._put_off))
 
     # --- following the image
 
@@ -180,10 +179,12 @@ class ReplicaManager:
             elif replica is not None:
                 replica.leads_as(partition)
             elif key not in self.offline:
+                self._put_off.pop(key, None)
                 self._unopened[key] = topic
 
     def _forget(self, topic: str, index: int, error: ErrorCode) -> None:
         self._unopened.pop((topic, index), None)
+        self._put_off.pop((topic, index), None)
         self.offline.pop((topic, index), None)
         replica = self.by_name.pop((topic, index), None)
         if replica is not None:
@@ -272,6 +273,9 @@ class ReplicaManager:
         del self._unopened[key]
         if isinstance(opened, Exception):
             self._storage_errors.value += 1
+            if isinstance(opened, OSError) and is_passing(opened):
+                self._put_off_opening(key, topic, opened)
+                return None
             log.error("%s-%d cannot be opened: %s", *key, opened)
             self.offline[key] = ErrorCode.KAFKA_STORAGE_ERROR
             if isinstance(opened, LogDirFailed):
@@ -293,6 +297,18 @@ class ReplicaManager:
             self.flusher.request(replica)
         self.broker.moves.resume(replica)
         return replica
+
+    def _put_off_opening(self, key: Key, topic: Topic, error: OSError) -> None:
+        """Has a log opened later, together with the others that could not be opened; the first of them is said."""
+        if not self._put_off:
+            log.error("%s-%d cannot be opened now, and is tried again: %s", *key, error)
+            self.owner.later(OPEN_AGAIN_S, self._open_again)
+        self._put_off[key] = topic
+
+    def _open_again(self) -> None:
+        put_off, self._put_off = self._put_off, {}
+        self._unopened.update(put_off)
+        self._open_behind()
 
     def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:
         """Whether the metadata put a replica of ours into a directory that has failed, or was taken away."""
@@ -321,6 +337,8 @@ class ReplicaManager:
         if key in self._unopened:
             replica = self._open(key, {})
             return replica if replica is not None else ErrorCode.KAFKA_STORAGE_ERROR
+        if key in self._put_off:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         if key in self.offline:
             return self.offline[key]
         if self.broker.image.topics.partition(*key) is None:
@@ -426,13 +444,14 @@ class ReplicaManager:
         """A disk failed under a replica: everything in its log directory goes offline, and nothing else.
 
         A log that was deleted or moved meanwhile has lost its files, and that is no failure; nor is what passes, like
-        having no descriptor free.
+        having no descriptor free. A full disk is an answer, and no line in the log each time.
         """
         if self.broker.logs.get(replica.topic, replica.index) is not replica.log:
             return
-        if error.errno in PASSING:
+        if is_passing(error):
             self._storage_errors.value += 1
-            log.error("%s-%d: %s", replica.topic, replica.index, error)
+            if not is_full(error):
+                log.error("%s-%d: %s", replica.topic, replica.index, error)
             return
         self.directory_failed(replica.log.directory.rpartition("/")[0], error)
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.replica import Replica
-from headrace.env.disk import is_full
+from headrace.env.disk import is_passing
 from headrace.log.checkpoints import CheckpointError
 from headrace.log.moves import (
     abandon_move,
@@ -75,7 +75,11 @@ class ReplicaMoves:
         try:
             begin_move(broker.logs, key, directory)
         except OSError as error:
-            broker.replicas.directory_failed(directory, error)
+            if is_passing(error):
+                log.error("the move of %s-%d to %s cannot begin: %s", *key, directory, error)
+                self._abandon(key, home)
+            else:
+                broker.replicas.directory_failed(directory, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._go_on(key, replica, home)
         return ErrorCode.NONE
@@ -102,7 +106,8 @@ class ReplicaMoves:
         try:
             abandon_move(self._broker.logs, key)
         except OSError as error:
-            self._broker.replicas.directory_failed(home.path, error)
+            if not is_passing(error):
+                self._broker.replicas.directory_failed(home.path, error)
             return False
         return True
 
@@ -135,7 +140,7 @@ class ReplicaMoves:
             if home.found_future.get(key) != path and key not in broker.logs.future_logs:
                 return  # its topic was deleted meanwhile, and the files with it
             log.error("the move of %s-%d to %s failed: %s", *key, home.path, error)
-            if is_full(error):
+            if is_passing(error):
                 self._abandon(key, home)
             else:
                 broker.replicas.directory_failed(home.path, error)
