@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from headrace.env.posix import PosixClock, PosixDisk
 from headrace.log import cleaner
 from headrace.log.log import Log
-from headrace.wire.batch import iter_headers
-from headrace.wire.records import decode_batch
+from headrace.log.segment import Segment
+from headrace.wire.batch import BATCH_OVERHEAD, iter_headers, read_header, seal_batch, unsealed
+from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Record, build_batch, decode_batch
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[..., Log]
@@ -31,8 +34,9 @@ def run(log: Log, last: int | None = None, now_ms: int = NOW_MS, map_bytes: int 
     found = cleaner.candidate(log, last, log.end_offset, now_ms)
     if found is None:
         return last
-    done = cleaner.clean(found, now_ms, cleaner.Pace(PosixClock(), 1e12, lambda: False), map_bytes)
-    for segment in done.replaced:
+    replaced: list[Segment] = []
+    done = cleaner.clean(found, now_ms, cleaner.Pace(PosixClock(), 1e12, lambda: False), map_bytes, replaced.extend)
+    for segment in replaced:
         segment.remove_files()
     return done.end_offset
 
@@ -183,7 +187,7 @@ def test_it_gives_up_when_the_log_changes_under_it(open_at: Open, append: Append
                 log.truncate_to(30)
 
     with pytest.raises((cleaner.Stopped, OSError)):
-        cleaner.clean(found, NOW_MS, cleaner.Pace(Meddler(), 1e12, lambda: False), 1 << 20)
+        cleaner.clean(found, NOW_MS, cleaner.Pace(Meddler(), 1e12, lambda: False), 1 << 20, print)
     assert not [name for name in os.listdir(log.directory) if "cleaned" in name or "swap" in name]
     assert [offset for offset, _, _ in records(log)] == list(range(30))
 
@@ -310,3 +314,88 @@ def test_an_unreadable_batch_makes_a_log_uncleanable(open_at: Open, append: Appe
     with pytest.raises(cleaner.Uncleanable):
         run(log)
     assert len(log.segments) == 2
+
+
+def rewritten(data: bytes, **fields: int) -> bytes:
+    """A batch with other fields in its header, and the checksum of that."""
+    changed = read_header(data)._replace(**fields)
+    return bytes(
+        seal_batch(
+            unsealed(data[BATCH_OVERHEAD:]),
+            record_count=changed.record_count,
+            last_offset_delta=changed.last_offset_delta,
+            base_timestamp=changed.base_timestamp,
+            max_timestamp=changed.max_timestamp,
+            attributes=changed.attributes,
+            base_offset=0,
+            leader_epoch=-1,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+        )
+    )
+
+
+@pytest.mark.parametrize("base_timestamp", [(1 << 63) - 1, -(1 << 63)])
+@pytest.mark.parametrize("tombstone", [False, True])
+def test_a_timestamp_beyond_64_bits_makes_a_log_uncleanable(
+    open_at: Open, append: Append, base_timestamp: int, tombstone: bool
+) -> None:
+    log = open_at(COMPACT)
+    step = 1 if base_timestamp > 0 else -1
+    two = build_batch([Record(0, NOW_MS, b"a", b"1"), Record(1, NOW_MS + step, b"b", None if tombstone else b"2")])
+    hostile = rewritten(two, base_timestamp=base_timestamp)
+    assert log.append(hostile, leader_epoch=0, now_ms=NOW_MS).error is ErrorCode.NONE
+    append(log, b"newer", key=b"a")
+    seal(log)
+    with pytest.raises(cleaner.Uncleanable, match="beyond 64 bits"):
+        run(log)
+    assert log.end_offset == 3 and len(log.segments) == 2
+
+
+def test_a_transaction_index_that_cannot_be_read_makes_a_log_uncleanable(open_at: Open, append: Append) -> None:
+    log = open_at(COMPACT)
+    append(log, b"1", key=b"a")
+    seal(log)
+    log.close()
+    with open(log.segments[0].path.replace(".log", ".txnindex"), "wb") as file:
+        file.write(b"\xff" * 34)
+    with pytest.raises(cleaner.Uncleanable, match="txnindex"):
+        run(open_at(COMPACT, clean=True, recovery_point=1))
+
+
+def test_snapshots_of_merged_segments_go(open_at: Open, append: Append) -> None:
+    log = open_at(COMPACT)
+    last = None
+
+    def snapshots() -> list[int]:
+        return sorted(int(name[:20]) for name in os.listdir(log.directory) if name.endswith(".snapshot"))
+
+    for index in range(200):
+        append(log, b"x" * 200, key=b"k%d" % (index % 3))
+        if index % 20 == 19:
+            seal(log)
+            last = run(log, last)
+    assert len(log.segments) < 15
+    assert set(snapshots()) <= {*log.bases, log.snapshot_offset}
+    log.close()
+    for stray in (1, 3):
+        (Path(log.directory) / f"{stray:020d}.snapshot").write_bytes(b"left by an earlier release")
+    again = open_at(COMPACT, clean=True)
+    assert set(snapshots()) <= {*again.bases, again.snapshot_offset}
+
+
+def test_what_a_compaction_replaced_before_it_stopped_is_handed_over(open_at: Open, append: Append) -> None:
+    log = open_at(COMPACT)
+    for index in range(100):
+        append(log, b"x" * 90, key=b"k%d" % index)
+    seal(log)
+    found = cleaner.candidate(log, None, 100, NOW_MS)
+    assert found is not None
+    replaced: list[Segment] = []
+    with pytest.raises(cleaner.Stopped):
+        cleaner.clean(
+            found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: len(replaced) >= 2), 1 << 20, replaced.extend
+        )
+    deleted = {name.partition(".")[0] for name in os.listdir(log.directory) if name.endswith(".log.deleted")}
+    assert len(replaced) >= 2 and deleted == {f"{segment.base_offset:020d}" for segment in replaced}

@@ -14,6 +14,7 @@ import pytest
 from log.managers import HOUR_MS, NOW_MS, TOPIC_ID, at, clock_of, fill, make, run, settings_of, simulated
 
 from headrace.config.topic import TopicConfig
+from headrace.log import cleaner
 from headrace.log.housekeeping import Mark
 from headrace.log.log import Log
 from headrace.log.manager import LogDirFailed, LogManager
@@ -310,3 +311,59 @@ def test_logs_are_opened_while_the_manager_looks_for_those_to_flush(tmp_path: Pa
     finally:
         sys.setswitchinterval(interval)
     manager.unlock()
+
+
+def test_a_log_that_cannot_be_compacted_does_not_keep_others_from_it(
+    defaults: TopicConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, _, logs = cold(replace(defaults, cleanup_policy=frozenset({"compact"})), partitions=3)
+    told: list[str] = []
+    manager.compaction.on_uncleanable = lambda log, why: told.append(f"{log.name}: {why}")
+    clean, examine = cleaner.clean, cleaner.examine
+
+    def defective(found: cleaner.Candidate, *others: Any) -> cleaner.Cleaned:
+        if found.log is logs[0]:
+            raise ZeroDivisionError("a defect")
+        return clean(found, *others)
+
+    def confused(found: cleaner.Dirty, now_ms: int) -> cleaner.Candidate | None:
+        if found.log is logs[1]:
+            raise ZeroDivisionError("another")
+        return examine(found, now_ms)
+
+    monkeypatch.setattr(cleaner, "clean", defective)
+    monkeypatch.setattr(cleaner, "examine", confused)
+    defects = 0
+    for _ in range(5):
+        if (work := manager.cleaner_work()) is not None:
+            try:
+                work()
+            except ZeroDivisionError:
+                defects += 1
+    assert defects == 2 and len(told) == 2
+    assert logs[2].segments[0].size < 300
+    assert manager.cleaner_work() is None
+
+
+def test_what_a_compaction_that_stopped_had_replaced_is_removed(
+    defaults: TopicConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, disk, (log,) = cold(
+        replace(defaults, cleanup_policy=frozenset({"compact"}), segment_bytes=1900, file_delete_delay_ms=1000)
+    )
+    clean_group, count = cleaner._clean_group, 0
+
+    def second_fails(*arguments: Any) -> Segment:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise OSError(errno.ENOSPC, "full")
+        return clean_group(*arguments)
+
+    monkeypatch.setattr(cleaner, "_clean_group", second_fails)
+    work = manager.cleaner_work()
+    assert work is not None
+    work()
+    assert count == 2 and [name for name in disk.list(log.directory) if name.endswith(".deleted")]
+    run(manager, NOW_MS + 2000)
+    assert not [name for name in disk.list(log.directory) if name.endswith(".deleted")]

@@ -12,6 +12,7 @@ from peers.kafka import kafka_tool
 
 from headrace.log import cleaner
 from headrace.log.log import Log
+from headrace.log.segment import Segment
 from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, seal_batch, unsealed
 
 pytestmark = pytest.mark.jvm
@@ -90,7 +91,9 @@ def test_a_compacted_segment(open_at: Callable[..., Log], append: Any) -> None:
         def sleep(self, seconds: float) -> None:
             pass
 
-    for segment in cleaner.clean(found, NOW_MS, cleaner.Pace(Still(), 1e12, lambda: False), 1 << 20).replaced:
+    replaced: list[Segment] = []
+    cleaner.clean(found, NOW_MS, cleaner.Pace(Still(), 1e12, lambda: False), 1 << 20, replaced.extend)
+    for segment in replaced:
         segment.remove_files()
     log.close()
     files = [Path(segment.path) for segment in log.segments]

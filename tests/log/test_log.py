@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.env.posix import PosixFile
+from headrace.env.posix import PosixClock, PosixFile
+from headrace.log import cleaner
 from headrace.log.log import Log
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -319,3 +320,31 @@ def test_a_damaged_time_index_is_built_anew_under_a_sync(open_at: Callable[..., 
     again = open_at(SMALL, clean=True)
     again.segments[0].sync_indexes()
     assert again.segments[0].max_timestamp >= NOW_MS
+
+
+def test_retention_by_time_goes_over_what_compaction_has_emptied(open_at: Open, append: Append) -> None:
+    log = open_at({"cleanup_policy": frozenset({"compact", "delete"}), "segment_bytes": 1000, "retention_ms": 60_000})
+    for _ in range(40):
+        append(log, b"x" * 300, key=b"hot")
+    log.roll(now_ms=NOW_MS)
+    append(log, b"y", key=b"other")
+    log.flush()
+    found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
+    assert found is not None
+    cleaner.clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: False), 1 << 20, lambda _: None)
+    assert [segment.size > 0 for segment in log.segments[:2]].count(False)
+    assert not log.maybe_delete_old_segments(NOW_MS + 59_000), "nothing is old yet, an empty segment neither"
+    assert log.maybe_delete_old_segments(NOW_MS + 61_000)
+    assert (log.log_start_offset, log.size_bytes()) == (41, 0)
+
+
+@pytest.mark.parametrize(("policy", "segments"), [("compact", 10), ("delete", 1), ("compact,delete", 10)])
+def test_max_compaction_lag_rolls_the_active_segment(
+    open_at: Open, append: Append, policy: str, segments: int
+) -> None:
+    hour = 3_600_000
+    log = open_at({"cleanup_policy": frozenset(policy.split(",")), "max_compaction_lag_ms": hour})
+    for number in range(20):
+        late = NOW_MS + number * (hour // 2 + 1)
+        assert not append(log, b"%d" % number, timestamp=late, now_ms=late).error
+    assert len(log.segments) == segments

@@ -274,3 +274,51 @@ def test_a_folder_that_a_crash_left_half_made_is_opened(open_at: Open, torn: byt
     with open(f"{log.directory}/partition.metadata", "wb") as file:
         file.write(torn)
     assert open_at(SMALL).end_offset == 0
+
+
+NOT_RISING = [b"0\n2\n3 7\n1 0\n", b"0\n2\n1 7\n2 0\n", b"0\n1\n-1 0\n"]
+GARBAGE = [b"garbage\n", b"\0" * 40, b"", None, b"0\n9\n1 0\n", *NOT_RISING]
+
+
+@pytest.mark.parametrize("content", GARBAGE)
+@pytest.mark.parametrize("clean", [True, False])
+def test_leader_epochs_come_from_the_batches_where_their_file_cannot_be_read(
+    open_at: Open, append: Append, content: bytes | None, clean: bool
+) -> None:
+    log = open_at(SMALL)
+    for index in range(60):
+        append(log, b"%d" % index, epoch=(2, 2, 5, 9)[index // 15])
+    log.close()
+    expected = log.epochs.entries()
+    assert expected == [(2, 0), (5, 30), (9, 45)] and len(log.segments) > 4
+    path = Path(log.directory) / "leader-epoch-checkpoint"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    again = open_at(SMALL, clean=clean, recovery_point=60)
+    assert again.epochs.entries() == expected
+    assert bool(again.recovery_report.rebuilt) == bool(content)
+    append(again, b"more", epoch=9)
+    again.close()
+    assert path.read_bytes() == b"0\n3\n2 0\n5 30\n9 45\n"
+
+
+def test_epochs_below_the_log_start_are_not_brought_back(open_at: Open, append: Append) -> None:
+    log = open_at(SMALL)
+    for index in range(60):
+        append(log, b"%d" % index, epoch=index // 20)
+    log.delete_records_before(25)
+    log.close()
+    (Path(log.directory) / "leader-epoch-checkpoint").write_bytes(b"garbage")
+    again = open_at(SMALL, clean=True, recovery_point=60, log_start_offset=25)
+    assert again.epochs.entries() == log.epochs.entries() == [(1, 25), (2, 40)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_folder_of_a_topic_that_nobody_knows_is_damaged(open_at: Open, append: Append, clean: bool) -> None:
+    log = open_at(SMALL)
+    append(log, b"1")
+    log.close()
+    (Path(log.directory) / "partition.metadata").write_bytes(b"garbage\n")
+    with pytest.raises(LogDamaged, match=r"partition\.metadata"):
+        open_at(SMALL, clean=clean)

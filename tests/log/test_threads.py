@@ -9,6 +9,7 @@ from typing import Any
 from headrace.env.posix import PosixClock
 from headrace.log import cleaner
 from headrace.log.log import Log
+from headrace.log.segment import Segment
 from headrace.wire.batch import iter_headers
 from headrace.wire.records import decode_batch
 
@@ -76,10 +77,12 @@ def test_compaction_while_appends_go_on(open_at: Callable[..., Log], append: Any
                 found = cleaner.candidate(log, last, log.end_offset, NOW_MS)
                 if found is None:
                     continue
-                result = cleaner.clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: False), 1 << 20)
+                replaced: list[Segment] = []
+                pace = cleaner.Pace(PosixClock(), 1e12, lambda: False)
+                result = cleaner.clean(found, NOW_MS, pace, 1 << 20, replaced.extend)
                 last = result.end_offset
                 rounds.append(last)
-                for segment in result.replaced:
+                for segment in replaced:
                     segment.remove_files()
         except BaseException as error:
             failures.append(error)

@@ -66,6 +66,12 @@ class TopicConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """How long a segment takes batches: segment.ms, and on a compacted topic at most max.compaction.lag.ms, so that
+        its records can be compacted in time (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         """Whether the broker's clock stamps records."""
         return self.message_timestamp_type == "LogAppendTime"

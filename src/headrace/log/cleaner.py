@@ -18,6 +18,7 @@ from headrace.log.filenames import CLEANED
 from headrace.log.log import Log
 from headrace.log.scan import Scan
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
+from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.wire.batch import BatchHeader, read_header
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch, Record, decode_batch
@@ -66,7 +67,6 @@ class Cleaned(NamedTuple):
     end_offset: int
     bytes_before: int
     bytes_after: int
-    replaced: list[Segment]
 
 
 class Pace:
@@ -147,15 +147,20 @@ def worth_it(found: Candidate) -> bool:
     return found.overdue or found.ratio > found.log.config.min_cleanable_dirty_ratio
 
 
-def clean(found: Candidate, now_ms: int, pace: Pace, map_bytes: int) -> Cleaned:
-    """Compacts a log. Raises Stopped, Uncleanable, OSError; the log is as before then."""
+def clean(
+    found: Candidate, now_ms: int, pace: Pace, map_bytes: int, on_replaced: Callable[[list[Segment]], object]
+) -> Cleaned:
+    """Compacts a log, a few neighbouring segments after the other.
+
+    `on_replaced` is given the segments that others have taken the place of, at once: they have their `.deleted` names.
+    Raises Stopped, Uncleanable, OSError: what has been replaced stays so, and the rest is as before.
+    """
     log = found.log
     offsets = _map_offsets(found, pace, map_bytes)
     segments = [segment for segment in log.segments if segment.base_offset < found.end_offset]
     segments = [segment for segment in segments if segment.base_offset < offsets.end_offset]
     before = sum(segment.size for segment in segments)
     after = 0
-    replaced: list[Segment] = []
     transactions = Transactions()
     producers = _last_batches(log, segments, pace)
     for group in _groups(log, segments):
@@ -163,9 +168,10 @@ def clean(found: Candidate, now_ms: int, pace: Pace, map_bytes: int) -> Cleaned:
         new = _clean_group(log, group, rules, transactions, pace)
         if not retention.swap(log, group, new):
             raise Stopped
+        on_replaced(group)
+        log.resources.disk.sync_directory(log.directory)
         after += new.size
-        replaced += group
-    return Cleaned(offsets.end_offset, before, after, replaced)
+    return Cleaned(offsets.end_offset, before, after)
 
 
 def _map_offsets(found: Candidate, pace: Pace, map_bytes: int) -> OffsetMap:
@@ -175,7 +181,7 @@ def _map_offsets(found: Candidate, pace: Pace, map_bytes: int) -> OffsetMap:
     offsets.end_offset = found.first_dirty_offset
     transactions = Transactions()
     for segment in _range(log, found.first_dirty_offset, found.end_offset):
-        transactions.add_aborted(segment.aborted())
+        transactions.add_aborted(_aborted(segment))
         for header, batch in _batches(segment):
             if header.is_control:
                 transactions.is_marker_of_nothing(header, batch)
@@ -208,6 +214,13 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
         yield header, batch
     if scan.problem is not None:
         raise Uncleanable(f"{segment.path} at byte {scan.position}: {scan.problem}", segment)
+
+
+def _aborted(segment: Segment) -> list[AbortedTransaction]:
+    try:
+        return segment.aborted()
+    except TransactionIndexError as error:
+        raise Uncleanable(str(error), segment) from error
 
 
 def _decode(segment: Segment, batch: Buffer) -> list[Record]:
@@ -255,7 +268,7 @@ def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Tra
     try:
         writer = _Writer(new, log.config.index_interval_bytes)
         for segment in group:
-            transactions.add_aborted(segment.aborted())
+            transactions.add_aborted(_aborted(segment))
             for header, batch in _batches(segment):
                 pace.spent(header.size)
                 try:

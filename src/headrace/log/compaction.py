@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ from headrace.log.transaction_index import AbortedTransaction
 from headrace.log.trusted import ABORT, COMMIT, marker_kind
 from headrace.wire.batch import DELETE_HORIZON_BIT, BatchHeader
 from headrace.wire.primitives import Buffer
-from headrace.wire.records import Compression, Record, decode_batch, rebuild_batch
+from headrace.wire.records import Compression, CorruptBatch, Record, decode_batch, rebuild_batch
 
 ENTRY_BYTES = 160
 """Memory that one key of the offset map takes, about."""
@@ -150,12 +151,20 @@ def clean_batch(header: BatchHeader, batch: Buffer, rules: Rules, transactions: 
         return None
     if horizon is None and dying and kept:
         attributes = header.attributes | DELETE_HORIZON_BIT
-        return rebuild_batch(header, kept, attributes=attributes, base_timestamp=now_ms + rules.delete_retention_ms)
+        return _rebuilt(header, kept, attributes=attributes, base_timestamp=now_ms + rules.delete_retention_ms)
     if len(kept) == len(records):
         return batch
     if not kept:
-        return rebuild_batch(header, kept, compression=Compression.NONE)
-    return rebuild_batch(header, kept)
+        return _rebuilt(header, kept, compression=Compression.NONE)
+    return _rebuilt(header, kept)
+
+
+def _rebuilt(header: BatchHeader, kept: list[Record], **fields: int) -> bytes:
+    try:
+        return rebuild_batch(header, kept, **fields)
+    except (OverflowError, struct.error) as error:
+        # Base timestamp and delta come from the client, and nobody has added them up before.
+        raise CorruptBatch(f"the batch at offset {header.base_offset} has a timestamp beyond 64 bits") from error
 
 
 def _kept(records: list[Record], rules: Rules, horizon: int | None) -> list[Record]:

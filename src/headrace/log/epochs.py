@@ -7,9 +7,10 @@ of it, recovery finds again in the batches, which carry their epoch.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 
 from headrace.env import Disk
-from headrace.log.checkpoints import decode_epochs, encode_epochs
+from headrace.log.checkpoints import CheckpointError, decode_epochs, encode_epochs
 from headrace.log.filenames import LEADER_EPOCHS
 
 
@@ -37,6 +38,9 @@ class LeaderEpochs:
             entries = decode_epochs(self.path, self._disk.read_file(self.path))
         except FileNotFoundError:
             entries = []
+        for (epoch, offset), (next_epoch, next_offset) in pairwise([(-1, 0), *entries]):
+            if next_epoch <= epoch or next_offset < offset:
+                raise CheckpointError(f"{self.path}: epoch {next_epoch} at {next_offset} does not follow {epoch}")
         self._set(entries)
         self.dirty = False
 

@@ -164,7 +164,7 @@ class Compaction:
         self.cleaned_bytes = 0
         self.uncleanable: dict[Log, Mark] = {}
         self.on_uncleanable: Callable[[Log, str], None] = lambda _log, _why: None
-        """Called on a worker with a log that has a batch that cannot be read."""
+        """Called on a worker with a log that cannot be compacted, once."""
 
     def work(self) -> Work | None:
         """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
@@ -222,6 +222,11 @@ class Compaction:
                 if retention.all_there(log):
                     raise
                 return  # renamed or deleted under this: looked at afresh the next time
+            except OSError:
+                raise
+            except Exception as error:
+                self._leave_alone(log, f"{error!r}", dirty[log].segments[0])
+                raise
             if candidate is not None and cleaner.worth_it(candidate):
                 seen.append(candidate)
 
@@ -243,18 +248,31 @@ class Compaction:
         pace = cleaner.Pace(
             manager.env.clock, rate, lambda: self.stopping or manager.logs.get(log.topic_partition) is not log
         )
+
+        def replaced(segments: list[Segment]) -> None:
+            manager.removal.add_files(segments, log.config.file_delete_delay_ms)
+
         try:
-            done = cleaner.clean(found, now_ms, pace, manager.config.integer("log.cleaner.dedupe.buffer.size"))
-            manager.removal.add_files(done.replaced, log.config.file_delete_delay_ms)
+            map_bytes = manager.config.integer("log.cleaner.dedupe.buffer.size")
+            done = cleaner.clean(found, now_ms, pace, map_bytes, replaced)
             home.cleaner_offsets[log.topic_partition] = done.end_offset
             manager.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
             self.cleaned_bytes += done.bytes_before - done.bytes_after
         except cleaner.Stopped:
             pass  # what changed under it is looked at afresh
         except cleaner.Uncleanable as error:
-            self.uncleanable[log] = Mark(str(error), error.segment, error.segment.size)
-            self.on_uncleanable(log, str(error))
+            self._leave_alone(log, str(error), error.segment)
         except OSError as error:
             self._wait()
             if not is_passing(error) and manager.logs.get(log.topic_partition) is log:
                 raise LogDirFailed(home.path, error) from error
+        except Exception as error:
+            # A defect is reported by whoever runs this. It must not meet the next round: the others are compacted.
+            first = log.segments[log.segment_of(found.first_dirty_offset)]
+            self._leave_alone(log, f"{error!r}", first)
+            raise
+
+    def _leave_alone(self, log: Log, why: str, segment: Segment) -> None:
+        """Marks a log that cannot be compacted, as long as that segment stays as it is."""
+        self.uncleanable[log] = Mark(why, segment, segment.size)
+        self.on_uncleanable(log, why)

@@ -182,7 +182,8 @@ class LogManager:
         return log
 
     def _jitter(self, config: TopicConfig) -> int:
-        return self._random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0
+        jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
+        return self._random.randrange(jitter_ms) if jitter_ms else 0
 
     def new_producers(self) -> Producers:
         """An empty memory of producers, with the bounds that the configuration sets."""

@@ -58,7 +58,7 @@ def home_of_copy(manager: LogManager, key: TopicPartition) -> LogDirectory | Non
 def open_copy(manager: LogManager, current: Log, path: str) -> Log:
     """Opens what an earlier run copied of a log. For worker threads: after a crash all of it is read.
 
-    Raises OSError, and CheckpointError where nobody can tell what it is a copy of.
+    Raises OSError, and LogDamaged where it cannot be trusted.
     """
     future = open_log(
         manager.resources,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 
 from headrace.config.topic import TopicConfig
+from headrace.env import Disk
 from headrace.log import lookup
 from headrace.log.checkpoints import CheckpointError, decode_partition_metadata
 from headrace.log.epochs import LeaderEpochs
@@ -32,6 +33,7 @@ from headrace.log.filenames import (
 from headrace.log.log import Log
 from headrace.log.offset_index import TimeIndex
 from headrace.log.producers import Producers
+from headrace.log.rebuild import rebuild_epochs
 from headrace.log.results import LogCorrupt, RecoveryReport
 from headrace.log.scan import Scan
 from headrace.log.segment import Resources, Segment
@@ -66,20 +68,18 @@ def open_log(
     """Opens the log in an existing folder, or starts one in an empty folder.
 
     `clean` promises that the log was closed by `Log.close`; one whose end is damaged is recovered all the same. Raises
-    OSError where the disk fails, LogDamaged where the log cannot be trusted, CheckpointError where its folder has
-    unreadable metadata.
+    OSError where the disk fails, LogDamaged where the log cannot be trusted or nobody can tell whose it is.
     """
     disk = resources.disk
     sizes = finish_swaps(resources, directory, dict(disk.list_sizes(directory)))
     if PARTITION_METADATA in sizes and topic_id == NO_TOPIC_ID:
-        path = f"{directory}/{PARTITION_METADATA}"
-        data = disk.read_file(path)
-        if data.strip(b"\0"):  # else a crash came between making the file and writing it: the caller writes it anew
-            topic_id = decode_partition_metadata(path, data)
+        topic_id = _read_topic_id(disk, directory)
     segments = _find_segments(resources, directory, sizes, log_start_offset, now_ms)
     epochs = LeaderEpochs(disk, directory)
-    if LEADER_EPOCHS in sizes:
-        epochs.load()
+    epochs_problem = _read_epochs(epochs)
+    if not epochs.epochs:
+        # What lies behind the recovery point is read after a crash in any case.
+        rebuild_epochs(epochs, [segment for segment in segments if clean or segment.base_offset < recovery_point])
     log = Log(
         resources,
         directory,
@@ -99,6 +99,8 @@ def open_log(
     log.fresh = not closed_well
     if not closed_well:
         trusted_to = _recover(log, snapshots, now_ms, distrusted=clean)
+    if epochs_problem is not None:
+        log.recovery_report = log.recovery_report._replace(rebuilt=(LEADER_EPOCHS,))
     if log.log_start_offset > log.end_offset:
         # Everything had been deleted up to there, and the files went with it.
         log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
@@ -116,7 +118,40 @@ def open_log(
         if gone or log.recovery_report.cut_offset >= 0:
             # The log grows over what was cut: another crash must not bring back what described it.
             disk.sync_directory(directory)
+    _remove_stray_snapshots(log, snapshots)
     return log
+
+
+def _read_topic_id(disk: Disk, directory: str) -> bytes:
+    path = f"{directory}/{PARTITION_METADATA}"
+    data = disk.read_file(path)
+    if not data.strip(b"\0"):
+        return NO_TOPIC_ID  # a crash came between making the file and writing it: the caller writes it anew
+    try:
+        return decode_partition_metadata(path, data)
+    except CheckpointError as error:
+        reason = f"nobody can tell which topic it is of; without the file it is taken for its folder's name ({error})"
+        raise LogDamaged(LogCorrupt(directory, path, 0, 0, reason)) from error
+
+
+def _read_epochs(epochs: LeaderEpochs) -> CheckpointError | None:
+    """Reads the leader epochs; returns why the file cannot be read: it holds nothing that the batches do not.
+
+    Raises OSError.
+    """
+    try:
+        epochs.load()
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def _remove_stray_snapshots(log: Log, snapshots: list[int]) -> None:
+    """Where segments were merged no start looks for a snapshot any more, and nobody else would remove it."""
+    bases = set(log.bases)
+    for offset in snapshots[:-1]:
+        if offset not in bases and offset < log.snapshot_offset:
+            log.resources.disk.remove(f"{log.directory}/{offset_name(offset, SNAPSHOT)}")
 
 
 def create_log(
@@ -440,4 +475,4 @@ def _load_producers(log: Log, sizes: dict[str, int], snapshots: list[int], now_m
         lookup.reload_producers(log, now_ms, snapshots)
 
 
-__all__ = ["CheckpointError", "LogDamaged", "create_log", "finish_swaps", "open_log"]
+__all__ = ["LogDamaged", "create_log", "finish_swaps", "open_log"]

@@ -86,7 +86,7 @@ class LogCorrupt(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """What opening a log after a crash did."""
+    """What opening a log had to do: after a crash, or where files were damaged."""
 
     batches_scanned: int = 0
     bytes_scanned: int = 0
@@ -94,3 +94,5 @@ class RecoveryReport(NamedTuple):
     cut_path: str = ""
     cut_offset: int = -1
     cut_reason: str = ""
+    rebuilt: tuple[str, ...] = ()
+    """Names of files that were missing or damaged, and were written again from the batches."""

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.log import lookup
+from headrace.log.directory import LogDirFailed
 from headrace.log.filenames import DELETED, PARTITION_METADATA, SNAPSHOT, SWAP, offset_name
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
 
@@ -33,10 +34,10 @@ def must_roll(log: Log, used: int, size: int, last_offset: int, max_timestamp: i
         return False
     first = segment.first_timestamp
     waited = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - segment.created_ms
-    if waited > config.segment_ms - log.roll_jitter_ms:
+    if waited > config.roll_ms - log.roll_jitter_ms:
         return True
     if first >= 0:
-        log.roll_timestamp = first + config.segment_ms - log.roll_jitter_ms
+        log.roll_timestamp = first + config.roll_ms - log.roll_jitter_ms
     if segment.bytes_since_index > config.index_interval_bytes:
         # Both indexes have room for segment.index.bytes; the time index keeps one entry for the roll itself.
         return (
@@ -149,21 +150,28 @@ class Expired(NamedTuple):
 
 
 def expired(log: Log, now_ms: int) -> Expired:
-    """Looks up, by their largest timestamp, what has expired. Reads cold files: for a worker. Raises OSError."""
+    """Looks up, by their largest timestamp, what has expired. Reads cold files: for a worker. Raises OSError.
+
+    A segment that compaction has emptied has no age of its own, whatever its new file says: it goes with those before
+    and behind it.
+    """
     config = log.config
     found: list[tuple[Segment, int]] = []
     if not config.delete or config.retention_ms < 0:
         return Expired(config, found)
+    emptied: list[tuple[Segment, int]] = []
     for segment in log.segments:
         size = segment.size  # first: what is appended while this looks makes the segment young again
         if not size:
-            break
+            emptied.append((segment, size))
+            continue
         newest = segment.max_timestamp
         if newest < 0:
             newest = log.resources.disk.modified_ms(segment.path)
         if now_ms - newest <= config.retention_ms:
             break
-        found.append((segment, size))
+        found += [*emptied, (segment, size)]
+        emptied.clear()
     return Expired(config, found)
 
 
@@ -315,7 +323,8 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
 def swap(log: Log, old: list[Segment], new: Segment) -> bool:
     """Puts a compacted segment in the place of those it was made from; False where they are not all there any more.
 
-    For a worker thread. Where it is not done, nothing is left of the new one. Raises OSError.
+    For a worker thread. Where it is not done, nothing is left of the new one. Its new name is safe once the folder has
+    been synced. Raises OSError, and LogDirFailed where it ended half-way: a start goes on with it.
     """
     with log.lock:
         if _place_of(log, old) < 0:
@@ -336,10 +345,14 @@ def swap(log: Log, old: list[Segment], new: Segment) -> bool:
         log.swapping = None
         first = _place_of(log, old)
         log.set_segments([*log.segments[:first], new, *log.segments[first + len(old) :]])
-        for segment in old:
-            segment.rename(DELETED)
-        new.rename("")
-    log.resources.disk.sync_directory(log.directory)
+        try:
+            for segment in old:
+                segment.rename(DELETED)
+            new.rename("")
+            for segment in old[1:]:
+                remove_snapshot(log, segment.base_offset)  # a start looks for snapshots where segments begin
+        except OSError as error:
+            raise LogDirFailed(log.directory.rpartition("/")[0], error) from error
     return True
 
 

@@ -89,7 +89,7 @@ class Background:
         if isinstance(error, LogDirFailed):
             self._broker.replicas.directory_failed(error.directory, error)
         elif error is not None:
-            log.error("background work failed", exc_info=(type(error), error, error.__traceback__))
+            self._broker.node.defects.report(error, "background work")
 
     async def stop(self) -> None:
         """Starts nothing more, and returns when nothing runs."""

@@ -141,6 +141,9 @@ class ReplicaManager:
     def _report_recovery(self, keys: list[Key]) -> None:
         for key in keys:
             opened = self.broker.logs.get(*key)
+            if opened is not None and opened.recovery_report.rebuilt:
+                names = ", ".join(opened.recovery_report.rebuilt)
+                log.warning("%s-%d: %s could not be read, and is rebuilt from the batches", *key, names)
             if opened is not None and opened.recovery_report.cut_offset >= 0:
                 report = opened.recovery_report
                 log.warning(

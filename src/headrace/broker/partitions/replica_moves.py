@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.replica import Replica
 from headrace.env.disk import is_passing
-from headrace.log.checkpoints import CheckpointError
 from headrace.log.moves import (
     abandon_move,
     begin_move,
@@ -24,6 +23,7 @@ from headrace.log.moves import (
     next_piece,
     open_copy,
 )
+from headrace.log.recovery import LogDamaged
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class ReplicaMoves:
         """Opens what was copied before the start, and cuts it to what the log has too; None where it is of no use."""
         logs, current = self._broker.logs, replica.log
         future: Log | None = None
-        with suppress(CheckpointError):
+        with suppress(LogDamaged):
             future = await self._broker.node.workers.run(partial(open_copy, logs, current, path))
         home = home_of_copy(logs, key)
         if home is None or home.found_future[key] != path or logs.get(*key) is not current:

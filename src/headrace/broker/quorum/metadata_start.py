@@ -24,7 +24,7 @@ from headrace.controller.brokers import Registration, decide_fence, decide_regis
 from headrace.controller.names import METADATA_TOPIC
 from headrace.env import DiskLock, Environment, File
 from headrace.env.workers import Workers
-from headrace.log.checkpoints import CheckpointError, encode_partition_metadata
+from headrace.log.checkpoints import encode_partition_metadata
 from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_name
 from headrace.log.recovery import LogDamaged, open_log
 from headrace.log.scan import Scan
@@ -120,7 +120,7 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
     refuse_damage(env, directory)
     try:
         log = open_log(Resources(env.disk), directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
-    except (LogDamaged, CheckpointError) as error:
+    except LogDamaged as error:
         raise StorageError(f"the metadata log cannot be trusted: {error}; {METADATA_REMEDY}") from error
     return MetadataLog(env.disk, directory, log)
 

@@ -19,7 +19,7 @@ from headrace.env.clock import Clock
 from headrace.log import cleaner
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
-from headrace.log.segment import Resources
+from headrace.log.segment import Resources, Segment
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -184,8 +184,9 @@ class LogCrashTest:
         if found is None:
             return
         clock: Clock = _StillClock()
-        done = cleaner.clean(found, self.now_ms, cleaner.Pace(clock, 1e12, lambda: False), MAP_BYTES)
-        for segment in done.replaced:
+        replaced: list[Segment] = []
+        done = cleaner.clean(found, self.now_ms, cleaner.Pace(clock, 1e12, lambda: False), MAP_BYTES, replaced.extend)
+        for segment in replaced:
             segment.remove_files()
         self.clean_offset = done.end_offset
 
