@@ -145,6 +145,7 @@ def test_damaged_indexes_are_in_use_as_they_were_until_they_are_built_anew(
     newest = segment.max_timestamp
     seen: list[int] = []
     Path(segment.paths()[1]).write_bytes(b"\x7f" * 16)
+    segment._index = None  # as where it was not read yet
 
     def scan(*arguments: Any, **keywords: Any) -> Scan:
         seen.append(segment.max_timestamp)
@@ -178,3 +179,13 @@ def test_nobody_who_appends_waits_for_the_sync_of_an_index(
     monkeypatch.setattr(PosixFile, "sync", slow)
     cold.sync_indexes()
     assert waiting == [False, False]
+
+
+def test_a_cut_segment_knows_its_largest_timestamp(open_at: Callable[..., Log], append: Any) -> None:
+    log = open_at({})
+    for number in range(20):
+        append(log, b"x" * 50, timestamp=NOW_MS + number)
+    log.truncate_to(13)
+    assert (log.active.max_timestamp, log.active.max_timestamp_offset) == (NOW_MS + 12, 12)
+    found = log.offset_for_timestamp(NOW_MS + 11)
+    assert found is not None and found.offset == 11

@@ -14,6 +14,8 @@ SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+REBUILT = ".rebuilt"
+"""Ours: an index that is being built anew. Kafka leaves such a name alone."""
 
 DELETE_DIRECTORY = "-delete"
 FUTURE_DIRECTORY = "-future"

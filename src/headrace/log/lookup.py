@@ -46,7 +46,7 @@ def _end_of(log: Log, read: ReadResult, wait: bool) -> int:
     segment = read.segment
     if segment is None or read.slice is None:
         return 0
-    relative_offset = segment.index.offset_from(read.slice.position + read.size, wait)
+    relative_offset = segment.offset_beyond(read.slice.position + read.size, wait)
     if relative_offset is not None:
         return segment.base_offset + relative_offset
     after = log.segment_of(segment.base_offset) + 1
@@ -64,9 +64,10 @@ def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
 
 
 def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOffset | None:
-    _, relative_offset = segment.time_index.lookup(timestamp - 1)
-    start_offset = max(segment.base_offset + relative_offset, log.log_start_offset)
-    place = segment.find(start_offset)
+    place = segment.find(max(segment.offset_before(timestamp - 1), log.log_start_offset))
+    if place is None and segment.offset_before(timestamp - 1) > log.log_start_offset:
+        segment.rebuild_indexes()  # its time index names an offset that it does not have
+        place = segment.find(max(segment.offset_before(timestamp - 1), log.log_start_offset))
     if place is None:
         return None
     for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size, read_bytes=65536):
@@ -84,15 +85,28 @@ def _first_in_segment(log: Log, segment: Segment, timestamp: int) -> TimestampOf
 
 def max_timestamp_offset(log: Log) -> TimestampOffset | None:
     """See Log.max_timestamp_offset: the first record with the largest timestamp of all."""
+    found: TimestampOffset | None = None
+    for _ in log.segments:
+        best = _newest(log)
+        if best is None:
+            return None
+        place = best.find(best.max_timestamp_offset)
+        if place is not None:
+            found = _newest_in(best, place)
+            break
+        best.rebuild_indexes()  # its time index names an offset that it does not have
+    return found
+
+
+def _newest(log: Log) -> Segment | None:
     best: Segment | None = None
     for segment in log.segments:
         if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
             best = segment
-    if best is None or best.max_timestamp < 0:
-        return None
-    place = best.find(best.max_timestamp_offset)
-    if place is None:
-        return None
+    return best if best is not None and best.max_timestamp >= 0 else None
+
+
+def _newest_in(best: Segment, place: tuple[int, int]) -> TimestampOffset | None:
     for _, header, data in Scan(best.file(), place[0], place[0] + place[1], crc_from=best.size):
         if header.timestamp_type == LOG_APPEND_TIME:
             return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)

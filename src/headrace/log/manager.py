@@ -28,6 +28,7 @@ from headrace.log.housekeeping import Compaction, ProducerExpiry, Retention, Wor
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.log.recovery import NO_TOPIC_ID, LogDamaged, create_log, open_log
+from headrace.log.reindexing import Reindexing
 from headrace.log.removal import Removal
 from headrace.log.results import LogCorrupt
 from headrace.log.schedule import FlushSchedule, Schedule
@@ -51,6 +52,7 @@ class LogManager:
         self._schedule = Schedule(env.clock)
         self._flushes = FlushSchedule(env.clock)
         self.removal = Removal(env.disk, env.clock)
+        self.reindexing = Reindexing(env.clock, self.guarded)
         self._cleaning = False
         self.retention = Retention(self)
         self.producer_expiry = ProducerExpiry(self)
@@ -204,6 +206,7 @@ class LogManager:
             now_ms=self.env.clock.now_ms(),
             producers=self.new_producers(),
         )
+        self.reindexing.add(log)
         if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
             self.env.disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
             log.topic_id = topic_id
@@ -346,6 +349,8 @@ class LogManager:
             work.append(lambda: self._flush(flush_due))
         if self.removal.is_due():
             work.append(self.removal.run)
+        if self.reindexing:
+            work.append(self.reindexing.run)
         if self._is_due("log.flush.offset.checkpoint.interval.ms"):
             work.append(self.checkpoint_recovery_points)
         if self._is_due("log.flush.start.offset.checkpoint.interval.ms"):

@@ -6,6 +6,8 @@ rising; the timestamp is the largest one up to that offset. Kafka gives the file
 so zeros at the end are not entries.
 
 New entries stay in memory until `write_out`: a crash loses only entries for data that recovery scans again.
+What `load` and the lookups raise as IndexDamaged is rebuilt from the batches by the segment: an index that is missing,
+whose entries do not rise, or that points to where its log has nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from operator import lt
 
 from headrace.env import Disk, File
 
@@ -27,7 +30,14 @@ WRITE_OUT_ENTRIES = 512
 CACHE_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of offset indexes that a broker keeps decoded in memory; those used least recently go first."""
 
+SCANNED_WITHOUT_INDEX_BYTES = 64 * 1024
+"""A segment up to this size may as well be read from its beginning on: an empty index of it is believed."""
+
 _TIME_ENTRY = struct.Struct(">qi")
+
+
+class IndexDamaged(ValueError):
+    """A file that cannot be the index of its segment."""
 
 
 class IndexCache:
@@ -86,6 +96,12 @@ def _cut_file(disk: Disk, path: str, size: int) -> None:
     file.close()
 
 
+def _rise(entries: array[int]) -> bool:
+    """Whether both the offsets and the positions of the entries of an offset index rise."""
+    positions = [entry & 0xFFFFFFFF for entry in entries]
+    return all(map(lt, entries, entries[1:])) and all(map(lt, positions, positions[1:]))
+
+
 class OffsetIndex:
     """Where in its log each indexed offset lies. An entry is held as one int: relative offset << 32 | position."""
 
@@ -104,28 +120,27 @@ class OffsetIndex:
         return self._written + len(self._tail)
 
     def load(self, log_bytes: int) -> None:
-        """Finds the end of the entries that point below `log_bytes`; a missing file is an empty index.
-
-        Raises ValueError where the file cannot be an index of that log: it is to be rebuilt.
-        """
+        """Finds the last entry, in the index of a log file of `log_bytes`. Raises IndexDamaged, OSError."""
         try:
             size = self._disk.size(self.path)
         except FileNotFoundError:
-            size = 0
-        self._written = 0
-        self.last = 0
-        if size < OFFSET_ENTRY_BYTES:
-            return
-        count = size // OFFSET_ENTRY_BYTES
-        file = self._disk.open(self.path)
-        last = int.from_bytes(file.read((count - 1) * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES), "big")
-        file.close()
-        if not last:
-            entries = self._read()
-            count = len(entries)
-            last = entries[-1] if count else 0
-        if count and (last & 0xFFFFFFFF) >= log_bytes:
-            raise ValueError(f"{self.path}: its last entry points beyond the log")
+            raise IndexDamaged(f"{self.path} is missing") from None
+        count, last = size // OFFSET_ENTRY_BYTES, 0
+        if count:
+            file = self._disk.open(self.path)
+            data = file.read((count - 1) * OFFSET_ENTRY_BYTES, 2 * OFFSET_ENTRY_BYTES)
+            file.close()
+            last = int.from_bytes(data[:OFFSET_ENTRY_BYTES], "big")
+            if any(data[OFFSET_ENTRY_BYTES:]):
+                raise IndexDamaged(f"{self.path}: {size} bytes are not entries")
+            if not last:
+                entries = self._read()
+                count = len(entries)
+                last = entries[-1] if count else 0
+        if not count and log_bytes > SCANNED_WITHOUT_INDEX_BYTES:
+            raise IndexDamaged(f"{self.path} is empty")
+        if last >> 63 or (count and (last & 0xFFFFFFFF) >= log_bytes):
+            raise IndexDamaged(f"{self.path}: its last entry points beyond the log")
         self._written = count
         self.last = last
 
@@ -155,22 +170,27 @@ class OffsetIndex:
         return entries
 
     def entries(self) -> array[int]:
-        """All entries, those not yet written too."""
+        """All entries, those not yet written too. Raises IndexDamaged, OSError."""
         written = self._entries_written()
         return written + self._tail if self._tail else written
 
     def _entries_written(self, wait: bool = True) -> array[int]:
-        if not self._written:
-            return array("Q")
-        key = self._key
-        found = self._cache.get(key)
-        if found is None or len(found) != self._written:
+        while True:
+            key, written = self._key, self._written
+            if not written:
+                return array("Q")
+            found = self._cache.get(key)
+            if found is not None and len(found) == written:
+                return found
             if not wait:
                 raise BlockingIOError(f"{self.path} is not in memory")
             found = self._read()
-            del found[self._written :]
-            self._cache.put(key, found)
-        return found
+            del found[written:]
+            if len(found) == written and _rise(found):
+                self._cache.put(key, found)
+                return found
+            if key is self._key and written == self._written:  # else it was cut meanwhile
+                raise IndexDamaged(f"{self.path}: its entries do not rise")
 
     def forget(self) -> None:
         """Lets go of what is decoded: the file changed or goes."""
@@ -187,7 +207,7 @@ class OffsetIndex:
     def lookup(self, relative_offset: int, wait: bool = True) -> int:
         """Position of the batch of the last entry at or below an offset; 0 where there is none.
 
-        Without `wait` it raises BlockingIOError rather than read the file.
+        Without `wait` it raises BlockingIOError rather than read the file. Raises IndexDamaged.
         """
         key = relative_offset << 32 | 0xFFFFFFFF
         if key >= self.last:
@@ -201,7 +221,7 @@ class OffsetIndex:
     def offset_from(self, position: int, wait: bool = True) -> int | None:
         """Relative offset of the first entry at or beyond a position, None where there is none.
 
-        Without `wait` it raises BlockingIOError rather than read the file.
+        Without `wait` it raises BlockingIOError rather than read the file. Raises IndexDamaged.
         """
         if (self.last & 0xFFFFFFFF) < position:
             return None
@@ -217,6 +237,12 @@ class OffsetIndex:
         positions = [entry & 0xFFFFFFFF for entry in self.entries()]
         at = bisect_right(positions, position)
         return positions[at] if at < len(positions) else None
+
+    def extend(self, other: OffsetIndex, position: int) -> None:
+        """Takes over the entries of another index of the same log for batches from `position` on."""
+        for entry in other._tail[:]:
+            if entry & 0xFFFFFFFF >= position:
+                self.append(entry >> 32, entry & 0xFFFFFFFF)
 
     def truncate(self, relative_offset: int) -> None:
         """Drops the entries at or above an offset."""
@@ -275,6 +301,16 @@ class OffsetIndex:
         return file
 
 
+def times_rise(entries: list[tuple[int, int]]) -> bool:
+    """Whether the timestamps of a time index rise, and its offsets do not fall."""
+    before_timestamp, before_offset = -1, 0
+    for timestamp, offset in entries:
+        if timestamp <= before_timestamp or offset < before_offset:
+            return False
+        before_timestamp, before_offset = timestamp, offset
+    return True
+
+
 class TimeIndex:
     """The largest timestamp up to each indexed offset."""
 
@@ -292,30 +328,32 @@ class TimeIndex:
         return self._count + len(self._tail) // TIME_ENTRY_BYTES
 
     def load(self) -> None:
-        """Finds the last entry; a missing file is an empty index. Raises ValueError where entries do not rise."""
-        self._tail = bytearray()
-        self._count = 0
-        self._set_last(b"")
+        """Finds the last entry, in the index of a log file that has batches. Raises IndexDamaged, OSError.
+
+        One without entries is damaged: whoever closes a segment writes its largest timestamp.
+        """
         try:
-            count = self._disk.size(self.path) // TIME_ENTRY_BYTES
+            size = self._disk.size(self.path)
         except FileNotFoundError:
-            return
+            raise IndexDamaged(f"{self.path} is missing") from None
+        count = size // TIME_ENTRY_BYTES
         if not count:
-            return
+            raise IndexDamaged(f"{self.path} is empty")
         file = self._disk.open(self.path)
         first = max(count - 2, 0)
-        data = file.read(first * TIME_ENTRY_BYTES, 2 * TIME_ENTRY_BYTES)
-        data = data[: (count - first) * TIME_ENTRY_BYTES]
+        data = file.read(first * TIME_ENTRY_BYTES, 3 * TIME_ENTRY_BYTES)
+        data, rest = data[: (count - first) * TIME_ENTRY_BYTES], data[(count - first) * TIME_ENTRY_BYTES :]
         file.close()
+        if any(rest):
+            raise IndexDamaged(f"{self.path}: {size} bytes are not entries")
         if not any(data[-TIME_ENTRY_BYTES:]):
             data = self._read()
             count = len(data) // TIME_ENTRY_BYTES
+        if not count or not times_rise(list(_TIME_ENTRY.iter_unpack(data[-2 * TIME_ENTRY_BYTES :]))):
+            raise IndexDamaged(f"{self.path}: its entries do not rise")
+        self._tail = bytearray()
         self._count = count
         self._set_last(data)
-        if count > 1:
-            before, _ = _TIME_ENTRY.unpack_from(data, len(data) - 2 * TIME_ENTRY_BYTES)
-            if before > self.last_timestamp:
-                raise ValueError(f"{self.path}: its entries do not rise")
 
     def _read(self) -> bytes:
         try:
@@ -336,13 +374,18 @@ class TimeIndex:
         """The entries of the file as it is, unchecked: for recovery. Raises OSError."""
         return list(_TIME_ENTRY.iter_unpack(self._read()))
 
-    def _all(self) -> bytes:
-        data = self._read() if self._count else b""
-        return data[: self._count * TIME_ENTRY_BYTES] + bytes(self._tail)
-
     def entries(self) -> list[tuple[int, int]]:
-        """All (timestamp, relative offset)."""
-        return list(_TIME_ENTRY.iter_unpack(self._all()))
+        """All (timestamp, relative offset). Raises IndexDamaged, OSError."""
+        while True:
+            count = self._count
+            data = self._read()[: count * TIME_ENTRY_BYTES] if count else b""
+            # The tail after the file: entries that are written out in between are missing, and none comes twice.
+            tail = bytes(self._tail)
+            entries = list(_TIME_ENTRY.iter_unpack(data + tail[: len(tail) - len(tail) % TIME_ENTRY_BYTES]))
+            if len(data) == count * TIME_ENTRY_BYTES and times_rise(entries):
+                return entries
+            if count == self._count:  # else it was cut meanwhile
+                raise IndexDamaged(f"{self.path}: its entries do not rise")
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
         """Adds an entry where its timestamp is above the last one."""
@@ -352,7 +395,7 @@ class TimeIndex:
             self.last_relative_offset = relative_offset
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """The last entry at or below a timestamp; (-1, 0) where there is none."""
+        """The last entry at or below a timestamp; (-1, 0) where there is none. Raises IndexDamaged, OSError."""
         entries = self.entries()
         at = bisect_right(entries, (timestamp, 1 << 40))
         return entries[at - 1] if at else (-1, 0)

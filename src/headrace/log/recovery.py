@@ -22,6 +22,7 @@ from headrace.log.filenames import (
     LEADER_EPOCHS,
     LOG,
     PARTITION_METADATA,
+    REBUILT,
     SNAPSHOT,
     SWAP,
     TIME_INDEX,
@@ -31,7 +32,7 @@ from headrace.log.filenames import (
     parse_offset_name,
 )
 from headrace.log.log import Log
-from headrace.log.offset_index import TimeIndex
+from headrace.log.offset_index import IndexDamaged, OffsetIndex, TimeIndex, times_rise
 from headrace.log.producers import Producers
 from headrace.log.rebuild import rebuild_epochs
 from headrace.log.results import LogCorrupt, RecoveryReport
@@ -75,6 +76,7 @@ def open_log(
     if PARTITION_METADATA in sizes and topic_id == NO_TOPIC_ID:
         topic_id = _read_topic_id(disk, directory)
     segments = _find_segments(resources, directory, sizes, log_start_offset, now_ms)
+    unindexed = tuple(segment for segment in segments if segment.size and _lacks_index(segment, sizes))
     epochs = LeaderEpochs(disk, directory)
     epochs_problem = _read_epochs(epochs)
     if not epochs.epochs:
@@ -99,8 +101,8 @@ def open_log(
     log.fresh = not closed_well
     if not closed_well:
         trusted_to = _recover(log, snapshots, now_ms, distrusted=clean)
-    if epochs_problem is not None:
-        log.recovery_report = log.recovery_report._replace(rebuilt=(LEADER_EPOCHS,))
+    rebuilt = () if epochs_problem is None else (LEADER_EPOCHS,)
+    log.recovery_report = log.recovery_report._replace(rebuilt=rebuilt, unindexed=unindexed)
     if log.log_start_offset > log.end_offset:
         # Everything had been deleted up to there, and the files went with it.
         log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
@@ -120,6 +122,13 @@ def open_log(
             disk.sync_directory(directory)
     _remove_stray_snapshots(log, snapshots)
     return log
+
+
+def _lacks_index(segment: Segment, sizes: dict[str, int]) -> bool:
+    """Whether one of a segment's indexes is not there, or (the one by time) has nothing in it."""
+    return offset_name(segment.base_offset, INDEX) not in sizes or not sizes.get(
+        offset_name(segment.base_offset, TIME_INDEX)
+    )
 
 
 def _read_topic_id(disk: Disk, directory: str) -> bytes:
@@ -194,7 +203,7 @@ def finish_swaps(resources: Resources, directory: str, sizes: dict[str, int]) ->
     A `.cleaned` file means that a compaction was not complete: it goes, with the `.swap` files at or above it, and the
     old segments stay. A `.log.swap` is complete: it takes the place of the old segments in its range.
     """
-    if not any(name.endswith((DELETED, CLEANED, SWAP)) for name in sizes):
+    if not any(name.endswith((DELETED, CLEANED, SWAP, REBUILT)) for name in sizes):
         return sizes
     disk = resources.disk
     cleaned = [_base_of(name, CLEANED) for name in sizes if name.endswith(CLEANED)]
@@ -202,7 +211,7 @@ def finish_swaps(resources: Resources, directory: str, sizes: dict[str, int]) ->
     swaps: list[int] = []
     for name in sorted(sizes):
         path = f"{directory}/{name}"
-        if name.endswith((DELETED, CLEANED)):
+        if name.endswith((DELETED, CLEANED, REBUILT)):
             disk.remove(path)
         elif name.endswith(SWAP):
             base = _base_of(name, SWAP)
@@ -380,6 +389,7 @@ class _Recovery:
             segment.set_aborted(aborted)
         if segment is not log.segments[-1]:
             segment.finish_indexes()
+            segment.complete_files()
 
     def _aborted_before(self, offset: int) -> list[AbortedTransaction]:
         try:
@@ -397,14 +407,12 @@ class _Recovery:
         segment = self.segment
         relative = self.recovery_point - segment.base_offset
         index, time_index = segment.open_indexes_unchecked()
-        entries = index.stored() if relative > 0 else array("Q")
-        count = last = 0
-        for number, entry in enumerate(entries, 1):
-            # What was not synced may have holes: entries count only as long as both of their halves rise.
-            rises = entry >> 32 > last >> 32 and entry & 0xFFFFFFFF > last & 0xFFFFFFFF
-            if entry >> 32 >= relative or entry & 0xFFFFFFFF >= segment.size or not (rises or number == 1):
-                break
-            last, count = entry, number
+        entries, count = self._trusted_entries(index, relative)
+        if count and not self._times_reach(time_index, entries[count - 1]):
+            segment.rebuild_indexes(self.log.config.index_interval_bytes)
+            index, time_index = segment.open_indexes_unchecked()
+            entries, count = self._trusted_entries(index, relative)
+        last = entries[count - 1] if count else 0
         if self.distrusted and count:  # the batch that it points to may be the damaged one: begin at a sound one
             count -= 1
             last = entries[count - 1] if count else 0
@@ -419,6 +427,34 @@ class _Recovery:
             start_offset = header.base_offset
             break
         return start, self._position_of_recovery_point(start), start_offset
+
+    def _trusted_entries(self, index: OffsetIndex, relative: int) -> tuple[array[int], int]:
+        """The entries of the offset index as it is, and how many of them were safe, and are whole."""
+        entries = index.stored() if relative > 0 else array("Q")
+        count = last = 0
+        for number, entry in enumerate(entries, 1):
+            # What was not synced may have holes: entries count only as long as both of their halves rise.
+            rises = entry >> 32 > last >> 32 and entry & 0xFFFFFFFF > last & 0xFFFFFFFF
+            if entry >> 32 >= relative or entry & 0xFFFFFFFF >= self.segment.size or not (rises or number == 1):
+                break
+            last, count = entry, number
+        return entries, count
+
+    def _times_reach(self, index: TimeIndex, last: int) -> bool:
+        """Whether the time index has what belongs to the offset index up to the entry `last`, as far as one can see.
+
+        Both were safe together: where it has not, it was damaged or taken away.
+        """
+        times = index.stored()
+        beyond = next((at for at, (_, relative) in enumerate(times) if relative > last >> 32), len(times))
+        kept = times[:beyond]
+        if not kept or not times_rise(kept):
+            return False
+        try:
+            self.segment.check_times(kept[-1][1], kept[-1][0], last)
+        except IndexDamaged:
+            return False
+        return True
 
     def _take_times(self, index: TimeIndex, relative_end: int) -> None:
         """Keeps the time entries up to the last kept entry of the offset index (-1: none of them)."""

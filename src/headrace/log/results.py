@@ -96,3 +96,5 @@ class RecoveryReport(NamedTuple):
     cut_reason: str = ""
     rebuilt: tuple[str, ...] = ()
     """Names of files that were missing or damaged, and were written again from the batches."""
+    unindexed: tuple[Segment, ...] = ()
+    """Segments without an index: it is rebuilt when it is asked for, or in the background."""

@@ -60,6 +60,7 @@ def roll(log: Log, now_ms: int | None, first_timestamp: int = -1) -> None:
             active.first_timestamp = first_timestamp
             return
         active.finish_indexes()
+        active.complete_files()
         log.take_snapshot()
         created_ms = now_ms if now_ms is not None else max(active.max_timestamp, active.created_ms)
         segment = Segment(log.resources, log.directory, log.end_offset, size=0, created_ms=created_ms)

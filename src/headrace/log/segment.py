@@ -9,17 +9,21 @@ from __future__ import annotations
 import errno
 import threading
 from array import array
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
+from typing import TypeVar
 
 from headrace.env import Disk, File
 from headrace.log import transaction_index
-from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX
+from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SWAP, TIME_INDEX, TRANSACTION_INDEX
 from headrace.log.files import OpenFiles
-from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, OffsetIndex, TimeIndex
+from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, check_crc, read_header
+
+T = TypeVar("T")
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """Largest offset of a segment, counted from its base: indexes hold 32 bits."""
@@ -41,6 +45,9 @@ _index_making = threading.Lock()
 
 _index_repairs = threading.RLock()
 """Damaged indexes are built anew by one thread at a time, which may take long."""
+
+_renames = threading.RLock()
+"""Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's name."""
 
 _BATCH_PLACE = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PLACE_BYTES = _BATCH_PLACE.size
@@ -67,6 +74,7 @@ class Segment:
         "_found_last",
         "_index",
         "_max_timestamp_offset",
+        "_opened_with",
         "_resources",
         "_time_index",
         "base_offset",
@@ -97,6 +105,7 @@ class Segment:
         self.stem = f"{directory}/{base_offset:020d}"
         self.suffix = suffix
         self.size = size
+        self._opened_with = size  # what others wrote, and indexed; the rest went through this object
         self.created_ms = created_ms
         self._first_timestamp = -1 if size == 0 else _UNKNOWN
         self.bytes_since_index = 0
@@ -188,11 +197,12 @@ class Segment:
         """
         assert suffix in ("", DELETED, CLEANED, SWAP)
         disk = self._resources.disk
-        for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
-            old = f"{self.stem}{kind}{self.suffix}"
-            if disk.exists(old):
-                disk.rename(old, f"{self.stem}{kind}{suffix}")
-        self.moved(self.stem.rpartition("/")[0], suffix)
+        with _renames:
+            for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                old = f"{self.stem}{kind}{self.suffix}"
+                if disk.exists(old):
+                    disk.rename(old, f"{self.stem}{kind}{suffix}")
+            self.moved(self.stem.rpartition("/")[0], suffix)
 
     def remove_files(self) -> None:
         """Deletes all files. Raises OSError."""
@@ -206,15 +216,17 @@ class Segment:
 
     @property
     def index(self) -> OffsetIndex:
-        """The offset index, read when first asked for; built anew where it is damaged. Raises OSError."""
+        """The offset index, read when first asked for; built anew where it is missing or damaged. Raises OSError."""
         index = self._index
-        if index is None:
-            made = OffsetIndex(self._resources.disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
+        while index is None:
+            path = f"{self.stem}{INDEX}{self.suffix}"
+            made = OffsetIndex(self._resources.disk, path, self._resources.indexes)
             try:
-                if self.size:
+                if self._opened_with:
                     made.load(self.size)
-            except ValueError:
-                return self._repaired()[0]
+            except IndexDamaged:
+                index = self._repaired(path)[0]
+                continue
             with _index_making:
                 index = self._index
                 if index is None:
@@ -224,15 +236,18 @@ class Segment:
 
     @property
     def time_index(self) -> TimeIndex:
-        """The time index, read when first asked for; built anew where it is damaged. Raises OSError."""
+        """The time index, read when first asked for; built anew where it is missing or damaged. Raises OSError."""
         index = self._time_index
-        if index is None:
-            made = TimeIndex(self._resources.disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
+        while index is None:
+            path = f"{self.stem}{TIME_INDEX}{self.suffix}"
+            made = TimeIndex(self._resources.disk, path)
             try:
-                if self.size:
+                if self._opened_with:
                     made.load()
-            except ValueError:
-                return self._repaired()[1]
+                    self.check_times(made.last_relative_offset, made.last_timestamp, self.index.last)
+            except IndexDamaged:
+                index = self._repaired(path)[1]
+                continue
             with _index_making:
                 index = self._time_index
                 if index is None:
@@ -240,39 +255,78 @@ class Segment:
                     self._time_index = index = made
         return index
 
-    def _repaired(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes, built anew unless another thread has just done it."""
+    def check_times(self, relative_offset: int, timestamp: int, indexed: int) -> None:
+        """Raises IndexDamaged where a time index lacks its end: `indexed` is the last entry of the offset index, and a
+        batch that has one has its timestamp in both, unless an earlier one was as large. Raises OSError."""
+        if relative_offset < indexed >> 32:
+            header = self.file().read(indexed & 0xFFFFFFFF, BATCH_OVERHEAD)
+            if len(header) == BATCH_OVERHEAD and read_header(header).max_timestamp > timestamp:
+                raise IndexDamaged(f"{self.stem}{TIME_INDEX}{self.suffix} has lost its end")
+
+    def _repaired(self, path: str) -> tuple[OffsetIndex | None, TimeIndex | None]:
+        """Both indexes, built anew unless another thread has just done it. Nothing is done where the files have other
+        names by now than `path`, which could not be read: it may have been missing for that alone."""
         with _index_repairs:
-            if self._index is None or self._time_index is None:
+            is_there = path in self.paths()
+            if is_there and (self._index is None or self._time_index is None):
                 self.rebuild_indexes()
-            assert self._index is not None and self._time_index is not None
             return self._index, self._time_index
 
     def rebuild_indexes(self, interval_bytes: int = INDEX_INTERVAL_BYTES) -> None:
-        """Writes both indexes anew from the headers of the batches. Raises OSError."""
-        # By a stand-in: others go on with what is here until all of it is there.
-        built = Segment(
-            self._resources, self.stem.rpartition("/")[0], self.base_offset, size=self.size, suffix=self.suffix
-        )
+        """Writes both indexes anew from the headers of the batches. Raises OSError.
+
+        The files are there at once and safe: recovery trusts what lies below the recovery point. The time index comes
+        first, as a crash in between must leave something that shows the damage.
+        """
+        with _index_repairs:
+            while not self._take_indexes(self._rebuilt(interval_bytes)):
+                pass  # renamed meanwhile
+
+    def _rebuilt(self, interval_bytes: int) -> Segment:
+        """A stand-in with new indexes in files of their own: others go on with what is here until it is whole."""
+        directory = self.stem.rpartition("/")[0]
+        built = Segment(self._resources, directory, self.base_offset, size=self.size, suffix=self.suffix + REBUILT)
         index, time_index = built.open_indexes_unchecked()
         index.replace(array("Q"))
         time_index.replace([])
         built.set_max_timestamp(-1, -1)
-        for position, header, _ in Scan(self.file(), 0, self.size, crc_from=self.size):
+        for position, header, _ in Scan(self.file(), 0, built.size, crc_from=built.size):
             built.note_batch(position, header.last_offset, header.size, header.max_timestamp, interval_bytes)
         built.finish_indexes()
-        with _index_making:
-            self._index, self._time_index = index, time_index
-            self._max_timestamp_offset = built._max_timestamp_offset
-            self.newest_timestamp = built.newest_timestamp
-            self.bytes_since_index = built.bytes_since_index
-            self.index_dirty = True
+        built.sync_indexes()
+        return built
+
+    def _take_indexes(self, built: Segment) -> bool:
+        """Takes over what `_rebuilt` made; False where it is not to be found under this segment's name any more."""
+        disk = self._resources.disk
+        index, time_index = built.index, built.time_index
+        with _renames:
+            if built.stem != self.stem or built.suffix != self.suffix + REBUILT:
+                disk.remove(index.path)
+                disk.remove(time_index.path)
+                return False
+            disk.rename(time_index.path, f"{self.stem}{TIME_INDEX}{self.suffix}")
+            disk.rename(index.path, f"{self.stem}{INDEX}{self.suffix}")
+            with _index_making:
+                index.path = f"{self.stem}{INDEX}{self.suffix}"
+                time_index.path = f"{self.stem}{TIME_INDEX}{self.suffix}"
+                if self._index is not None:
+                    index.extend(self._index, built.size)
+                self._index, self._time_index = index, time_index
+                if self.size == built.size or built.newest_timestamp > self.newest_timestamp:
+                    self._max_timestamp_offset = built._max_timestamp_offset
+                    self.newest_timestamp = built.newest_timestamp
+                    self.bytes_since_index = built.bytes_since_index
+                self.index_dirty = True
+        disk.sync_directory(self.stem.rpartition("/")[0])
+        return True
 
     def open_indexes_unchecked(self) -> tuple[OffsetIndex, TimeIndex]:
         """Indexes that nothing has been read into, for recovery, which replaces what is in them."""
         disk = self._resources.disk
         self._index = OffsetIndex(disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
         self._time_index = TimeIndex(disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
+        self.bytes_since_index = 0
         return self._index, self._time_index
 
     @property
@@ -421,7 +475,11 @@ class Segment:
             if offset > self.base_offset:
                 if not wait and self._index is None:
                     raise BlockingIOError(f"the index of {self.stem} is not in memory")
-                position = self.index.lookup(offset - self.base_offset, wait)
+                try:
+                    position = self.index.lookup(offset - self.base_offset, wait)
+                except IndexDamaged:
+                    self.rebuild_indexes()
+                    position = self.index.lookup(offset - self.base_offset)
         if not wait and self.open_file is None:
             raise BlockingIOError(f"{self.stem} is not open")
         file = self.file()
@@ -444,6 +502,22 @@ class Segment:
                 return None
             position += at
         return None
+
+    def _look_up(self, action: Callable[[], T]) -> T:
+        """Asks an index, which is built anew where that shows that it is damaged."""
+        try:
+            return action()
+        except IndexDamaged:
+            self.rebuild_indexes()
+            return action()
+
+    def offset_beyond(self, position: int, wait: bool) -> int | None:
+        """`OffsetIndex.offset_from`, relative to the segment's base."""
+        return self._look_up(lambda: self.index.offset_from(position, wait))
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset of the segment, from which on the first record after `timestamp` is found. Raises OSError."""
+        return self.base_offset + self._look_up(lambda: self.time_index.lookup(timestamp))[1]
 
     def last_batch_end(self) -> int:
         """The offset after the last batch: from the last index entry on, by the headers. Raises OSError."""
@@ -487,16 +561,21 @@ class Segment:
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cuts the segment at a batch that starts at `position`; offsets from `end_offset` on are gone."""
-        self.index.truncate(end_offset - self.base_offset)
-        self.time_index.truncate(end_offset - self.base_offset)
+        self._look_up(lambda: self.index.truncate(end_offset - self.base_offset))
+        self._look_up(lambda: self.time_index.truncate(end_offset - self.base_offset))
         self.file().truncate(position)
         self.size = position
         self._found_last = (-1, 0)
         self.bytes_since_index = 0
         last = self.time_index
-        self.newest_timestamp, self._max_timestamp_offset = -1, -1
+        self.set_max_timestamp(-1, -1)
         if last.last_timestamp >= 0:
             self.set_max_timestamp(last.last_timestamp, self.base_offset + last.last_relative_offset)
+        # What lies behind the last entry has none yet: it got its timestamp in memory alone.
+        start = self.index.lookup(last.last_relative_offset)
+        for _, header, _ in Scan(self.file(), start, position, crc_from=position, read_bytes=SCAN_BYTES):
+            if header.max_timestamp > self.newest_timestamp:
+                self.set_max_timestamp(header.max_timestamp, header.last_offset)
         if position == 0:
             self.first_timestamp = -1
         aborted = self.aborted()

@@ -141,6 +141,9 @@ class ReplicaManager:
     def _report_recovery(self, keys: list[Key]) -> None:
         for key in keys:
             opened = self.broker.logs.get(*key)
+            if opened is not None and opened.recovery_report.unindexed:
+                count = len(opened.recovery_report.unindexed)
+                log.warning("%s-%d: %d segments lack an index, which is rebuilt from the batches", *key, count)
             if opened is not None and opened.recovery_report.rebuilt:
                 names = ", ".join(opened.recovery_report.rebuilt)
                 log.warning("%s-%d: %s could not be read, and is rebuilt from the batches", *key, names)
