@@ -17,6 +17,7 @@ from headrace.log.results import RecoveryReport
 from headrace.log.scan import Scan
 from headrace.log.segment import Resources
 from headrace.sim.disk import SimDisk
+from headrace.wire.batch import iter_headers
 
 NOW_MS = 1_700_000_000_000
 Open = Callable[..., Log]
@@ -322,3 +323,43 @@ def test_a_folder_of_a_topic_that_nobody_knows_is_damaged(open_at: Open, append:
     (Path(log.directory) / "partition.metadata").write_bytes(b"garbage\n")
     with pytest.raises(LogDamaged, match=r"partition\.metadata"):
         open_at(SMALL, clean=clean)
+
+
+def raise_last_offset(log: Log, by: int) -> int:
+    """Damages the base offset of the last batch; returns the one that it had."""
+    segment = log.active
+    with open(segment.path, "r+b") as file:
+        data = file.read()
+        at = [position for position, _ in iter_headers(data)][-1]
+        base = int.from_bytes(data[at : at + 8], "big")
+        file.seek(at)
+        file.write((base + by).to_bytes(8, "big"))
+    return base
+
+
+@pytest.mark.parametrize("by", [1, 3, 1 << 20])
+@pytest.mark.parametrize("records", [1, 4])
+@pytest.mark.parametrize("count", [1, 3, 30, 31, 32, 33])
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_last_offset_that_was_raised_after_a_clean_stop_is_noticed(
+    open_at: Open, append: Append, by: int, records: int, count: int, policy: str
+) -> None:
+    settings = {"index_interval_bytes": 100, "cleanup_policy": frozenset({policy})}
+    log = open_at(settings)
+    for _ in range(count):
+        append(log, *[b"x" * 40] * records)
+    log.close()
+    end = log.end_offset
+    base = raise_last_offset(log, by)
+    with pytest.raises(LogDamaged, match=f"offset {base}"):
+        open_at(settings, clean=True, recovery_point=end)
+
+
+def test_a_gap_before_the_end_of_a_log_is_no_damage(open_at: Open, make_batch: Callable[..., bytes]) -> None:
+    log = open_at({"cleanup_policy": frozenset({"compact"})})
+    for base in (0, 5, 9):
+        one = base.to_bytes(8, "big") + make_batch(b"v")[8:]
+        assert not log.append(one, leader_epoch=0, now_ms=NOW_MS, origin="replica").error
+    log.close()
+    for recovery_point in (0, 3, 10):
+        assert open_at(clean=True, recovery_point=recovery_point).end_offset == 10

@@ -37,7 +37,7 @@ from headrace.log.producers import Producers
 from headrace.log.rebuild import rebuild_epochs
 from headrace.log.results import LogCorrupt, RecoveryReport
 from headrace.log.scan import Scan
-from headrace.log.segment import Resources, Segment
+from headrace.log.segment import Resources, Segment, is_misplaced
 from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.log.trusted import note_producer
 from headrace.wire.batch import CorruptBatch
@@ -280,10 +280,10 @@ def _open_clean(log: Log) -> bool:
         return True
     try:
         try:
-            log.end_offset = active.check_end()
+            log.end_offset = active.check_end(log.flushed_offset)
         except CorruptBatch:
             active.rebuild_indexes(log.config.index_interval_bytes)  # perhaps they led astray
-            log.end_offset = active.check_end()
+            log.end_offset = active.check_end(log.flushed_offset, from_start=True)
     except CorruptBatch:
         return False
     log.flushed_offset = log.end_offset
@@ -370,6 +370,10 @@ class _Recovery:
         for position, header, data in scan:
             if header.base_offset < self.end_offset or header.last_offset - segment.base_offset >= 1 << 31:
                 scan.problem = f"offset {header.base_offset} does not follow {self.end_offset - 1}"
+                scan.position = position
+                break
+            if self.distrusted and is_misplaced(header, self.end_offset, self.recovery_point):
+                scan.problem = f"offset {header.base_offset} lies behind the end of the log at {self.recovery_point}"
                 scan.position = position
                 break
             segment.note_batch(position, header.last_offset, header.size, header.max_timestamp, interval)

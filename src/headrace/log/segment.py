@@ -538,25 +538,30 @@ class Segment:
             position += at
         return next_offset
 
-    def check_end(self) -> int:
+    def check_end(self, closed_at: int, *, from_start: bool = False) -> int:
         """The offset after the last batch, which is read whole. Raises OSError.
 
-        Raises CorruptBatch where the batches from the last index entry on do not follow one another up to the end of
-        the file, or the checksum of the last is wrong. Length and base offset lie outside of it: only the walk tells.
+        Raises CorruptBatch where the batches from the last index entry on (or all) do not follow one another up to the
+        end of the file, or the checksum of the last is wrong. Length and base offset lie outside of it: only the walk
+        tells, the index, and (`closed_at`, 0: not known) the offset that the log ended at when it was closed.
         """
         next_offset, end = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
-        start = self.index.last & 0xFFFFFFFF
-        scan = Scan(self.file(), start, self.size, crc_from=self.size, read_bytes=SCAN_BYTES)
+        indexed = 0 if from_start else self.index.last
+        scan = Scan(self.file(), indexed & 0xFFFFFFFF, self.size, crc_from=self.size, read_bytes=SCAN_BYTES)
+        first_end = self.base_offset + (indexed >> 32) if indexed else end
         last: tuple[int, BatchHeader, memoryview] | None = None
+        before = next_offset
         for last in scan:
             header = last[1]
-            if not next_offset <= header.base_offset <= header.last_offset <= end:
+            if not next_offset <= header.base_offset <= header.last_offset <= first_end:
                 raise CorruptBatch(f"offset {header.base_offset} does not follow {next_offset - 1} at byte {last[0]}")
-            next_offset = header.next_offset
+            before, next_offset, first_end = next_offset, header.next_offset, end
         if scan.problem is not None:
             raise CorruptBatch(f"{scan.problem} at byte {scan.position}")
         if last is not None and not check_crc(last[2], 0, last[1]):
             raise CorruptBatch(f"the checksum of the last batch does not match at byte {last[0]}")
+        if last is not None and is_misplaced(last[1], before, closed_at):
+            raise CorruptBatch(f"offset {last[1].base_offset} lies behind the end of the log at byte {last[0]}")
         return next_offset
 
     def truncate(self, position: int, end_offset: int) -> None:
@@ -581,3 +586,9 @@ class Segment:
         aborted = self.aborted()
         if aborted and aborted[-1].last_offset >= end_offset:
             self.set_aborted([entry for entry in aborted if entry.last_offset < end_offset])
+
+
+def is_misplaced(header: BatchHeader, expected: int, closed_at: int) -> bool:
+    """Whether a batch lies behind where its log was closed, and would end there if it began at the `expected` offset:
+    its base offset is damaged. A gap before it says nothing alone: compaction leaves such."""
+    return expected < header.base_offset and expected + header.last_offset_delta + 1 == closed_at < header.next_offset
