@@ -102,7 +102,8 @@ def open_log(
     if not closed_well:
         trusted_to = _recover(log, snapshots, now_ms, distrusted=clean)
     rebuilt = () if epochs_problem is None else (LEADER_EPOCHS,)
-    log.recovery_report = log.recovery_report._replace(rebuilt=rebuilt, unindexed=unindexed)
+    left = tuple(segment for segment in unindexed if not segment.is_indexed)
+    log.recovery_report = log.recovery_report._replace(rebuilt=rebuilt, unindexed=left)
     if log.log_start_offset > log.end_offset:
         # Everything had been deleted up to there, and the files went with it.
         log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)

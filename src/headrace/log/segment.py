@@ -215,6 +215,11 @@ class Segment:
     # Indexes
 
     @property
+    def is_indexed(self) -> bool:
+        """Whether both indexes are at hand: they were read, or built anew."""
+        return self._index is not None and self._time_index is not None
+
+    @property
     def index(self) -> OffsetIndex:
         """The offset index, read when first asked for; built anew where it is missing or damaged. Raises OSError."""
         index = self._index
