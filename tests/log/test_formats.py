@@ -184,3 +184,12 @@ def test_a_scan_stops_at_anything_that_is_no_batch(tmp_path: Path) -> None:
         if within < 8 or 12 <= within < 16:
             continue  # base offset and leader epoch are not covered by the checksum
         assert seen == good[:first_bad] and scan.problem
+
+
+@pytest.mark.parametrize("zeros", [0, 3])
+def test_a_torn_partition_metadata_is_told_from_a_damaged_one(zeros: int) -> None:
+    whole = checkpoints.encode_partition_metadata(bytes(range(16)))
+    for size in range(len(whole)):
+        assert checkpoints.is_torn_partition_metadata(whole[:size] + bytes(zeros))
+    for damaged in (b"garbage\n", whole, whole + b"x", b"version: 1\ntopic_id: ", whole[:15] + b"?", b"\xff"):
+        assert not checkpoints.is_torn_partition_metadata(damaged + bytes(zeros))

@@ -12,6 +12,7 @@ Reading raises `CheckpointError` for a file that is not of that form; a missing 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.env import Disk
@@ -92,6 +93,16 @@ def decode_epochs(path: str, data: bytes) -> list[tuple[int, int]]:
 def encode_partition_metadata(topic_id: bytes) -> bytes:
     """`partition.metadata`: which topic a folder belongs to."""
     return f"version: 0\ntopic_id: {uuids.to_text(topic_id)}".encode("ascii")
+
+
+def is_torn_partition_metadata(data: bytes) -> bool:
+    """Whether that is a beginning of a `partition.metadata`, perhaps with zeros behind it: a crash leaves such a one of
+    a file that was written and not synced. What is more than that, or something else, was damaged."""
+    written = data.rstrip(b"\0")
+    sample = encode_partition_metadata(bytes(16))
+    before_id = sample[: sample.rindex(b" ") + 1]
+    id_begun = re.fullmatch(rb"[A-Za-z0-9_-]*", written[len(before_id) :]) and written.startswith(before_id)
+    return len(written) < len(sample) and bool(before_id.startswith(written) or id_begun)
 
 
 def decode_partition_metadata(path: str, data: bytes) -> bytes:

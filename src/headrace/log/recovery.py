@@ -13,7 +13,7 @@ from array import array
 from headrace.config.topic import TopicConfig
 from headrace.env import Disk
 from headrace.log import lookup
-from headrace.log.checkpoints import CheckpointError, decode_partition_metadata
+from headrace.log.checkpoints import CheckpointError, decode_partition_metadata, is_torn_partition_metadata
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.filenames import (
     CLEANED,
@@ -135,8 +135,8 @@ def _lacks_index(segment: Segment, sizes: dict[str, int]) -> bool:
 def _read_topic_id(disk: Disk, directory: str) -> bytes:
     path = f"{directory}/{PARTITION_METADATA}"
     data = disk.read_file(path)
-    if not data.strip(b"\0"):
-        return NO_TOPIC_ID  # a crash came between making the file and writing it: the caller writes it anew
+    if is_torn_partition_metadata(data):
+        return NO_TOPIC_ID  # a crash came before the first sync of the folder: the caller writes it anew
     try:
         return decode_partition_metadata(path, data)
     except CheckpointError as error:
