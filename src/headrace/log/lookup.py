@@ -92,7 +92,7 @@ def max_timestamp_offset(log: Log) -> TimestampOffset | None:
             return None
         place = best.find(best.max_timestamp_offset)
         if place is not None:
-            found = _newest_in(best, place)
+            found = _newest_in(log, best, place)
             break
         best.rebuild_indexes()  # its time index names an offset that it does not have
     return found
@@ -106,7 +106,7 @@ def _newest(log: Log) -> Segment | None:
     return best if best is not None and best.max_timestamp >= 0 else None
 
 
-def _newest_in(best: Segment, place: tuple[int, int]) -> TimestampOffset | None:
+def _newest_in(log: Log, best: Segment, place: tuple[int, int]) -> TimestampOffset | None:
     for _, header, data in Scan(best.file(), place[0], place[0] + place[1], crc_from=best.size):
         if header.timestamp_type == LOG_APPEND_TIME:
             return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
