@@ -62,7 +62,7 @@ def test_nobody_there_is_one_line_and_exit_code_3() -> None:
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("address", ["nonsense:port", ":", "", "a:b:c", "host:99999"])
+@pytest.mark.parametrize("address", ["nonsense:port", ":", "", "a:b:c", "host:99999", "::1:9092", "fe80::1"])
 def test_an_address_that_is_none_is_wrong_usage(address: str) -> None:
     assert CliRunner().invoke(main, ["topic", "list", "-b", address]).exit_code == 2
 

@@ -21,6 +21,7 @@ from headrace.cli.failures import Failure
 from headrace.cli.options import bootstrap_options, duration_option, json_option
 from headrace.cli.output import Progress, print_json
 from headrace.cli.pipeline_metrics import Metric, MetricsServer, exposition
+from headrace.wire.address import address_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -260,8 +261,8 @@ class Report:
             try:
                 self._server = MetricsServer(host, port, self._page)
             except OSError as error:
-                raise Failure(f"no metrics on {host}:{port}: {error.strerror or error}") from error
-            self.say(f"metrics on {host}:{self._server.port}/metrics")
+                raise Failure(f"no metrics on {address_text(host, port)}: {error.strerror or error}") from error
+            self.say(f"metrics on {address_text(host, self._server.port)}/metrics")
         self._live.__enter__()
         return self
 

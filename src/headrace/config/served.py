@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from headrace.wire.address import address_text
+
 from .broker import BrokerConfig
 from .setting import ConfigError
 from .table import BROKER_SETTINGS
@@ -107,7 +109,7 @@ def _check_listeners(config: BrokerConfig) -> None:
                 "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address: "
                 "set advertised.listeners, or give --advertise HOST:PORT"
             )
-            raise ConfigError("advertised.listeners", f"{point.name}://{point.host}:{point.port}", why)
+            raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
 
 
 def _check_node(config: BrokerConfig) -> None:
