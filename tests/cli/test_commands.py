@@ -87,6 +87,7 @@ def test_a_topic_that_is_there_could_not_be_created(run: Any, topic: str) -> Non
         ('{"value": "x", "timestamp": 9223372036854775808}', '"timestamp" is a whole number'),
         ('{"value": "x", "headers": {"a": "b"}}', '"headers" is a list'),
         ('{"value": "x", "headers": [{"nome": "b"}]}', '"headers" is a list'),
+        ('{"value": "x", "headers": [7]}', '"headers" is a list'),
         ('{"value_base64": "!"}', '"value_base64" is not base64'),
         ('{"value_base64": 7}', '"value_base64" is not base64'),
     ],

@@ -94,6 +94,11 @@ def _is_number(text: str) -> bool:
     return text == "-" or number.lstrip("-").replace(",", "").replace(".", "", 1).isdigit()
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `1,200 records`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def size_text(size: int) -> str:
     """A byte count for people."""
     if size < 0:
