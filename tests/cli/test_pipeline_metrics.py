@@ -34,6 +34,13 @@ def test_the_text_is_prometheus_own() -> None:
     )
 
 
+def test_an_ipv6_address_will_do() -> None:
+    server = MetricsServer("::1", 0, lambda: "1")
+    with urllib.request.urlopen(f"http://[::1]:{server.port}/metrics", timeout=10) as answer:
+        assert answer.read() == b"1"
+    server.close()
+
+
 def test_served_until_closed() -> None:
     numbers = iter("12")
     server = MetricsServer("127.0.0.1", 0, lambda: next(numbers))
