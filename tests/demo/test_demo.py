@@ -119,9 +119,7 @@ def test_the_first_days_from_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "started"), [(signal.SIGINT, "python"), (signal.SIGTERM, "python"), (signal.SIGINT, "java")]
 )
-def test_a_demo_that_is_interrupted_leaves_nothing_behind(
-    tmp_path: Path, number: signal.Signals, started: str
-) -> None:
+def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, started: str) -> None:
     """Before there is a Java, and while one starts: left alone that one would never end, for PySpark has removed the
     directory in which it is to say where it listens."""
     demo = start(tmp_path)

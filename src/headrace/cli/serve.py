@@ -42,7 +42,7 @@ def serve(
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Run a broker until SIGTERM or an interrupt, which shut it down cleanly.
+    """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
     Without a file it is a broker and controller in one; with one, Apache Kafka's server.properties works. Options
     here win over the file. Fresh log directories are formatted; those of Apache Kafka are adopted as they are.
