@@ -30,6 +30,7 @@ lint: install
 
 types: install
 	$(RUN) -m mypy
+	$(RUN) -m mypy --config-file tests/mypy.ini
 
 layers: install
 	$(RUN) tools/layers.py

@@ -140,7 +140,7 @@ def test_text_goes_in_and_comes_out_as_it_was(run: Any, topic: str, codec: str) 
 
 def test_json_goes_in_and_comes_out_as_it_was(run: Any, run_json: Any, topic: str) -> None:
     run("topic", "create", topic, "-p", "2")
-    records = [
+    records: list[dict[str, Any]] = [
         {"key": "a", "value": "1", "headers": [{"name": "h", "value": None}], "partition": 1, "timestamp": 1234},
         {"key": None, "value_base64": "//79", "headers": [], "partition": 1, "timestamp": 1235},
         {"key": "t", "value": None, "headers": [{"name": "b", "value_base64": "/w=="}], "partition": 1, "timestamp": 9},

@@ -54,7 +54,6 @@ def test_served_until_closed() -> None:
 
 
 def test_a_report_serves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    @click.command()
     def follow() -> None:
         with Report("surge", as_json=False) as report:
             port = int(capsys.readouterr().out.strip().removeprefix("metrics on 127.0.0.1:").removesuffix("/metrics"))
@@ -73,7 +72,7 @@ def test_a_report_serves_what_it_says(capsys: pytest.CaptureFixture[str]) -> Non
 
     from headrace.cli.driving import run_options
 
-    command = run_options(click.command()(lambda **_: follow.callback()))
+    command = run_options(click.command()(lambda **_: follow()))
     command.main(["--checkpoint", "x", "--metrics-port", "0"], standalone_mode=False)
 
 

@@ -16,6 +16,7 @@ from headrace.client import admin, reading
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.producer import Producer
 from headrace.config import ConfigError
+from headrace.testing import SettingValue
 
 pytest_plugins = ["pytester"]
 
@@ -89,7 +90,11 @@ def test_settings_are_those_of_a_properties_file() -> None:
 
 
 def test_settings_may_be_what_they_mean() -> None:
-    given = {"num.partitions": 3, "auto.create.topics.enable": False, "log.cleanup.policy": ["compact", "delete"]}
+    given: dict[str, SettingValue] = {
+        "num.partitions": 3,
+        "auto.create.topics.enable": False,
+        "log.cleanup.policy": ["compact", "delete"],
+    }
     with headrace.testing.broker(given) as b:
         config = b.call(lambda inside: inside.config)
         assert (config.integer("num.partitions"), config.flag("auto.create.topics.enable")) == (3, False)
