@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -39,11 +38,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["compiled", "plain"])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
         for name in ("Column", "Rows", "key_partitions", "order_by_partition"):
             monkeypatch.setattr(encode, name, getattr(PLAIN, name))
-    return request.param
+    chosen: str = request.param
+    return chosen
 
 
 BYTES = st.none() | st.binary(max_size=40)
