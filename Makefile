@@ -3,7 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-INSTALLED := $(VENV)/installed
+# make install EXTRAS= leaves Spark, pandas and the databases' clients out: the broker, and the tools for work on it
+EXTRAS ?= all
+LOCK := requirements$(if $(EXTRAS),,-broker).lock
+INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
 # a file of tests is one process's: its broker and its Spark are for all of the file
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
@@ -11,11 +14,11 @@ PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadsco
 
 install: $(INSTALLED)
 
-$(INSTALLED): requirements.lock pyproject.toml $(wildcard setup.py)
+$(INSTALLED): $(LOCK) pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV)"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(INSTALLED)
 
@@ -27,6 +30,7 @@ lint: install
 
 types: install
 	$(RUN) -m mypy
+	$(RUN) -m mypy --config-file tests/mypy.ini
 
 layers: install
 	$(RUN) tools/layers.py
@@ -49,6 +53,7 @@ codegen-check: install
 # The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
+	@$(RUN) tests/peers/interpreters.py
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
 

@@ -52,6 +52,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A skip is a hole that nobody sees: with CI=true it fails the run."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = len(reporter.stats.get("skipped", ())) if reporter is not None else 0
-    if skipped and os.environ.get("CI") == "true":
+    if reporter is not None and skipped and os.environ.get("CI") == "true":
         reporter.write_line(f"CI=true: {skipped} skipped, and a skip fails", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,6 +1,8 @@
-"""Writes requirements.lock: every package that development, tests and the demo install, pinned, with hashes.
+"""Writes the locks, with versions and hashes, through pip-compile.
 
-pip-compile resolves through pip's ordinary configuration; no address of any kind goes into the file.
+requirements.lock has every package that development, tests and the demo install, requirements-broker.lock those of the
+broker and of the tools for work on it, without Spark, in the same versions. pip-compile resolves through pip's ordinary
+configuration; no address of any kind goes into the files.
 
     python tools/lock.py
 """
@@ -13,10 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
+BROKER_LOCK = ROOT / "requirements-broker.lock"
 HEADER = "# Written by tools/lock.py (make lock). Versions and hashes; where they come from is pip's configuration.\n"
 OPTIONS = (
     "--quiet", "--generate-hashes", "--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links",
-    "--no-header", "--no-annotate", "--strip-extras", "--allow-unsafe", "--all-build-deps", "--extra", "dev",
+    "--no-header", "--no-annotate", "--strip-extras", "--allow-unsafe", "--all-build-deps",
 )  # fmt: skip
 
 
@@ -29,10 +32,18 @@ def pins_only(text: str) -> str:
     return HEADER + "\n".join(lines) + "\n"
 
 
+def pins(extra: str, *constraints: Path) -> str:
+    """What an extra of the project installs, within the versions of other locks."""
+    command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, "--extra", extra, "--output-file", "-"]
+    for lock in constraints:
+        command += ["--constraint", str(lock)]
+    done = subprocess.run([*command, "pyproject.toml"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return pins_only(done.stdout)
+
+
 def main() -> int:
-    command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, "--output-file", "-", "pyproject.toml"]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    LOCK.write_text(pins_only(done.stdout))
+    LOCK.write_text(pins("dev"))
+    BROKER_LOCK.write_text(pins("tools", LOCK))
     return 0
 
 

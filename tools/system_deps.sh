@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that tests and the demo need, those that are missing and no others:
-# a JDK 17+, Maven, kcat, PostgreSQL, a C compiler, and Python's venv where a distribution splits it off.
+# a JDK 17+, Maven, kcat, PostgreSQL, a C compiler, other Pythons, and Python's venv where a distribution splits it off.
 set -eu
 
 wanted=""
@@ -16,6 +16,12 @@ command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
 set -- /usr/lib/postgresql/*/bin/initdb
 command -v initdb >/dev/null 2>&1 || [ -x "$1" ] || wanted="$wanted postgresql"
 command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"
+# Pythons to try the wheel on: those that this distribution has, and the machine lacks
+for version in 3.11 3.12 3.13 3.14; do
+    set -- "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python
+    command -v "python$version" >/dev/null 2>&1 || [ -x "$1" ] || ! apt-cache show "python$version" >/dev/null 2>&1 ||
+        wanted="$wanted python$version-venv"
+done
 python3 -c 'import ensurepip' >/dev/null 2>&1 || wanted="$wanted python3-venv"
 
 [ -n "$wanted" ] || exit 0

@@ -84,8 +84,10 @@ class Jobs:
         """All of a topic, the lengths of its values added up."""
         before = time.perf_counter()
         frame = self._read(self._options(topic, values_only=True, rows=rows, size=size))
-        total = frame.selectExpr("sum(length(value))").first()[0]
+        summed = frame.selectExpr("sum(length(value))").first()
         seconds = time.perf_counter() - before
+        assert summed is not None
+        total = summed[0]
         assert total == rows * size, f"{total} bytes, not {rows * size}"
         return {"seconds": seconds}
 
@@ -146,9 +148,9 @@ class Jobs:
         try:
             frame = self.spark.readStream.format(self.connector).options(**self._options(topic, rate=rate)).load()
             query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
-            query.awaitTermination(warm_s)
+            query.awaitTermination(warm_s)  # type: ignore[arg-type]  # parts of a second will do
             warm = len(query.recentProgress)
-            query.awaitTermination(seconds)
+            query.awaitTermination(seconds)  # type: ignore[arg-type]
             measured = query.recentProgress[warm:]
             query.stop()
         finally:

@@ -69,7 +69,8 @@ class Reader(DataSourceReader):
     def partitions(self) -> list[Piece]:
         return pieces(self.rows)
 
-    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Piece)
         left = partition.rows
         whole = self.batch(partition.index, min(left, GROUP_BYTES // self.size)) if left else None
         while left:

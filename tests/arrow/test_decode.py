@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,11 +38,12 @@ SCHEMA = schema_of(COLUMN_NAMES)
 
 
 @pytest.fixture(params=["compiled", "plain"])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
         monkeypatch.setattr(decode, "Columns", PLAIN.Columns)
         monkeypatch.setattr(decode, "HeaderCount", PLAIN.HeaderCount)
-    return request.param
+    chosen: str = request.param
+    return chosen
 
 
 def piece(data: bytes, position: int = 0, end: int | None = None, **more: Any) -> Fetched:
@@ -103,9 +103,7 @@ def log_of(batches: list[tuple[list[Record], Compression, bool, int]]) -> tuple[
     data, offset = b"", 0
     for records, codec, append, gap in batches:
         offset += gap
-        data += build_batch(
-            records, base_offset=offset, compression=codec, log_append_time=77 if append else None
-        )
+        data += build_batch(records, base_offset=offset, compression=codec, log_append_time=77 if append else None)
         offset += len(records)
     return data, offset
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +18,7 @@ import headrace.arrow
 from headrace.arrow import encode
 from headrace.arrow.decode import HEADER_TYPE
 from headrace.arrow.encode import check_schema, encode_batch
-from headrace.wire.batch import check_crc, read_header, walk_record_count
+from headrace.wire.batch import check_crc, read_header, records_are_whole
 from headrace.wire.records import Compression, decode_batch
 
 
@@ -39,11 +38,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["compiled", "plain"])
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
         for name in ("Column", "Rows", "key_partitions", "order_by_partition"):
             monkeypatch.setattr(encode, name, getattr(PLAIN, name))
-    return request.param
+    chosen: str = request.param
+    return chosen
 
 
 BYTES = st.none() | st.binary(max_size=40)
@@ -92,7 +92,7 @@ def test_every_row_arrives_once_and_in_order(
     ):
         header = read_header(batch)
         assert check_crc(batch, 0, header) and header.size == len(batch) and header.record_count == count
-        assert codec or walk_record_count(batch, 0, header)
+        assert codec or records_are_whole(batch, 0, header)
         records = decode_batch(batch)
         assert header.max_timestamp == max(record.timestamp for record in records)
         assert [record.offset for record in records] == list(range(count))

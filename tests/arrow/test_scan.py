@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -63,7 +65,21 @@ def test_wrong_arguments_are_said_in_one_line(bootstrap: str) -> None:
         headrace.scan("full", bootstrap=bootstrap, start="first")
     with pytest.raises(ValueError, match="no column is called 'values'"):
         headrace.scan("full", bootstrap=bootstrap, columns=["values"])
-    with pytest.raises(ValueError, match="there is no partition 9"):
+    with pytest.raises(ValueError, match="has no partition 9"):
         headrace.scan("full", bootstrap=bootstrap, partitions=[0, 9])
     with pytest.raises(ClientError, match="nowhere"):
         headrace.scan("nowhere", bootstrap=bootstrap)
+
+
+def test_without_pyarrow_it_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["pyarrow"] = None
+import headrace
+try:
+    headrace.scan
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "headrace.scan needs pyarrow: pip install 'headrace[arrow]'\n"

@@ -18,7 +18,7 @@ from headrace.broker.coordinators.coordinator_partition import CoordinatorPartit
 from headrace.env.posix import PosixFile
 from headrace.env.workers import Workers
 from headrace.log.log import Log
-from headrace.log.manager import LogDirLocked
+from headrace.log.manager import CheckpointError, LogDirLocked
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -98,6 +98,20 @@ def test_a_taken_port_is_said_and_nothing_stays_locked(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="in use"), running_broker(taken, data=tmp_path):
             pass
     with running_broker(data=tmp_path):
+        pass
+
+
+def test_a_start_that_fails_late_lets_go_of_the_metadata_directory_too(tmp_path: Path) -> None:
+    apart = {"metadata.log.dir": str(tmp_path / "metadata")}
+    data = tmp_path / "data"
+    with running_broker(apart, data=data) as served:
+        create_topic(served.port, "t")
+    (data / "recovery-point-offset-checkpoint").write_text("nonsense")
+    with pytest.raises(CheckpointError):
+        with running_broker(apart, data=data):
+            pass
+    (data / "recovery-point-offset-checkpoint").unlink()
+    with running_broker(apart, data=data):
         pass
 
 

@@ -12,6 +12,7 @@ import pytest
 from headrace.cli.consume import _places
 from headrace.cli.output import Progress
 from headrace.client.cluster import Client
+from headrace.client.membership import Member
 
 CODES = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -87,6 +88,7 @@ def test_a_topic_that_is_there_could_not_be_created(run: Any, topic: str) -> Non
         ('{"value": "x", "timestamp": 9223372036854775808}', '"timestamp" is a whole number'),
         ('{"value": "x", "headers": {"a": "b"}}', '"headers" is a list'),
         ('{"value": "x", "headers": [{"nome": "b"}]}', '"headers" is a list'),
+        ('{"value": "x", "headers": [7]}', '"headers" is a list'),
         ('{"value_base64": "!"}', '"value_base64" is not base64'),
         ('{"value_base64": 7}', '"value_base64" is not base64'),
     ],
@@ -138,7 +140,7 @@ def test_text_goes_in_and_comes_out_as_it_was(run: Any, topic: str, codec: str) 
 
 def test_json_goes_in_and_comes_out_as_it_was(run: Any, run_json: Any, topic: str) -> None:
     run("topic", "create", topic, "-p", "2")
-    records = [
+    records: list[dict[str, Any]] = [
         {"key": "a", "value": "1", "headers": [{"name": "h", "value": None}], "partition": 1, "timestamp": 1234},
         {"key": None, "value_base64": "//79", "headers": [], "partition": 1, "timestamp": 1235},
         {"key": "t", "value": None, "headers": [{"name": "b", "value_base64": "/w=="}], "partition": 1, "timestamp": 9},
@@ -255,6 +257,24 @@ def test_groups(run: Any, run_json: Any, topic: str) -> None:
     run("group", "delete", topic, "-y")
     assert "no group" in run("group", "describe", topic, code=4).stderr
     assert "GROUP_ID_NOT_FOUND" in run("group", "delete", topic, "-y", code=4).stderr
+
+
+def test_a_group_with_members_is_not_reset(run: Any, bootstrap: str, topic: str) -> None:
+    """And that is said before anything is planned, with --execute and without."""
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, stdin="a\n")
+    run("consume", topic, "-g", topic)
+    with Client(bootstrap) as client:
+        member = Member(client, topic, [topic])
+        while not member.joined:
+            member.poll()
+        for options in ([], ["--execute"], ["--json"]):
+            done = run("group", "reset", topic, "--to-earliest", *options, code=1)
+            assert done.stdout == ""
+            assert done.stderr == f"headrace: group {topic} has 1 member; stop its consumers first\n"
+        assert f"{topic}: Stable, 1 member, " in run("group", "describe", topic).stdout
+        member.leave()
+    run("group", "reset", topic, "--to-earliest", "--execute")
 
 
 def test_configurations(run: Any, run_json: Any, topic: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pty
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -62,7 +65,7 @@ def test_nobody_there_is_one_line_and_exit_code_3() -> None:
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("address", ["nonsense:port", ":", "", "a:b:c", "host:99999"])
+@pytest.mark.parametrize("address", ["nonsense:port", ":", "", "a:b:c", "host:99999", "::1:9092", "fe80::1"])
 def test_an_address_that_is_none_is_wrong_usage(address: str) -> None:
     assert CliRunner().invoke(main, ["topic", "list", "-b", address]).exit_code == 2
 
@@ -111,6 +114,61 @@ def test_a_broken_pipe_is_silent(bootstrap: str, topic: str) -> None:
     assert reader.stderr is not None
     assert reader.stderr.read() == b""
     assert reader.wait(30) == 141
+
+
+FULL = Path("/dev/full")
+"""Linux: a file on a full disk."""
+
+
+@pytest.mark.parametrize("arguments", [["consume", "{topic}"], ["topic", "list", "--json"], ["--help"]])
+def test_a_full_disk_is_one_line(bootstrap: str, topic: str, arguments: list[str]) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-m", "headrace.cli"]
+    subprocess.run([*command, "topic", "create", topic, "-p", "1"], env=environment, check=True, capture_output=True)
+    subprocess.run([*command, "produce", topic], env=environment, check=True, input=b"a\n", capture_output=True)
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [*command, *(text.format(topic=topic) for text in arguments)],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "headrace: the output cannot be written: No space left on device\n")
+
+
+def on_a_terminal(command: list[str], environment: dict[str, str]) -> bytes:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        written = bytearray()
+        try:
+            while part := os.read(ours, 1 << 16):
+                written += part
+        except OSError as error:  # so Linux says that nobody has the other end any more
+            assert error.errno == errno.EIO
+        finally:
+            os.close(ours)
+        assert process.wait(30) == 0
+    return bytes(written).replace(b"\r\n", b"\n")
+
+
+def test_bytes_that_a_terminal_would_obey_are_shown_and_not_sent(bootstrap: str, topic: str) -> None:
+    environment = {**os.environ, "HEADRACE_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-m", "headrace.cli"]
+    subprocess.run([*command, "topic", "create", topic, "-p", "1"], env=environment, check=True, capture_output=True)
+    lines = "plain\tand zürich\n".encode() + b"\x1b[2Jcleared\xff\x00\n" + "c1 \x9b and \x7f\n".encode()
+    subprocess.run([*command, "produce", topic], env=environment, check=True, input=lines, capture_output=True)
+    shown = on_a_terminal([*command, "consume", topic], environment)
+    assert shown == "plain\tand zürich\n\\x1b[2Jcleared\\xff\\x00\nc1 \\x9b and \\x7f\n".encode()
+    for form in ("json", "hex"):
+        shown = on_a_terminal([*command, "consume", topic, "--format", form], environment)
+        assert not set(shown.decode()) & set("\x1b\x00\x9b\x7f")
+    raw = subprocess.run([*command, "consume", topic], env=environment, check=True, capture_output=True)
+    assert raw.stdout == lines, "what is no terminal gets the bytes as they are"
 
 
 def test_an_interrupted_member_commits_and_leaves(bootstrap: str, topic: str) -> None:

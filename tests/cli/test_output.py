@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from datetime import datetime
@@ -34,6 +35,33 @@ def test_tables_on_a_terminal_hold_what_rich_would_take_for_markup(monkeypatch: 
     output.print_table(["name", "count"], [("[red]x[/red]", 5)], title="things")
     assert "[red]x[/red]" in terminal.getvalue()
     assert "things" in terminal.getvalue()
+
+
+COLUMNS = ["topic", "partition", "committed", "latest", "lag", "member", "host"]
+ROW = ("flights-of-the-year", 3, 1234567890, 1234567999, 109, "headrace-cli-0a1b2c3d-0a1b-2c3d-4e5f", "/127.0.0.1")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_a_terminal_of_any_width_breaks_no_number(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(width))
+    output.print_table(COLUMNS, [ROW, ROW])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    for number in ("1234567890", "1234567999", "109"):
+        lines = [line for line in shown.splitlines() if number in line.split()]
+        assert len(lines) == 2, shown
+        assert max(map(len, lines)) <= width
+    assert all(name in shown for name in COLUMNS), "no heading is broken either"
+
+
+def test_a_number_and_its_noun() -> None:
+    assert [output.counted(count, "record") for count in (0, 1, 2, 1200)] == [
+        "0 records",
+        "1 record",
+        "2 records",
+        "1,200 records",
+    ]
 
 
 def test_progress_shows_only_after_a_second_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:

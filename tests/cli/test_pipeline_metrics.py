@@ -34,6 +34,13 @@ def test_the_text_is_prometheus_own() -> None:
     )
 
 
+def test_an_ipv6_address_will_do() -> None:
+    server = MetricsServer("::1", 0, lambda: "1")
+    with urllib.request.urlopen(f"http://[::1]:{server.port}/metrics", timeout=10) as answer:
+        assert answer.read() == b"1"
+    server.close()
+
+
 def test_served_until_closed() -> None:
     numbers = iter("12")
     server = MetricsServer("127.0.0.1", 0, lambda: next(numbers))
@@ -47,7 +54,6 @@ def test_served_until_closed() -> None:
 
 
 def test_a_report_serves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    @click.command()
     def follow() -> None:
         with Report("surge", as_json=False) as report:
             port = int(capsys.readouterr().out.strip().removeprefix("metrics on 127.0.0.1:").removesuffix("/metrics"))
@@ -66,7 +72,7 @@ def test_a_report_serves_what_it_says(capsys: pytest.CaptureFixture[str]) -> Non
 
     from headrace.cli.driving import run_options
 
-    command = run_options(click.command()(lambda **_: follow.callback()))
+    command = run_options(click.command()(lambda **_: follow()))
     command.main(["--checkpoint", "x", "--metrics-port", "0"], standalone_mode=False)
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,13 +21,13 @@ from headrace.cli.serve import default_data_directory, properties_of
 from headrace.client import admin
 from headrace.client.cluster import Client
 
-LISTENS = re.compile(r"^headrace: (\S+) listens on (\S+):(\d+)$")
+LISTENS = re.compile(r"^headrace: (\S+) listens on (\[\S+\]|[^\s:]+):(\d+)$")
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def serving(*arguments: str, before: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A broker process and its first port."""
-    command = [sys.executable, "-m", "headrace.cli", "serve", *arguments]
+    command = [*before, sys.executable, "-m", "headrace.cli", "serve", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -54,6 +54,75 @@ def test_port_0_prints_the_port_and_sigterm_ends_cleanly(tmp_path: Path) -> None
     assert (data / "kept-0").is_dir()
 
 
+def test_a_terminal_that_goes_away_ends_cleanly_unless_the_signal_is_ignored(tmp_path: Path) -> None:
+    """SIGHUP stops Apache Kafka's broker too; under nohup(1) it is ignored, and neither stops."""
+    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0") as (process, _):
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(20) == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", before=["nohup"]) as (process, port):
+        process.send_signal(signal.SIGHUP)
+        with Client(f"127.0.0.1:{port}") as client:
+            assert client.topics() == []
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [
+        ("127.0.0.1:{port}", "127.0.0.1:{port}: another program listens there"),
+        ("192.0.2.1:9092", "192.0.2.1:9092: this machine has no such address"),
+        ("no-such-host.invalid:9092", "no-such-host.invalid:9092: "),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_said_and_nothing_is_left(tmp_path: Path, listen: str, words: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        data = tmp_path / "data"
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace.cli", "serve", "--data", str(data), "--listen", listen.format(port=port)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("headrace: the broker cannot start: listener PLAINTEXT cannot listen on ")
+    assert words.format(port=port) in line
+    assert "--listen HOST:PORT" in line
+    assert not data.exists()
+
+
+def test_every_interface_needs_an_address_to_advertise(tmp_path: Path) -> None:
+    arguments = ["serve", "--data", str(tmp_path / "data"), "--listen"]
+    for host in ("0.0.0.0", "[::]"):
+        done = CliRunner().invoke(main, [*arguments, f"{host}:0"])
+        assert done.exit_code in (1, 2)
+        line = done.stderr.splitlines()[-1]
+        assert "--advertise" in line
+        assert not (tmp_path / "data").exists()
+    with serving("--data", str(tmp_path / "data"), "--listen", "0.0.0.0:0", "--advertise", "localhost:9") as (_, port):
+        assert port
+
+
+def test_an_ipv6_address_is_served_and_said_in_brackets(tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path), "--listen", "[::1]:0") as (_, port):
+        with Client(f"[::1]:{port}") as client:
+            admin.create_topic(client, "t", partitions=1)
+        listed = subprocess.run(
+            [sys.executable, "-m", "headrace.cli", "cluster", "describe", "-b", f"[::1]:{port}"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert f"[::1]:{port}" in listed.stdout
+
+
 def test_a_second_broker_on_the_directory_is_refused(tmp_path: Path) -> None:
     with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0"):
         second = subprocess.run(
@@ -64,7 +133,7 @@ def test_a_second_broker_on_the_directory_is_refused(tmp_path: Path) -> None:
             check=False,
         )
         assert second.returncode == 1
-        _, line = second.stderr.splitlines()
+        line = second.stderr.splitlines()[-1]
         assert line.startswith("headrace: ")
         assert str(tmp_path) in line
 

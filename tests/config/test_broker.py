@@ -60,6 +60,61 @@ def test_listeners_are_split_into_clients_and_controllers() -> None:
     assert config.advertised_listeners == (Endpoint("PLAINTEXT", "PLAINTEXT", "example", 19092),)
 
 
+def test_controllers_speak_plaintext_where_no_map_is_given() -> None:
+    """KIP-631: so the server.properties of a combined node needs no listener.security.protocol.map."""
+    config = BrokerConfig.load(
+        {
+            "process.roles": "broker,controller",
+            "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+        }
+    )
+    assert config.controller_listeners == (Endpoint("CONTROLLER", "PLAINTEXT", "localhost", 9093),)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "given"),
+    [
+        ("EXTERNAL://localhost:9092,CONTROLLER://localhost:9093", {}),
+        (
+            "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
+        ),
+    ],
+)
+def test_a_listener_without_a_protocol_is_refused_by_name(listeners: str, given: dict[str, str]) -> None:
+    """A map that is given holds for controllers too, and no map says nothing of other names."""
+    name = "CONTROLLER" if given else "EXTERNAL"
+    with pytest.raises(ConfigError, match=f"No security protocol defined for listener {name}"):
+        BrokerConfig.load({"listeners": listeners, "controller.listener.names": "CONTROLLER", **given})
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"listeners": "PLAINTEXT://0.0.0.0:9092"},
+        {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+    ],
+)
+def test_an_address_that_nobody_can_connect_to_is_not_advertised(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"nonroutable meta-address 0\.0\.0\.0.*--advertise HOST:PORT"):
+        BrokerConfig.load(properties)
+    assert BrokerConfig.load({**properties, "advertised.listeners": "PLAINTEXT://example:9092"}).listeners
+    controller = {"listeners": "PLAINTEXT://localhost:9092,CONTROLLER://0.0.0.0:9093"}
+    assert BrokerConfig.load({**controller, "controller.listener.names": "CONTROLLER"}).controller_listeners
+
+
+def test_node_id_and_its_older_name_are_one() -> None:
+    """Whichever a file names, DescribeConfigs says both, as Kafka's broker does."""
+    for name in ("node.id", "broker.id"):
+        config = BrokerConfig.load({name: "7"})
+        assert config.node_id == 7
+        lines = {line.name: line for line in describe_broker(config)}
+        for described in (lines["node.id"], lines["broker.id"]):
+            assert (described.value, described.source) == ("7", ConfigSource.STATIC_BROKER)
+    assert BrokerConfig({}).node_id == 1
+
+
 def test_keys_without_effect_are_named_once_each() -> None:
     lines: list[str] = []
     BrokerConfig.load({"num.io.threads": "8", "made.up": "1", "log.dirs": "a", "sasl.jaas.config": ""}, lines.append)

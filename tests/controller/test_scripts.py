@@ -103,8 +103,8 @@ class Controller:
     def do_assign(self, words: list[str], _: set[str]) -> list[str]:
         chosen = []
         for word in words:
-            place, _, directory = word.partition("=")
-            name, _, index = place.rpartition("-")
+            place, directory = word.split("=")
+            name, index = place.rsplit("-", 1)
             topic = self.image.topics.by_name(name)
             topic_id = bytes(16) if topic is None else topic.id
             chosen.append((topic_id, int(index), int(directory).to_bytes(16, "big")))

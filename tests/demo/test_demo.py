@@ -116,8 +116,12 @@ def test_the_first_days_from_end_to_end(tmp_path: Path) -> None:
     until(lambda: not running_in_session(demo.pid), "Spark has gone with the demo")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "started"), [(signal.SIGINT, "python"), (signal.SIGTERM, "python"), (signal.SIGINT, "java")]
+)
+def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, started: str) -> None:
+    """Before there is a Java, and while one starts: left alone that one would never end, for PySpark has removed the
+    directory in which it is to say where it listens."""
     demo = start(tmp_path)
     assert demo.stdout is not None
     bootstrap = ""
@@ -127,6 +131,7 @@ def test_a_demo_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number
         if line.startswith("starting Spark"):
             break
     assert answers(bootstrap)
+    until(lambda: any(name.endswith(f"({started}") for name in running_in_session(demo.pid)), f"{started} runs")
     demo.send_signal(number)
     rest = demo.communicate(timeout=END_PATIENCE_S)[0]
     assert demo.returncode == 128 + number, rest

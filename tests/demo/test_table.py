@@ -44,7 +44,9 @@ def test_the_lag_is_what_is_written_and_not_read_yet() -> None:
             while sum(read.values()) < 42:
                 for message in consumer.consume(1, timeout=0.5):
                     assert message.error() is None
-                    read[message.partition()] = read.get(message.partition(), 0) + 1
+                    partition = message.partition()
+                    assert partition is not None
+                    read[partition] = read.get(partition, 0) + 1
                     if len(read) == 2:  # the end of a partition is known with the first answer from it
                         assert reader.behind(consumer) == 42 - sum(read.values())
                 assert time.monotonic() < deadline

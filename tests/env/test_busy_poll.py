@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from headrace.env import posix_network
 from headrace.env.posix_network import BUSY_POLL_MISSES_MAX, CONTENDED_S, BusyPoll
 
 WINDOW_S = 0.0001
@@ -21,8 +22,8 @@ class Loop:
         self.scheduled: list[Callable[[], None]] = []
         self.yields = 0
         self.others_run_s = 0.0
-        monkeypatch.setattr(posix_network.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(posix_network.os, "sched_yield", self.sched_yield)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(os, "sched_yield", self.sched_yield)
 
     def sched_yield(self) -> None:
         self.yields += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def mutated(rng: random.Random, frame: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def served() -> TestBroker:
+def served() -> Iterator[TestBroker]:
     with running_broker({"auto.create.topics.enable": "false"}) as running:
         create_topic(running.port, "fuzzed")
         yield running

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
+from metadata.records import histories
 
 from headrace.metadata.delta import ImageDelta, InconsistentMetadataError
 from headrace.metadata.framing import MetadataRecordError, decode_record, encode_record, record_version
@@ -15,9 +14,6 @@ from headrace.metadata.image import ClusterImage, RawRecord, ResourceType
 from headrace.metadata.replay import Replay
 from headrace.metadata.snapshot import image_records
 from headrace.wire.messages import metadata_records as mr
-
-sys.path.insert(0, str(Path(__file__).parent))
-from records import histories
 
 
 def replayed(records: list[Any], base: ClusterImage | None = None) -> ClusterImage:

@@ -293,7 +293,8 @@ async def test_every_level_that_kafka_formats_is_read_kept_and_read_by_kafka(
         assert placed is not None
         topic_id = bytes(15) + b"\x21"
         records = [mr.TopicRecord(name=f"at.{name}", topic_id=topic_id), partition_record(topic_id, placed, level)]
-        await quorum.submit(lambda _, records=records: Decision(None, records))
+        decision: Decision[None] = Decision(None, records)
+        await quorum.submit(lambda _, decision=decision: decision)  # type: ignore[misc]  # a lambda has no types
         metadata = directory / "__cluster_metadata-0"
         # what a snapshot covers goes
         log = shutil.copytree(metadata, home / "logs" / name / metadata.name) / f"{0:020d}.log"
@@ -323,7 +324,7 @@ async def test_every_level_that_kafka_formats_is_read_kept_and_read_by_kafka(
 
 async def test_kafkas_tools_read_our_log_and_snapshot(tmp_path: Path) -> None:
     quorum = await started(tmp_path / "data")
-    records = [mr.TopicRecord(name="mine", topic_id=bytes(15) + b"\x21")]
+    records: list[Any] = [mr.TopicRecord(name="mine", topic_id=bytes(15) + b"\x21")]
     records += [mr.ConfigRecord(resource_type=2, resource_name="mine", name="retention.ms", value="1")]
     await quorum.submit(lambda _: Decision(None, records))
     log = tmp_path / "data" / "__cluster_metadata-0" / f"{0:020d}.log"

@@ -16,6 +16,7 @@ from headrace.client import admin, reading
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.producer import Producer
 from headrace.config import ConfigError
+from headrace.testing import SettingValue
 
 pytest_plugins = ["pytester"]
 
@@ -86,6 +87,53 @@ def test_settings_are_those_of_a_properties_file() -> None:
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         with headrace.testing.broker({"num.partitions": "many"}):
             pass
+
+
+def test_settings_may_be_what_they_mean() -> None:
+    given: dict[str, SettingValue] = {
+        "num.partitions": 3,
+        "auto.create.topics.enable": False,
+        "log.cleanup.policy": ["compact", "delete"],
+    }
+    with headrace.testing.broker(given) as b:
+        config = b.call(lambda inside: inside.config)
+        assert (config.integer("num.partitions"), config.flag("auto.create.topics.enable")) == (3, False)
+        assert config.listing("log.cleanup.policy") == ("compact", "delete")
+    with pytest.raises(TypeError, match=r"num\.partitions"):
+        with headrace.testing.broker({"num.partitions": None}):  # type: ignore[dict-item]
+            pass
+
+
+FORKS = """
+import os, sys
+import headrace.testing
+from headrace.client import admin, reading
+from headrace.client.producer import Producer
+
+with headrace.testing.broker() as b:
+    with b.client() as client:
+        admin.create_topic(client, "before", partitions=1)
+    pid = os.fork()
+    if pid == 0:
+        {leave}
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == {status}
+    assert b.data.is_dir(), "the data of the parent is gone"
+    with b.client() as client:
+        admin.create_topic(client, "after", partitions=1)
+        with Producer(client) as producer:
+            producer.send("after", b"v")
+        assert reading.latest_offsets(client, "after") == {{0: 1}}
+assert not b.data.exists()
+print("the parent is well")
+"""
+
+
+@pytest.mark.parametrize(("leave", "status"), [("sys.exit(0)", 0), ("raise ValueError", 1)])
+def test_a_fork_that_leaves_the_block_takes_nothing_with_it(leave: str, status: int) -> None:
+    """As in a test that forks, and whose child exits or fails: the child inherits the block, and not the broker."""
+    code = FORKS.format(leave=leave, status=status)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["the parent is well"], done.stderr
 
 
 def test_a_directory_of_ones_own_stays(tmp_path: Path) -> None:

@@ -53,6 +53,20 @@ def installed(folder: Path) -> str:
     return asked.read_text() if asked.exists() else ""
 
 
+def test_the_pythons_that_a_distribution_has_are_installed(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYENV_ROOT", str(machine / "pyenv"))
+    java(machine, "java", "17.0.15")
+    java(machine, "javac", "17.0.15")
+    command(machine, "apt-cache", '[ "$2" = python3.12 ] || [ "$2" = python3.13 ] || [ "$2" = python3.11 ]')
+    command(machine, "python3.11", "exit 0")
+    own = machine / "pyenv" / "versions" / "3.12.1" / "bin"
+    own.mkdir(parents=True)
+    command(own, "python", "exit 0")
+    assert installed(machine).split()[-1] == "python3.13-venv"
+    assert "python3.12" not in installed(machine)
+    assert "python3.14" not in installed(machine)
+
+
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
 def test_a_jdk_that_will_do_is_left(machine: Path, version: str) -> None:
     java(machine, "java", version)

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
+
+from wire.message_values import Choices, value
 
 from headrace.wire.apis import APIS
 from headrace.wire.frame import RequestHeader, decode_request_header, encode_request
 from headrace.wire.messages import request_class
 from headrace.wire.primitives import DecodeError
-from tests.wire.message_values import Choices, value
 
 TELLING = (0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 

@@ -29,7 +29,7 @@ def test_every_api_has_its_module_and_versions() -> None:
 
 
 def test_errors() -> None:
-    assert ErrorCode.NONE == 0
+    assert int(ErrorCode.NONE) == 0
     assert ErrorCode(-1) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert ErrorCode.NOT_COORDINATOR.retriable
     assert not ErrorCode.TOPIC_ALREADY_EXISTS.retriable

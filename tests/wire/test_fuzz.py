@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.wire.fuzz import fuzz
+from wire.fuzz import fuzz
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -14,9 +14,9 @@ from zipfile import ZipFile
 
 import pytest
 from peers import kafka
+from wire.message_values import Choices, message_class, names, value, versions
 
 from headrace.wire.primitives import DecodeError
-from tests.wire.message_values import Choices, message_class, names, value, versions
 
 pytestmark = pytest.mark.jvm
 
@@ -101,11 +101,11 @@ def test_kafka_reads_broken_bytes_as_we_do(classes: dict[str, str]) -> None:
     for name, java in classes.items():
         for version in versions(name):
             for _ in range(6):
-                encoded = bytearray(value(name, version, Choices(rng.randbytes(120))).encode(version))
-                if not encoded or len(encoded) > 2000:
+                changed = bytearray(value(name, version, Choices(rng.randbytes(120))).encode(version))
+                if not changed or len(changed) > 2000:
                     continue
-                encoded[rng.randrange(len(encoded))] = rng.choice((0, 1, 2, 3, 127, 128, 255))
-                cases.append((name, version, bytes(encoded), f"{java} {version} {encoded.hex()}"))
+                changed[rng.randrange(len(changed))] = rng.choice((0, 1, 2, 3, 127, 128, 255))
+                cases.append((name, version, bytes(changed), f"{java} {version} {changed.hex()}"))
     answers = through_kafka([line for *_, line in cases])
     both = 0
     for (name, version, encoded, _), answer in zip(cases, answers, strict=True):

@@ -22,8 +22,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial._implicit_defaults import get_tagged_field_default
+from wire.message_values import Choices, Pick, message_class, names, plans, present, value, versions
 
-from tests.wire.message_values import Choices, Pick, message_class, names, plans, present, value, versions
 from tools.codegen.layout import struct_of
 from tools.codegen.schema import Field
 

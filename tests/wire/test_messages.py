@@ -9,6 +9,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from wire.message_values import Choices, message_class, names, plans, value, versions
 
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages import MODULES, request_class, response_class
@@ -32,7 +33,6 @@ from headrace.wire.messages.k18_api_versions import ApiVersionsResponse
 from headrace.wire.messages.k75_describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from headrace.wire.messages.metadata_records import METADATA_RECORDS, PartitionChangeRecord
 from headrace.wire.primitives import DecodeError, EncodeError, varint
-from tests.wire.message_values import Choices, message_class, names, plans, value, versions
 
 FEW = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -212,6 +212,9 @@ class PretendFile:
 
     def read(self, at: int, size: int) -> bytes:
         return bytes((at + place) % 251 for place in range(size))
+
+    def read_ahead(self, at: int, size: int) -> None:
+        raise AssertionError("nothing here is on a disk")
 
 
 def test_records_are_views_when_read_and_parts_when_written() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import cramjam
 import pytest
-from aiokafka.record._crecords.default_records import (  # type: ignore[import-untyped]
+from aiokafka.record._crecords.default_records import (
     DefaultRecordBatch as AioBatch,
 )
 from aiokafka.record._crecords.default_records import (
@@ -16,7 +16,7 @@ from aiokafka.record._crecords.default_records import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch as KafkaBatch  # type: ignore[import-untyped]
+from kafka.record.default_records import DefaultRecordBatch as KafkaBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
 from kio.records.readers import read_batch
 from kio.records.writers import write_batch
@@ -172,7 +172,7 @@ def test_kio_reads_ours_and_we_read_kios(records: list[Record]) -> None:
             round(record.timestamp.timestamp() * 1000),
             record.key,
             record.value,
-            [(header.key.decode(), header.value) for header in record.headers],
+            [((header.key or b"").decode(), header.value) for header in record.headers],
         )
         for record in other.records
     ]

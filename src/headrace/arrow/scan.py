@@ -37,7 +37,7 @@ def scan(
         there = [index for _, index in client.partitions(topic)]
         wanted = there if partitions is None else sorted(set(partitions))
         if missing := sorted(set(wanted) - set(there)):
-            raise ValueError(f"topic {topic} has {len(there)} partitions; there is no partition {missing[0]}")
+            raise ValueError(f"topic {topic} has no partition {missing[0]}; they are 0 to {len(there) - 1}")
         first = _offsets(client, topic, wanted, start, isolation)
         last = _offsets(client, topic, wanted, end, isolation)
         ends = {at: last[at] for at in first if last[at] > first[at]}

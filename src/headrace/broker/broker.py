@@ -118,9 +118,12 @@ class Broker:
         began = self.node.clock.monotonic()
         directories = ",".join(self.config.log_dirs)
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
+        quorum: Quorum | None = None
         try:
+            self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.logs.lock()
-            self.quorum, self.layout = open_quorum(self.node, self.config, workers=self.node.syncs)
+            quorum, self.layout = open_quorum(self.node, self.config, workers=self.node.syncs)
+            self.quorum = quorum
             self.quorum.on_failure = self.fail
             self.cluster_id = self.layout.cluster_id
             self.producer_ids = ProducerIds(self.quorum)
@@ -139,7 +142,6 @@ class Broker:
             self.quorum.on_image(self.dynamic.changed)
             self.quorum.on_image(self._events.changed)
             await self.replicas.start()
-            self._listen()
             ports = {opened.name: opened.port for opened in self.server.listeners}
             online = [home.path for home in self.logs.online()]
             node = registration(self.node, self.config, self.layout, ports, online)
@@ -148,15 +150,17 @@ class Broker:
             self.groups.start()
             if self.self_topics is not None:
                 await self.self_topics.start()
+            self.server.serve()
         except BaseException:
             if self.self_topics is not None:
                 self.self_topics.close()
             await self.moves.stop()
             await self.server.close()
+            if quorum is not None:
+                await quorum.close()
             self.logs.unlock()
             await self.node.close()
             raise
-        self.server.serve()
         self.background.start()
         for opened in self.server.listeners:
             self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)

@@ -18,6 +18,7 @@ from headrace.env.posix import raise_open_files_limit
 from headrace.env.posix_network import run_loop
 from headrace.env.posix_node import WORKER_THREADS, PosixNode, on_stop_signal
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
+from headrace.wire.address import address_text
 
 log = logging.getLogger("headrace.broker")
 
@@ -83,7 +84,7 @@ async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[s
     await broker.start()
     gc.freeze()
     for opened in broker.listeners:
-        say(f"headrace: {opened.name} listens on {opened.host}:{opened.port}")
+        say(f"headrace: {opened.name} listens on {address_text(opened.host, opened.port)}")
     await stop.wait()
     await broker.stop()
     return 1 if failures else 0

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from headrace import __version__
-from headrace.cli.failures import failure_of, usage_failure
+from headrace.cli.failures import FAILED, Failure, failure_of, output_is_full, usage_failure
 
 BROKEN_PIPE = 141
 INTERRUPTED = 130
@@ -59,14 +59,24 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             raise usage_failure(error) from error
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Help is written too, while the command line is still being read."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if not output_is_full(error):
+                raise
+            _drop_output()
+            Failure(f"the output cannot be written: {error.strerror}").show()
+            raise SystemExit(FAILED) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            # What is left in the buffer has nowhere to go; the interpreter would complain about it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             ctx.exit(BROKEN_PIPE)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
@@ -79,6 +89,11 @@ class LazyGroup(click.Group):
             if failure is None:
                 raise
             raise failure from error
+
+
+def _drop_output() -> None:
+    """What is left in the buffer has nowhere to go; the interpreter would complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -23,6 +23,8 @@ def cluster() -> None:
 @cluster_options
 def describe(client: Client, as_json: bool) -> None:
     """Brokers, metadata quorum, feature levels and log directories."""
+    from headrace.wire.address import address_text
+
     described = _describe(client)
     if as_json:
         print_json(described)
@@ -31,7 +33,7 @@ def describe(client: Client, as_json: bool) -> None:
     print_table(
         ["broker", "address", "rack", "state", "controller"],
         [
-            (b["id"], f"{b['host']}:{b['port']}", b["rack"], "fenced" if b["fenced"] else "up", b["controller"])
+            (b["id"], address_text(b["host"], b["port"]), b["rack"], "fenced" if b["fenced"] else "up", b["controller"])
             for b in described["brokers"]
         ],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import signal
 import sys
 import time
@@ -75,6 +76,8 @@ def consume(
 
     Without --follow, reads up to the end as it was at the start, and stops. With --group, starts at the group's
     committed offsets (--from where there are none) and commits what has been printed.
+
+    On a terminal, bytes that are no text are shown as \\xNN; files and pipes get them as they are.
     """
     if follow and until is not None:
         raise click.UsageError("choose one of --follow and --until")
@@ -83,7 +86,10 @@ def consume(
     if as_json and form not in (None, "json"):
         raise click.UsageError("choose one of --format and --json")
     form = "json" if as_json else form or "text"
-    printer = _Printer(_formatter(form, key_separator, headers, null_marker.encode()), limit)
+    formatter = _formatter(form, key_separator, headers, null_marker.encode())
+    if sys.stdout.isatty():
+        formatter = _for_terminals(formatter, "\\u{:04x}" if form == "json" else "\\x{:02x}")
+    printer = _Printer(formatter, limit)
     session = _Session(
         client=client,
         topics=list(dict.fromkeys(topics)),
@@ -329,6 +335,20 @@ def _formatter(form: str, key_separator: str | None, headers: bool, null: bytes)
         return b"".join(parts)
 
     return text_line
+
+
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal obeys: all controls (C0, C1) but tab and newline."""
+
+
+def _for_terminals(formatter: Formatter, escape: str) -> Formatter:
+    """The same with what is not text, and what a terminal would obey, written out."""
+
+    def line(topic: str, partition: int, record: Record, kind: int) -> bytes:
+        text = formatter(topic, partition, record, kind).decode(errors="backslashreplace")
+        return _OBEYED.sub(lambda found: escape.format(ord(found[0])), text).encode()
+
+    return line
 
 
 def _json_line(topic: str, partition: int, record: Record, kind: int) -> bytes:

@@ -19,8 +19,9 @@ import click
 
 from headrace.cli.failures import Failure
 from headrace.cli.options import bootstrap_options, duration_option, json_option
-from headrace.cli.output import Progress, print_json
+from headrace.cli.output import Progress, counted, print_json
 from headrace.cli.pipeline_metrics import Metric, MetricsServer, exposition
+from headrace.wire.address import address_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -260,8 +261,8 @@ class Report:
             try:
                 self._server = MetricsServer(host, port, self._page)
             except OSError as error:
-                raise Failure(f"no metrics on {host}:{port}: {error.strerror or error}") from error
-            self.say(f"metrics on {host}:{self._server.port}/metrics")
+                raise Failure(f"no metrics on {address_text(host, port)}: {error.strerror or error}") from error
+            self.say(f"metrics on {address_text(host, self._server.port)}/metrics")
         self._live.__enter__()
         return self
 
@@ -270,7 +271,7 @@ class Report:
         if self._server is not None:
             self._server.close()
         self.say(
-            f"{self.batches:,} batches, {self.rows:,} records; "
+            f"{counted(self.batches, 'batch', 'batches')}, {counted(self.rows, 'record')}; "
             f"{self.late:,} dropped as late, {self.unreadable:,} unreadable"
         )
         if self._plot is not None and kind is None:
@@ -291,7 +292,7 @@ class Report:
             print_json(asdict(batch))
         elif not sys.stdout.isatty():
             click.echo(
-                f"batch {batch.number}: {batch.rows:,} records, {batch.rows_per_s:,.0f} a second, "
+                f"batch {batch.number}: {counted(batch.rows, 'record')}, {batch.rows_per_s:,.0f} a second, "
                 f"{batch.late:,} dropped as late, {batch.unreadable:,} unreadable, {batch.state_rows:,} in the state"
             )
         self._live.advance(batch.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import IO, Any
 
@@ -53,6 +54,11 @@ def usage_failure(error: click.UsageError) -> click.ClickException:
     command = "headrace" if error.ctx is None else error.ctx.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
     return Failure(f"{message}; `{command} --help` shows what can be given", USAGE)
+
+
+def output_is_full(error: OSError) -> bool:
+    """Whether standard output takes no more. Files that a command opens itself have names, and their errors too."""
+    return error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def failure_of(error: Exception) -> Failure | None:

@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import cluster_options, confirm, json_option, parse_time_ms, yes_option
-from headrace.cli.output import Done, print_json, print_table
+from headrace.cli.output import Done, counted, print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicPartition
@@ -62,8 +62,8 @@ def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
         return
     for each in described:
         click.echo(
-            f"{each['group']}: {each['state']}, {len(each['members'])} members, coordinator {each['coordinator']}, "
-            f"total lag {each['lag']}"
+            f"{each['group']}: {each['state']}, {counted(len(each['members']), 'member')}, "
+            f"coordinator {each['coordinator']}, total lag {each['lag']}"
         )
         rows = [
             (p["topic"], p["partition"], p["committed"], p["latest"], p["lag"], p["member"], p["host"])
@@ -171,6 +171,8 @@ def reset(
         )
     if execute and dry_run:
         raise click.UsageError("choose one of --execute and --dry-run")
+    if members := groups.describe_group(client, name).members:
+        raise Failure(f"group {name} has {counted(len(members), 'member')}; stop its consumers first")
     committed = {at: position.offset for at, position in groups.fetch_offsets(client, name).items()}
     partitions = _chosen_partitions(client, topics) if topics else sorted(committed)
     if not partitions:
@@ -259,7 +261,7 @@ def delete(client: Client, names: tuple[str, ...], topics: tuple[str, ...], yes:
     """Delete groups that have no members, or only their offsets in some topics."""
     from headrace.client import groups
 
-    what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups"
+    what = f"group {names[0]}" if len(names) == 1 else counted(len(names), "group")
     confirm(f"Delete {'offsets of ' if topics else ''}{what}?", yes)
     with Done(as_json) as done:
         for name in dict.fromkeys(names):

@@ -15,6 +15,10 @@ from typing import Any, Self
 
 import click
 
+FOLDED_MIN = 12
+"""Columns of text may be folded down to this many characters, or their heading."""
+COLUMN_GAP = 3
+"""Between two columns on a terminal; around the table it is one at each side."""
 PROGRESS_AFTER_S = 1.0
 PROGRESS_EVERY_S = 0.1
 
@@ -71,12 +75,31 @@ def _print_rich(columns: Sequence[str], data: list[list[str]], right: list[bool]
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name, is_right in zip(columns, right, strict=True):
-        table.add_column(name, justify="right" if is_right else "left", overflow="fold")
+    needed = 2 - COLUMN_GAP
+    for at, (name, is_right) in enumerate(zip(columns, right, strict=True)):
+        whole = max(len(name), *(len(row[at]) for row in data), 0)
+        least = whole if is_right else min(whole, max(len(name), FOLDED_MIN))
+        needed += least + COLUMN_GAP
+        table.add_column(name, justify="right" if is_right else "left", overflow="fold", min_width=least)
+    if needed > console.width:
+        _print_records(columns, data, title)
+        return
     for row in data:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _print_records(columns: Sequence[str], data: list[list[str]], title: str | None) -> None:
+    """A line a cell: what is left where a row does not fit a line without breaking its numbers."""
+    if title:
+        click.echo(title)
+    width = max(map(len, columns))
+    for row in data:
+        click.echo("")
+        for name, cell in zip(columns, row, strict=True):
+            click.echo(f"{name.ljust(width)}  {cell}")
 
 
 def _text(cell: Any) -> str:
@@ -92,6 +115,11 @@ def _text(cell: Any) -> str:
 def _is_number(text: str) -> bool:
     number = text.removesuffix("B").removesuffix("i").rstrip("KMGT ")
     return text == "-" or number.lstrip("-").replace(",", "").replace(".", "", 1).isdigit()
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 record`, `1,200 records`; `plural` where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def size_text(size: int) -> str:

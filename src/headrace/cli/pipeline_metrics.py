@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PASSIVE: Final = socket.AI_PASSIVE
 PREFIX: Final = "headrace_pipeline_"
 
 
@@ -36,7 +38,9 @@ class MetricsServer:
     """Answers GET /metrics with what `page` gives, in threads of its own. Raises OSError where it cannot listen."""
 
     def __init__(self, host: str, port: int, page: Callable[[], str]) -> None:
-        self._server = ThreadingHTTPServer((host, port), _handler_of(page))
+        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=_PASSIVE)[0]
+        server = type("Server", (ThreadingHTTPServer,), {"address_family": family})
+        self._server: ThreadingHTTPServer = server(address, _handler_of(page))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()

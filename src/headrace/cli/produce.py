@@ -6,16 +6,16 @@ import base64
 import json
 import os
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.failures import Failure
+from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import INT32_MAX, INT64_MAX, cluster_options, json_option, parse_pairs, parse_separator
-from headrace.cli.output import Progress, print_json
+from headrace.cli.output import Progress, counted, print_json
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client
@@ -26,6 +26,12 @@ IDLE_S = 0.01
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = {"all": -1, "1": 1, "0": 0}
+
+HEADER_FIELDS = ("name", "value", "value_base64")
+RECORD_FIELDS = (
+    *("key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp"),
+    *("topic", "offset", "timestamp_type"),
+)
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -59,6 +65,7 @@ class Parsed:
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="Into this partition, whatever the key.")
+@click.option("--ignore-partition", is_flag=True, help="json: keys choose partitions, whatever the objects say.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
 @json_option
@@ -75,6 +82,7 @@ def produce(
     form: str,
     whole: bool,
     partition: int | None,
+    ignore_partition: bool,
     compression: str,
     acks: str,
     as_json: bool,
@@ -82,14 +90,20 @@ def produce(
     """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
 
     Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
+    A line that is no record ends the command; the records before it are written, and it says how many they are.
     """
     if whole and not files:
         raise click.UsageError("--whole needs files")
     if form == "json" and (key_separator is not None or parse_headers or whole):
         raise click.UsageError("--format json takes keys and headers from the objects")
+    if ignore_partition and form != "json":
+        raise click.UsageError("--ignore-partition is for --format json")
+    if ignore_partition and partition is not None:
+        raise click.UsageError("choose one of --partition and --ignore-partition")
     parse = _parse_json if form == "json" else _TextParser(key_separator, parse_headers, null_marker)
     extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
-    written = _Writer(client, topic, partition, None if key is None else key.encode(), extra, compression, ACKS[acks])
+    fixed_key = None if key is None else key.encode()
+    written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra, compression, ACKS[acks])
     total = sum(path.stat().st_size for path in files if str(path) != "-") or None
     with Progress(f"writing to {topic}", total, unit="bytes") as progress:
         for path in files or (Path("-"),):
@@ -101,11 +115,10 @@ def produce(
             with click.open_file(str(path), "rb") as stream:
                 for number, line in enumerate(lines_of(stream, written.idle), 1):
                     try:
-                        parsed = parse(line)
+                        written.send(parse(line))
                     except ValueError as error:
                         where = "standard input" if str(path) == "-" else str(path)
-                        raise Failure(f"{where} line {number}: {error}") from error
-                    written.send(parsed)
+                        raise Failure(f"{where} line {number}: {error}; {written.said()}") from error
                     progress.advance(len(line) + 1)
         written.producer.flush()
     _report(written, topic, as_json)
@@ -116,7 +129,7 @@ def _report(written: _Writer, topic: str, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "records": records, "bytes": size})
     else:
-        click.echo(f"wrote {records:,} record{'s' if records != 1 else ''} to topic {topic}", err=True)
+        click.echo(f"wrote {counted(records, 'record')} to topic {topic}", err=True)
 
 
 class _Writer:
@@ -127,6 +140,7 @@ class _Writer:
         client: Client,
         topic: str,
         partition: int | None,
+        ignore_partition: bool,
         key: bytes | None,
         extra: Headers,
         compression: str,
@@ -135,22 +149,44 @@ class _Writer:
         from headrace.client.producer import Producer
         from headrace.wire.records import Compression
 
-        client.topic(topic)
+        self.partitions = len(client.topic(topic).partitions)
+        if partition is not None and partition >= self.partitions:
+            raise Failure(f"topic {topic} has no partition {partition}", NOT_FOUND)
         self.producer = Producer(client, acks=acks, compression=Compression[compression.upper()], linger_ms=20)
         self.topic = topic
         self.partition = partition
+        self.ignore_partition = ignore_partition
         self.key = key
         self.extra = extra
 
     def send(self, record: Parsed) -> None:
+        """Queues it. Raises ValueError for a partition that the topic does not have."""
         self.producer.send(
             self.topic,
             record.value,
             key=self.key if record.key is None else record.key,
             headers=record.headers + self.extra,
             timestamp_ms=record.timestamp_ms,
-            partition=record.partition if self.partition is None else self.partition,
+            partition=self._partition_of(record),
         )
+
+    def _partition_of(self, record: Parsed) -> int | None:
+        if self.partition is not None or self.ignore_partition or record.partition is None:
+            return self.partition
+        if record.partition >= self.partitions:
+            raise ValueError(
+                f"topic {self.topic} has {counted(self.partitions, 'partition')}, and the record is for partition "
+                f"{record.partition}; --ignore-partition lets keys choose"
+            )
+        return record.partition
+
+    def said(self) -> str:
+        """How much of the input is in the topic, after all of it that was read has been sent."""
+        self.producer.flush()
+        written = self.producer.records_delivered
+        if written == 0:
+            return "no record was written"
+        return "the record before it is written" if written == 1 else f"the {written:,} records before it are written"
 
     def idle(self) -> None:
         """Nothing to read just now: what has been read should not wait for more."""
@@ -215,16 +251,27 @@ def _header(part: bytes) -> tuple[str, bytes | None]:
 
 
 def _parse_json(line: bytes) -> Parsed:
-    """An object with `value` or `value_base64`, and perhaps key, headers, partition, timestamp (ms)."""
+    """An object with `value` or `value_base64`, and perhaps key, headers, partition, timestamp (ms).
+
+    What else `consume` prints of a record (topic, offset, timestamp_type) says where it was, and is passed over. Any
+    other field is refused: a misspelt `value` would be a tombstone.
+    """
     try:
         found = json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
+    _check_fields(found, RECORD_FIELDS, "a record")
+    if not ("value" in found or "value_base64" in found):
+        raise ValueError('no "value"; null there is a tombstone')
     given = found.get("headers") or []
     if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("name"), str) for h in given):
         raise ValueError('"headers" is a list such as [{"name": "source", "value": "web"}]')
+    for header in given:
+        _check_fields(header, HEADER_FIELDS, "a header")
+        if not ("value" in header or "value_base64" in header):
+            raise ValueError(f'header "{header["name"]}" has no "value"; null there is none')
     return Parsed(
         _bytes_of(found, "value"),
         _bytes_of(found, "key"),
@@ -232,6 +279,19 @@ def _parse_json(line: bytes) -> Parsed:
         _whole_number(found, "partition", 0, INT32_MAX),
         _whole_number(found, "timestamp", -1, INT64_MAX),
     )
+
+
+def _check_fields(found: dict[str, Any], fields: Collection[str], what: str) -> None:
+    """Raises ValueError for a field that is none of these."""
+    for name in found:
+        if name not in fields:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, fields, 1)
+            raise ValueError(f'"{name}" is no field of {what}' + (f'; did you mean "{near[0]}"?' if near else ""))
+    for name in ("key", "value"):
+        if name in found and f"{name}_base64" in found:
+            raise ValueError(f'both "{name}" and "{name}_base64"')
 
 
 def _whole_number(found: dict[str, Any], name: str, least: int, most: int) -> int | None:
@@ -243,10 +303,9 @@ def _whole_number(found: dict[str, Any], name: str, least: int, most: int) -> in
 
 def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:
     """Text as UTF-8; `NAME_base64` for other bytes; anything else as its JSON text."""
-    encoded = found.get(f"{name}_base64")
-    if encoded is not None:
+    if f"{name}_base64" in found:
         try:
-            return base64.b64decode(encoded, validate=True)
+            return base64.b64decode(found[f"{name}_base64"], validate=True)
         except (TypeError, ValueError):
             raise ValueError(f'"{name}_base64" is not base64') from None
     value = found.get(name)

@@ -12,6 +12,7 @@ from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import parse_pairs
 
 DEFAULT_LISTEN = "127.0.0.1:9092"
+EVERY_INTERFACE = ("0.0.0.0", "[::]")
 
 
 def default_data_directory() -> Path:
@@ -41,7 +42,7 @@ def serve(
     log_format: str,
     verbose: bool,
 ) -> None:
-    """Run a broker until SIGTERM or an interrupt, which shut it down cleanly.
+    """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
     Without a file it is a broker and controller in one; with one, Apache Kafka's server.properties works. Options
     here win over the file. Fresh log directories are formatted; those of Apache Kafka are adopted as they are.
@@ -85,6 +86,10 @@ def properties_of(
     if listen is not None or (file is None and "listeners" not in given):
         properties["listeners"] = _with_listener(properties, listen or DEFAULT_LISTEN)
         properties.pop("advertised.listeners", None)
+    if listen is not None and advertise is None and "advertised.listeners" not in given:
+        if listen.rpartition(":")[0] in EVERY_INTERFACE:
+            why = f"{listen} is every interface, and no address for clients to connect to: add --advertise HOST:PORT"
+            raise click.BadParameter(why, param_hint="--listen")
     if advertise is not None:
         properties["advertised.listeners"] = f"{_client_listener(properties)}://{_address(advertise, '--advertise')}"
     properties.update(given)
@@ -95,6 +100,8 @@ def _address(text: str, option: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise click.BadParameter(f"{text!r}: an IPv6 address stands in brackets, such as [::1]:9092", param_hint=option)
     return f"{host}:{port}"
 
 

@@ -17,7 +17,7 @@ from headrace.cli.options import (
     parse_pairs,
     yes_option,
 )
-from headrace.cli.output import Done, print_json, print_table, size_text
+from headrace.cli.output import Done, counted, print_json, print_table, size_text
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client, TopicInfo
@@ -70,7 +70,7 @@ def create(
         click.echo(f"topic {name} could be created")
     else:
         count = len(client.topic(name).partitions)
-        click.echo(f"created topic {name} with {count} partition{'s' if count != 1 else ''}")
+        click.echo(f"created topic {name} with {counted(count, 'partition')}")
 
 
 @topic.command("list")
@@ -205,7 +205,7 @@ def alter(
     if partitions is not None:
         now = len(client.topics([name])[0].partitions)
         if partitions < now:
-            raise Failure(f"topic {name} has {now} partitions; partitions can only be added")
+            raise Failure(f"topic {name} has {counted(now, 'partition')}; partitions can only be added")
         admin.add_partitions(client, name, partitions, validate_only=dry_run)
     if as_json:
         shown = {"topic": name, "executed": not dry_run, "partitions": partitions, "set": changed, "unset": unset}
@@ -224,7 +224,7 @@ def delete(client: Client, names: tuple[str, ...], yes: bool, as_json: bool) -> 
     from headrace.client import admin
 
     client.topics(names)
-    what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
+    what = f"topic {names[0]}" if len(names) == 1 else counted(len(names), "topic")
     confirm(f"Delete {what} with all records?", yes)
     with Done(as_json) as done:
         for name in dict.fromkeys(names):

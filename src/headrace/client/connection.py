@@ -21,6 +21,7 @@ from headrace.client.errors import (
     TimedOutError,
     UnreachableError,
 )
+from headrace.wire.address import address_text
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -42,7 +43,7 @@ class Connection:
         """
         self.host = host
         self.port = port
-        peer = f"{host}:{port}"
+        peer = address_text(host, port)
         deadline = time.monotonic() + timeout_s
         try:
             self.socket = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))

@@ -48,7 +48,7 @@ class BrokerConfig:
         per_broker: Mapping[str, str] | None = None,
         cluster_default: Mapping[str, str] | None = None,
     ) -> None:
-        self.static: Final = dict(static)
+        self.static: Final = _named_both_ways(static)
         self.per_broker: Final = dict(per_broker or {})
         self.cluster_default: Final = dict(cluster_default or {})
         values = dict(_DEFAULTS)
@@ -127,10 +127,8 @@ class BrokerConfig:
     @property
     def node_id(self) -> int:
         """`node.id`, or its older name `broker.id`, or 1."""
-        for name in ("node.id", "broker.id"):
-            if self.integer(name) >= 0:
-                return self.integer(name)
-        return DEFAULT_NODE_ID
+        value = self._values["node.id"]
+        return value if isinstance(value, int) and value >= 0 else DEFAULT_NODE_ID
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -176,6 +174,8 @@ class BrokerConfig:
     def _endpoints(self, setting: str, texts: Value) -> tuple[Endpoint, ...]:
         assert isinstance(texts, tuple)
         protocols = protocol_map(self.text("listener.security.protocol.map"))
+        if not self.is_given("listener.security.protocol.map"):
+            protocols = {**dict.fromkeys(self.controller_listener_names, "PLAINTEXT"), **protocols}
         return tuple(parse_endpoint(setting, text, protocols) for text in texts)
 
 
@@ -201,6 +201,15 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
     if name not in protocols:
         raise ConfigError(setting, text, f"No security protocol defined for listener {name}")
     return Endpoint(name, protocols[name], host.strip("[]"), int(port))
+
+
+def _named_both_ways(static: Mapping[str, str]) -> dict[str, str]:
+    """A file's settings, in which a node's id stands under its older name too, as Kafka reads them (KIP-631)."""
+    found = dict(static)
+    for name, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if name in static:
+            found.setdefault(other, static[name])
+    return found
 
 
 def _follow(name: str, values: Mapping[str, Value], given: set[str]) -> Value:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from headrace.wire.address import address_text
+
 from .broker import BrokerConfig
 from .setting import ConfigError
 from .table import BROKER_SETTINGS
@@ -102,17 +104,21 @@ def _check_listeners(config: BrokerConfig) -> None:
     if config["security.inter.broker.protocol"] != PLAINTEXT:
         raise ConfigError("security.inter.broker.protocol", config["security.inter.broker.protocol"], _SECURITY)
     for point in config.advertised_listeners:
-        if config["advertised.listeners"] and point.host == NONROUTABLE_HOST:
-            why = "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address."
-            raise ConfigError("advertised.listeners", f"{point.name}://{point.host}:{point.port}", why)
+        if point.host == NONROUTABLE_HOST:
+            why = (
+                "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address: "
+                "set advertised.listeners, or give --advertise HOST:PORT"
+            )
+            raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
 
 
 def _check_node(config: BrokerConfig) -> None:
-    node_id, broker_id = config.integer("node.id"), config.integer("broker.id")
-    if config.is_given("node.id") and node_id < 0:
-        raise ConfigError("node.id", node_id, "Value must be at least 0")
-    if min(node_id, broker_id) >= 0 and node_id != broker_id:
-        raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
+    if config.is_given("node.id"):
+        node_id, broker_id = config.integer("node.id"), config.integer("broker.id")
+        if node_id < 0:
+            raise ConfigError("node.id", node_id, "Value must be at least 0")
+        if broker_id != node_id:
+            raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
     roles = config.listing("process.roles")
     if config.is_given("process.roles") and set(roles) != SERVED_ROLES:
         raise ConfigError("process.roles", ",".join(roles), "only broker,controller in one process is served yet")

@@ -18,7 +18,7 @@ _ASKS_NOBODY: Final = "the broker sends no requests of its own yet"
 _STABLE: Final = "what is under development is not served"
 
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
-    Setting("node.id", Type.INT, -1, "Number of this node in the cluster.", synonyms=("broker.id",)),
+    Setting("node.id", Type.INT, None, "Number of this node in the cluster.", synonyms=("broker.id",)),
     Setting("broker.id", Type.INT, -1, "Older name of `node.id`; both must agree when both are set."),
     Setting(
         "process.roles",

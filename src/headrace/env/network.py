@@ -64,13 +64,13 @@ class Stream(Protocol):
 
 
 class Listener(Protocol):
-    """An open listening address."""
+    """An address that is taken. It is paused at first, and until it goes on for the first time nobody can connect."""
 
     host: str
     port: int
 
     def pause(self, paused: bool) -> None:
-        """Stops accepting connections, or goes on."""
+        """Stops accepting connections, or goes on. Raises OSError where another program listens there by then."""
         ...
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Network(Protocol):
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
     ) -> Listener:
-        """Listens on an address; port 0 takes a free one, an empty host every interface.
+        """Takes an address to listen on; port 0 takes a free one, an empty host every interface.
 
         Buffer sizes are in bytes, -1 leaves them to the system. `on_failure` hears of a connection that could not be
         accepted. Raises OSError when the address cannot be had.

@@ -220,26 +220,31 @@ class PosixListener:
 
     def __init__(
         self,
-        listening: socket.socket,
+        bound: socket.socket,
+        backlog: int,
         loop: asyncio.AbstractEventLoop,
         on_connection: Callable[[Stream], None],
         on_failure: Callable[[OSError], None],
         streams: dict[PosixStream, None],
     ) -> None:
         self._streams = streams
-        self.host, self.port = listening.getsockname()[:2]
-        self._socket = listening
+        self.host, self.port = bound.getsockname()[:2]
+        self._socket = bound
+        self._backlog = backlog
         self._loop = loop
         self._on_connection = on_connection
         self._on_failure = on_failure
+        self._listens = False
         self._paused = True
         self._closed = False
-        self.pause(False)
 
     def pause(self, paused: bool) -> None:
         """See `Listener`."""
         if self._closed or paused == self._paused:
             return
+        if not paused and not self._listens:
+            self._socket.listen(self._backlog)
+            self._listens = True
         self._paused = paused
         if paused:
             self._loop.remove_reader(self._socket.fileno())
@@ -393,11 +398,12 @@ class PosixNetwork:
             if send_buffer >= 0:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             listening.bind(address)
-            listening.listen(backlog)
         except OSError:
             listening.close()
             raise
-        listener = PosixListener(listening, asyncio.get_running_loop(), on_connection, on_failure, self._streams)
+        listener = PosixListener(
+            listening, backlog, asyncio.get_running_loop(), on_connection, on_failure, self._streams
+        )
         self._listeners.append(listener)
         return listener
 

@@ -206,7 +206,11 @@ class PosixNode(PosixEnvironment):
 
 
 def on_stop_signal(callback: Callable[[], object]) -> None:
-    """Calls back on the running loop when this process is asked to end: SIGTERM, SIGINT, SIGHUP."""
+    """Calls back on the running loop when this process is asked to end: SIGTERM, SIGINT, SIGHUP.
+
+    A SIGHUP that is ignored already stays so: nohup(1) starts programs that are to outlive their terminal like that.
+    """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, callback)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, callback)

@@ -195,7 +195,7 @@ class SimStream:
 
 
 class SimListener:
-    """See `env.network.Listener`. Who knocks while it is paused waits."""
+    """See `env.network.Listener`. Who knocks while it is paused waits, and before it ever went on is refused."""
 
     def __init__(
         self, network: SimNetwork, node: SimNode, port: int, on_connection: Callable[[Stream], None]
@@ -205,12 +205,14 @@ class SimListener:
         self.node = node
         self._network = network
         self._on_connection = on_connection
-        self._paused = False
+        self._paused = True
+        self.listens = False
         self._waiting: deque[SimStream] = deque()
 
     def pause(self, paused: bool) -> None:
         """See Listener.pause."""
         self._paused = paused
+        self.listens |= not paused
         while self._waiting and not self._paused:
             self.node.call(self._on_connection, self._waiting.popleft())
 
@@ -356,7 +358,7 @@ class SimNetwork:
             listener = self._listeners.get((host, port))
             if self._is_cut(node.host, host) or not self.world.has_power(host):
                 return  # nobody answers: whoever connects gives up in his own time
-            if listener is None:
+            if listener is None or not listener.listens:
                 error = OSError(errno.ECONNREFUSED, "Connection refused")
                 self.world.loop.call_later(self.latency(), refused, error)
                 return

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.testing.running import SETTINGS as SETTINGS
     from headrace.testing.running import DefectError as DefectError
+    from headrace.testing.running import SettingValue as SettingValue
     from headrace.testing.running import TestBroker as TestBroker
     from headrace.testing.running import broker as broker
 
-__all__ = ["SETTINGS", "DefectError", "TestBroker", "broker"]
+__all__ = ["SETTINGS", "DefectError", "SettingValue", "TestBroker", "broker"]
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,7 @@ Override `headrace_settings` to give a module's or a package's brokers other set
 
     @pytest.fixture(scope="session")
     def headrace_settings():
-        return {"auto.create.topics.enable": "false"}
+        return {"auto.create.topics.enable": False}
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from headrace.testing import TestBroker
+    from headrace.testing import SettingValue, TestBroker
 
 
 @pytest.fixture(scope="session")
-def headrace_settings() -> Mapping[str, str]:
+def headrace_settings() -> Mapping[str, SettingValue]:
     """Settings, as in a server.properties, of the brokers that the fixtures start."""
     return {}
 
 
 @pytest.fixture
-def headrace_broker(headrace_settings: Mapping[str, str]) -> Iterator[TestBroker]:
+def headrace_broker(headrace_settings: Mapping[str, SettingValue]) -> Iterator[TestBroker]:
     """A broker with nothing in it; `headrace_broker.bootstrap` is what clients connect to."""
     # Imported here: a plugin is loaded in every run of pytest, whether or not anything uses it.
     from headrace.testing import broker
@@ -35,7 +35,7 @@ def headrace_broker(headrace_settings: Mapping[str, str]) -> Iterator[TestBroker
 
 
 @pytest.fixture(scope="session")
-def headrace_shared_broker(headrace_settings: Mapping[str, str]) -> Iterator[TestBroker]:
+def headrace_shared_broker(headrace_settings: Mapping[str, SettingValue]) -> Iterator[TestBroker]:
     """One broker for the whole run; tests that share it take topics of their own."""
     from headrace.testing import broker
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +34,9 @@ would hold the interpreter that it shares with the test."""
 
 STOP_PATIENCE_S = 30.0
 
+SettingValue = str | bool | int | float | os.PathLike[str] | Sequence[str]
+"""What a setting may be given as: the text of a server.properties, or the value that it means."""
+
 
 class DefectError(Exception):
     """The broker did what it was not written to do; the cause says what. Its log lines tell of each one."""
@@ -43,10 +47,12 @@ class TestBroker:
 
     __test__ = False
 
-    def __init__(self, data: Path, settings: Mapping[str, str]) -> None:
-        """Nothing runs before `start`."""
+    def __init__(self, data: Path, settings: Mapping[str, SettingValue]) -> None:
+        """Nothing runs before `start`. Raises TypeError for a setting that is no such value."""
         self.data = data
-        self.settings = {**SETTINGS, "log.dirs": str(data), **settings}
+        given = {name: setting_text(name, value) for name, value in settings.items()}
+        self.settings = {**SETTINGS, "log.dirs": str(data), **given}
+        self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broker: Broker | None = None
         self._stop: asyncio.Event | None = None
@@ -107,7 +113,12 @@ class TestBroker:
             raise self._failure
 
     def stop(self) -> None:
-        """A clean shutdown. Raises what went wrong in it, and DefectError where the broker met a defect meanwhile."""
+        """A clean shutdown. Raises what went wrong in it, and DefectError where the broker met a defect meanwhile.
+
+        In a fork there is nothing to stop.
+        """
+        if os.getpid() != self._process:
+            return
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(STOP_PATIENCE_S)
@@ -138,14 +149,32 @@ class TestBroker:
             raise DefectError("the broker met a defect") from broker.node.defects.first
 
 
+def setting_text(name: str, value: SettingValue) -> str:
+    """`value` as a server.properties has it. Raises TypeError that names the setting."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float, os.PathLike)):
+        return str(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    raise TypeError(f"{name} is {value!r}, and a setting is text, a number, true or false, or a list of texts")
+
+
 @contextmanager
-def broker(settings: Mapping[str, str] | None = None, *, data: Path | str | None = None) -> Iterator[TestBroker]:
+def broker(
+    settings: Mapping[str, SettingValue] | None = None, *, data: Path | str | None = None
+) -> Iterator[TestBroker]:
     """A running broker; stopped, and its files removed, at the end of the block.
 
-    `settings` are those of a server.properties and win over `SETTINGS`. With `data` the broker uses that directory,
-    formats it where it is fresh, and leaves it.
+    `settings` are those of a server.properties and win over `SETTINGS`; a value may be text or what it means, such as
+    3, True or a list. With `data` the broker uses that directory, formats it where it is fresh, and leaves it.
+
+    A fork that leaves the block leaves the broker and its files to the process that entered it.
     """
     directory = Path(tempfile.mkdtemp(prefix="headrace-test-")) if data is None else Path(data)
+    process = os.getpid()
     try:
         running = TestBroker(directory, settings or {})
         running.start()
@@ -154,5 +183,5 @@ def broker(settings: Mapping[str, str] | None = None, *, data: Path | str | None
         finally:
             running.stop()
     finally:
-        if data is None:
+        if data is None and os.getpid() == process:
             shutil.rmtree(directory, ignore_errors=True)

@@ -20,7 +20,7 @@ from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTo
 from headrace.wire.records import Record, build_batch
 
 # What differs between any two brokers, whatever they are: where they listen, what they drew, what time it is; and the
-# sentences that go with error codes, which are our own.
+# sentences that go with error codes, which are our own. What stands there without an error is compared.
 NEVER_COMPARED = frozenset(
     {
         "host", "port", "cluster_id", "topic_id", "error_message", "member_id", "leader", "producer_id", "session_id",
@@ -102,10 +102,12 @@ def plain(value: Any, ignore: frozenset[str]) -> Any:
     if isinstance(value, list):
         return [plain(each, ignore) for each in value]
     if hasattr(type(value), "__match_args__") and not isinstance(value, (str, bytes, tuple)):
+        fields = value.__match_args__
+        without_error = "error_message" in fields and getattr(value, "error_code", None) == 0
         return {
             field: plain(getattr(value, field), ignore)
-            for field in value.__match_args__
-            if field not in NEVER_COMPARED and field not in ignore
+            for field in fields
+            if field not in ignore and (field not in NEVER_COMPARED or (without_error and field == "error_message"))
         }
     return bytes(value) if isinstance(value, memoryview) else value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.output import SCRATCH_BYTES
 from headrace.env.network import Listener, Stream
+from headrace.wire.address import address_text
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -53,6 +55,24 @@ class OpenListener:
         """The port that it is bound to, chosen by the system where port 0 was asked for."""
         assert self.listener is not None
         return self.listener.port
+
+
+class CannotListen(OSError):
+    """An address that cannot be had; the text is one line that names it, says why, and what to do."""
+
+    def __init__(self, name: str, host: str, port: int, error: OSError) -> None:
+        why = _WHY.get(error.errno or 0, error.strerror or str(error))
+        super().__init__(
+            f"listener {name} cannot listen on {address_text(host, port)}: {why}; give another address with "
+            "--listen HOST:PORT, or in `listeners`"
+        )
+
+
+_WHY: Mapping[int, str] = {
+    errno.EADDRINUSE: "another program listens there (address already in use)",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "ports below 1024 need a privilege",
+}
 
 
 class Server:
@@ -111,27 +131,33 @@ class Server:
     # --- listeners
 
     def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
-        """Binds a listener, which accepts nothing before `serve`; raises OSError when the address cannot be had."""
+        """Binds a listener, to which nobody can connect before `serve`. Raises CannotListen."""
         opened = OpenListener(endpoint.name, self.requests.served("controller" if controller else "broker"))
         config = self._config()
-        opened.listener = self._node.network.listen(
-            endpoint.host,
-            endpoint.port,
-            backlog=config.integer("socket.listen.backlog.size"),
-            receive_buffer=config.integer("socket.receive.buffer.bytes"),
-            send_buffer=config.integer("socket.send.buffer.bytes"),
-            on_connection=lambda stream: self._accept(stream, opened),
-            on_failure=self._accept_failed,
-        )
-        opened.listener.pause(True)
+        try:
+            opened.listener = self._node.network.listen(
+                endpoint.host,
+                endpoint.port,
+                backlog=config.integer("socket.listen.backlog.size"),
+                receive_buffer=config.integer("socket.receive.buffer.bytes"),
+                send_buffer=config.integer("socket.send.buffer.bytes"),
+                on_connection=lambda stream: self._accept(stream, opened),
+                on_failure=self._accept_failed,
+            )
+        except OSError as error:
+            raise CannotListen(endpoint.name, endpoint.host, endpoint.port, error) from error
         self.listeners.append(opened)
         return opened
 
     def serve(self) -> None:
-        """Begins to accept connections: they could knock since `listen`."""
+        """Begins to accept connections. Raises CannotListen where another program was quicker."""
         for opened in self.listeners:
-            assert opened.listener is not None
-            opened.listener.pause(False)
+            listener = opened.listener
+            assert listener is not None
+            try:
+                listener.pause(False)
+            except OSError as error:
+                raise CannotListen(opened.name, listener.host, listener.port, error) from error
         self._sweep()
 
     def _accept(self, stream: Stream, listener: OpenListener) -> None:

@@ -12,7 +12,7 @@ import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
 from headrace.cli.options import json_option, yes_option
-from headrace.cli.output import Progress, print_json, size_text
+from headrace.cli.output import Progress, counted, print_json, size_text
 
 
 @click.group()
@@ -109,7 +109,8 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
         for report in found:
             state = "damaged" if report.problems else "ok"
             click.echo(
-                f"{report.directory.name}: {state}, {report.segments} segments, {report.batches:,} batches, "
+                f"{report.directory.name}: {state}, {counted(report.segments, 'segment')}, "
+                f"{counted(report.batches, 'batch', 'batches')}, "
                 f"offsets {report.start} to {report.end}, {size_text(report.size)}"
             )
             for problem in report.problems:
@@ -119,7 +120,8 @@ def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> Non
         hint = "" if cut is None else f"; --truncate-at {cut} on {damaged[0].directory} would cut it there"
         if verifying.is_metadata(damaged[0].directory):
             hint = f"; {METADATA_REMEDY}"
-        raise Failure(f"{len(damaged)} of {len(found)} partitions are damaged{hint}")
+        are = "partition is" if len(found) == 1 else f"partitions {'is' if len(damaged) == 1 else 'are'}"
+        raise Failure(f"{len(damaged)} of {len(found)} {are} damaged{hint}")
 
 
 def _truncate(path: Path, partitions: list[Path], offset: int, yes: bool) -> None:

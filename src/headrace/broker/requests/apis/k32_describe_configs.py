@@ -53,9 +53,8 @@ def handle(broker: Services, request: DescribeConfigsRequest, context: RequestCo
     """Describes each resource, in the request's order."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
-        result = DescribeConfigsResult(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
+        # an empty sentence, not null, where there is no error: so Kafka answers
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         denied = config_access(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         found = ApiError(denied, message_of(denied)) if denied else _describe(broker, resource)

@@ -39,7 +39,6 @@ def handle(broker: Services, request: DescribeQuorumRequest, context: RequestCon
     asked = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
     if asked != [(METADATA_TOPIC, 0)]:
         return DescribeQuorumResponse(
-            error_message=None,
             topics=[
                 ResponseTopicData(
                     topic_name=topic.topic_name,
@@ -56,7 +55,6 @@ def handle(broker: Services, request: DescribeQuorumRequest, context: RequestCon
             ],
         )
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[_partition(broker, context.api_version)])],
         nodes=[
             Node(node_id=voter.id, listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in voter.endpoints])
@@ -78,7 +76,6 @@ def _partition(broker: Services, version: int) -> ResponsePartitionData:
     )
     return ResponsePartitionData(
         partition_index=0,
-        error_message=None,
         leader_id=broker.node_id,
         leader_epoch=quorum.epoch,
         high_watermark=quorum.image.offset + 1,

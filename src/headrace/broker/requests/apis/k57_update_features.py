@@ -7,7 +7,7 @@ Not done: lower levels of metadata.version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.quorum import QuorumError
@@ -30,6 +30,9 @@ from headrace.wire.messages.k57_update_features import (
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
+
+NO_ERROR: Final = "NONE"
+"""What Kafka says of a feature that has no error."""
 
 
 @handles(ApiKey.UPDATE_FEATURES)
@@ -59,5 +62,5 @@ async def handle(broker: Services, request: UpdateFeaturesRequest, context: Requ
             f"The update failed for all features since the following feature had an error: {error.message}"
         )
     elif context.api_version < 2:
-        response.results = [UpdatableFeatureResult(feature=update.name, error_message=None) for update in updates]
+        response.results = [UpdatableFeatureResult(feature=update.name, error_message=NO_ERROR) for update in updates]
     return response

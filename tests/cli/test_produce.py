@@ -1,0 +1,70 @@
+"""`headrace produce`: what an object must say, what a bad line leaves, and partitions that are not there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{}", 'no "value"'),
+        ('{"key": "k"}', 'no "value"; null there is a tombstone'),
+        ('{"valeu": "x", "key": "k"}', '"valeu" is no field of a record; did you mean "value"?'),
+        ('{"value": "x", "time": 5}', '"time" is no field of a record'),
+        ('{"value": "x", "value_base64": "AA=="}', 'both "value" and "value_base64"'),
+        ('{"value": "x", "headers": [{"name": "h"}]}', 'header "h" has no "value"'),
+        ('{"value": "x", "headers": [{"name": "h", "val": "v"}]}', '"val" is no field of a header'),
+        ('{"value_base64": null}', '"value_base64" is not base64'),
+    ],
+)
+def test_an_object_that_is_no_record_is_refused(run: Any, topic: str, line: str, words: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    (said,) = run("produce", topic, "--format", "json", stdin=line + "\n", code=1).stderr.splitlines()
+    assert said.startswith("headrace: standard input line 1: ") and words in said
+    assert said.endswith("; no record was written")
+    assert run("consume", topic).stdout == ""
+
+
+def test_a_tombstone_is_an_explicit_null(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    run("produce", topic, "--format", "json", stdin='{"key": "k", "value": null}\n')
+    assert json.loads(run("consume", topic, "--json").stdout)["value"] is None
+
+
+@pytest.mark.parametrize(("form", "good", "bad"), [("json", '{"value": "v"}', "{"), ("text", "k=v", "no separator")])
+def test_a_bad_line_says_how_many_records_were_written(run: Any, topic: str, form: str, good: str, bad: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    options = [] if form == "json" else ["-k", "="]
+    for before, said in ((1, "the record before it is written"), (1200, "the 1,200 records before it are written")):
+        lines = f"{good}\n" * before + f"{bad}\n{good}\n"
+        (line,) = run("produce", topic, "--format", form, *options, stdin=lines, code=1).stderr.splitlines()
+        assert f"standard input line {before + 1}: " in line
+        assert line.endswith(f"; {said}")
+    assert len(run("consume", topic).stdout.splitlines()) == 1201
+
+
+def test_records_go_into_fewer_partitions_where_that_is_asked_for(run: Any, topic: str) -> None:
+    many, few = f"{topic}-many", f"{topic}-few"
+    run("topic", "create", many, "-p", "5")
+    run("topic", "create", few, "-p", "2")
+    for partition in range(5):
+        run("produce", many, "-p", str(partition), "--key", f"k{partition}", stdin=f"v{partition}\n")
+    lines = run("consume", many, "--json").stdout
+    failed = run("produce", few, "--format", "json", stdin=lines, code=1).stderr
+    assert f"topic {few} has 2 partitions" in failed
+    assert "--ignore-partition" in failed
+    before = len(run("consume", few).stdout.splitlines())
+    run("produce", few, "--format", "json", "--ignore-partition", stdin=lines)
+    copied = [json.loads(line) for line in run("consume", few, "--json").stdout.splitlines()][before:]
+    assert sorted((each["key"], each["value"]) for each in copied) == [(f"k{n}", f"v{n}") for n in range(5)]
+    run("produce", few, "--ignore-partition", stdin="", code=2)
+    run("produce", few, "--format", "json", "--ignore-partition", "-p", "0", stdin="", code=2)
+
+
+def test_a_partition_that_is_not_there_is_said_at_once(run: Any, topic: str) -> None:
+    run("topic", "create", topic, "-p", "1")
+    assert f"topic {topic} has no partition 7" in run("produce", topic, "-p", "7", stdin="a\n", code=4).stderr
