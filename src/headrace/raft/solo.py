@@ -41,7 +41,7 @@ def lead(node_id: int, previous: QuorumState | None, log: LogState) -> Leadershi
     """The election that a lone voter wins: an epoch above all that it has seen or voted in."""
     epoch = max(log.last_epoch, 0 if previous is None else previous.leader_epoch) + 1
     state = QuorumState(leader_id=node_id, leader_epoch=epoch, voters=(node_id,))
-    records = [leader_change(node_id, [node_id])]
+    records = [leader_change(node_id, [node_id], [node_id])]
     if log.kraft_version > 0 and not log.voters_are_in_log:
         records += [kraft_version(log.kraft_version), voters_record(log.voters)]
     return Leadership(epoch, state, 1 if log.kraft_version > 0 else 0, tuple(records))
