@@ -60,9 +60,12 @@ class Node:
     saved: bytes | None = None
     holds_syncs: bool = False
 
+    disk: int = 0
+    """Which disk it has: a new one has another directory id."""
+
     @property
     def key(self) -> ReplicaKey:
-        return ReplicaKey(self.id, bytes([self.id]) * 16)
+        return ReplicaKey(self.id, bytes([self.disk, *([self.id] * 15)]) if self.disk else bytes([self.id]) * 16)
 
 
 class Lost(AssertionError):
@@ -83,6 +86,7 @@ class Cluster:
             Voter(node.id, node.key.directory_id, (VoterEndpoint("CONTROLLER", f"node{node.id}", 9093),))
             for node in self.nodes.values()
         ]
+        self._jitter = jitter
         self.now = 0
         self.network: list[Message] = []
         self.say = say
@@ -115,6 +119,17 @@ class Cluster:
         node.raft = None
         node.holds_syncs = False
         del node.log[min(len(node.log), node.synced + keeps) :]
+
+    def wipe(self, node_id: int) -> None:
+        """A node that is down gets a new, empty disk."""
+        node = self.nodes[node_id]
+        assert node.raft is None
+        node.log, node.synced, node.saved = [], 0, None
+        node.disk += 1
+
+    def add_observer(self, node_id: int) -> None:
+        """A node that does not vote."""
+        self.nodes[node_id] = Node(node_id, jitter=lambda n: self._jitter(node_id, n))
 
     def step(self, node_id: int, event: ev.Event) -> None:
         """One event of a node that is up."""
@@ -216,8 +231,9 @@ class Cluster:
         if mine[: len(self.committed)] != self.committed[:mark]:
             raise Lost(f"node {node.id} has other entries committed than were committed before")
         if mark > len(self.committed):
-            holders = [each.id for each in self.nodes.values() if each.log[: min(mark, each.synced)] == mine]
-            if len(holders) < len(self.nodes) // 2 + 1:
+            voters = [each for each in self.nodes.values() if each.id <= len(self.voters) and each.disk == 0]
+            holders = [each.id for each in voters if each.log[: min(mark, each.synced)] == mine]
+            if len(holders) < len(self.voters) // 2 + 1:
                 raise Lost(f"{mark} is committed, but only {holders} have synced it")
             self.committed = mine
 

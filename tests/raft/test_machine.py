@@ -83,11 +83,14 @@ def test_a_voter_that_does_not_know_pre_votes_is_asked_for_its_vote() -> None:
 
 def test_an_observer_never_stands() -> None:
     raft = node(9)
-    assert isinstance(raft.role, Unattached) and raft.deadline_ms() is None
+    assert isinstance(raft.role, Unattached)
+    raft.step(ev.Tick(), 0)
     out = raft.step(ev.Requested("t", BeginQuorumEpochRequest(1, 1, KEYS[9])), 0)
     assert isinstance(raft.role, Follower)
     assert [send.peer for send in out.send] == [1]
-    raft.step(ev.Tick(), 60_000)
+    out = raft.step(ev.Tick(), 2000)
+    assert isinstance(raft.role, Unattached), "it asks who leads now"
+    raft.step(ev.Answered(1, out.send[0].number, FetchResponse(1, 1, error=ErrorCode.FENCED_LEADER_EPOCH)), 2000)
     assert isinstance(raft.role, Follower)
 
 

@@ -6,6 +6,8 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
     cluster 3            voters 1 to 3, none started
     start 1 2            starts nodes on their disks
     crash 1 keeps=1      a node is gone; of what it had not synced one entry is on the disk
+    wipe 1               a node that is down gets a new, empty disk
+    observer 4           starts a node that does not vote
     stop 1               a node resigns
     cut 1 2, heal 1 2    messages between two nodes are lost without a word (one node: all of its links)
     hold 1, sync 1       a node's syncs wait until it is told to
@@ -49,6 +51,8 @@ class Quorum:
         self.trace: list[str] = []
         self.cut: set[frozenset[int]] = set()
         self.roles: dict[int, str] = {}
+        self.told: set[str] = set()
+        """Refused fetches of this command: they come again and again, and are said once."""
         self.do_cluster(["3"], {})
 
     def say(self, line: str) -> None:
@@ -59,6 +63,7 @@ class Quorum:
     def do(self, line: str) -> list[str]:
         """Runs one command; returns its trace."""
         self.trace = []
+        self.told.clear()
         verb, *words = shlex.split(line)
         plain = [word for word in words if "=" not in word]
         named = dict(word.split("=", 1) for word in words if "=" in word)
@@ -78,6 +83,13 @@ class Quorum:
     def do_crash(self, plain: list[str], named: dict[str, str]) -> None:
         self.cluster.crash(int(plain[0]), int(named.get("keeps", 0)))
         self.roles.pop(int(plain[0]), None)
+
+    def do_wipe(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.wipe(int(plain[0]))
+
+    def do_observer(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.add_observer(int(plain[0]))
+        self.cluster.start(int(plain[0]))
 
     def do_stop(self, plain: list[str], named: dict[str, str]) -> None:
         self.cluster.step(int(plain[0]), ev.Resign())
@@ -185,8 +197,11 @@ class Quorum:
         target = self.cluster.nodes[message.target]
         if frozenset({message.source, message.target}) in self.cut:
             return
-        if target.raft is not None and self.is_worth_saying(message.content):
-            self.say(f"{message.source} -> {message.target} {said(message.content)}")
+        line = f"{message.source} -> {message.target} {said(message.content)}"
+        if target.raft is not None and self.is_worth_saying(message.content) and line not in self.told:
+            self.say(line)
+            if isinstance(message.content, FetchResponse):
+                self.told.add(line)
         self.cluster.deliver(message)
 
     def is_worth_saying(self, content: Request | Response) -> bool:

@@ -62,7 +62,8 @@ class Raft:
         keys = [ReplicaKey(voter.id, voter.directory_id) for voter in voters]
         assert len({key.id for key in keys}) == len(keys), "a node votes once"
         self.is_voter = me in keys
-        self.other_voters = [key for key in keys if key != me]
+        # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
+        self.other_voters = [key for key in keys if key.id != me.id]
         self.majority = len(keys) // 2 + 1
         self.log = log
         self.jitter = jitter
@@ -228,7 +229,15 @@ class Raft:
         if epoch > self.epoch:
             self.voted = None
         self.epoch, self.leader_id = epoch, leader_id
-        self._become(Follower(leader, self.now + self.settings.fetch_timeout_ms if self.is_voter else None))
+        self._become(Follower(leader, self.now + self.settings.fetch_timeout_ms))
+
+    def lose_leader(self) -> None:
+        """The leader is silent: a voter may take its place, anybody else asks the voters who leads now."""
+        if self.is_voter:
+            self.become_prospective()
+        else:
+            self.leader_id = None
+            self.become_unattached(self.epoch)
 
     def become_resigned(self) -> None:
         """Leads no more, because it stops, or because it cannot know whether another one does."""
@@ -331,6 +340,14 @@ class Raft:
         for voter in voters:
             if self.now >= self.peers.ready_ms(voter.id):
                 self.out.send.append(ev.Send(voter.id, self.peers.ask(voter.id, self.now), request(voter)))
+
+    def fetch_request(self) -> Callable[[ReplicaKey], FetchRequest]:
+        """Asks for what follows the end of this log."""
+        end = self.log.last
+        request = FetchRequest(
+            self.epoch, self.me, end.epoch, end.offset, self.high_watermark, self.settings.fetch_wait_ms
+        )
+        return lambda _: request
 
     def reply(self, token: object, message: Response, read_from: int = 0, read_to: int = 0) -> None:
         """Answers a request."""

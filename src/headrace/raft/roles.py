@@ -9,12 +9,10 @@ becomes another one, else it sends what can be sent. Source: KIP-595, KIP-996.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.raft.messages import (
     EndQuorumEpochRequest,
-    FetchRequest,
     FetchResponse,
     ReplicaKey,
     Response,
@@ -76,14 +74,35 @@ class _Waiting:
 
 
 class Unattached(_Waiting):
-    """Knows an epoch, and no leader that it could follow. `until_ms` None: it does not vote, and never stands."""
+    """Knows an epoch, and no leader that it could follow.
+
+    A voter waits until somebody begins an epoch, or stands itself. `until_ms` None: it does not vote, never stands, and
+    asks one voter after the other for entries, whose answer says who leads.
+    """
 
     name = "unattached"
+
+    def __init__(self, until_ms: int | None) -> None:
+        super().__init__(until_ms)
+        self.asked: ReplicaKey | None = None
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        if self.until_ms is not None:
+            return self.until_ms
+        return 0 if self.asked is None else raft.peers.ready_ms(self.asked.id)
 
     def tick(self, raft: Raft) -> None:
         """See Role."""
         if self.is_over(raft):
             raft.become_prospective()
+        elif self.until_ms is None and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id)):
+            self.asked = raft.other_voters[raft.jitter(len(raft.other_voters))]
+            raft.send_to([self.asked], raft.fetch_request())
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role. Whoever knew a leader said so already: `Raft` took it over before this."""
+        raft.peers.rest(peer, raft.now)
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
         """See Role. A vote that was given is given again to the same candidate alone."""
@@ -122,10 +141,7 @@ class _Asking(_Waiting):
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
         """See Role."""
         if isinstance(response, VoteResponse) and response.pre_vote == self.pre_vote:
-            if response.error:
-                raft.peers.rest(peer, raft.now)
-            else:
-                (self.granted if response.granted else self.refused).add(peer)
+            (self.granted if response.granted and not response.error else self.refused).add(peer)
 
 
 class Prospective(_Asking):
@@ -191,7 +207,7 @@ class Follower(_Waiting):
 
     name = "follower"
 
-    def __init__(self, leader: ReplicaKey, until_ms: int | None) -> None:
+    def __init__(self, leader: ReplicaKey, until_ms: int) -> None:
         super().__init__(until_ms)
         self.leader = leader
         self.has_fetched = False
@@ -204,20 +220,15 @@ class Follower(_Waiting):
         """See Role."""
         if not self._may_fetch(raft):
             return self.until_ms
-        ready_ms = raft.peers.ready_ms(self.leader.id)
-        return ready_ms if self.until_ms is None else min(self.until_ms, ready_ms)
+        assert self.until_ms is not None
+        return min(self.until_ms, raft.peers.ready_ms(self.leader.id))
 
     def tick(self, raft: Raft) -> None:
         """See Role."""
         if self.is_over(raft):
-            raft.become_prospective()
+            raft.lose_leader()
         elif self._may_fetch(raft):
-            raft.send_to([self.leader], self._request(raft))
-
-    def _request(self, raft: Raft) -> Callable[[ReplicaKey], FetchRequest]:
-        end = raft.log.last
-        wait_ms = raft.settings.fetch_wait_ms
-        return lambda _: FetchRequest(raft.epoch, raft.me, end.epoch, end.offset, raft.high_watermark, wait_ms)
+            raft.send_to([self.leader], raft.fetch_request())
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
         """See Role."""
@@ -231,8 +242,7 @@ class Follower(_Waiting):
             raft.peers.rest(peer, raft.now)
             return
         self.has_fetched = True
-        if self.until_ms is not None:
-            self.until_ms = raft.now + raft.settings.fetch_timeout_ms
+        self.until_ms = raft.now + raft.settings.fetch_timeout_ms
         if response.snapshot is not None:
             self.is_loading = True
             raft.out.load_snapshot = response.snapshot
@@ -253,7 +263,7 @@ class Follower(_Waiting):
 
     def end_epoch(self, raft: Raft, successors: tuple[ReplicaKey, ...]) -> None:
         """The leader steps down: the first of its successors stands at once, the others give it time."""
-        if self.until_ms is not None:
+        if raft.is_voter:
             first = bool(successors) and successors[0] == raft.me
             self.until_ms = raft.now + (0 if first else raft.jitter(raft.settings.election_backoff_max_ms))
 
