@@ -93,6 +93,8 @@ class Cluster:
         self.settings = RaftSettings()
         self.leaders: dict[int, int] = {}
         self.committed: list[Entry] = []
+        self.commit_epochs: list[int] = []
+        """Of each committed entry: the epoch in which it was committed."""
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -222,7 +224,9 @@ class Cluster:
             known = self.leaders.setdefault(raft.epoch, node.id)
             if known != node.id:
                 raise Lost(f"epoch {raft.epoch} has two leaders: {known} and {node.id}")
-            if node.log[: len(self.committed)] != self.committed:
+            # One that was deposed and does not know it yet lacks what was committed since.
+            known_by = sum(epoch <= raft.epoch for epoch in self.commit_epochs)
+            if node.log[:known_by] != self.committed[:known_by]:
                 raise Lost(f"leader {node.id} of epoch {raft.epoch} lacks what is committed")
         assert len(node.log) == raft.log.end_offset
         assert [entry.epoch for entry in node.log[-1:]] in ([], [raft.log.last.epoch])
@@ -235,6 +239,7 @@ class Cluster:
             holders = [each.id for each in voters if each.log[: min(mark, each.synced)] == mine]
             if len(holders) < len(self.voters) // 2 + 1:
                 raise Lost(f"{mark} is committed, but only {holders} have synced it")
+            self.commit_epochs += [raft.epoch] * (mark - len(self.committed))
             self.committed = mine
 
 

@@ -52,6 +52,16 @@ def leader(log: LogView | None = None) -> Raft:
     return raft
 
 
+def test_what_an_earlier_leader_wrote_is_committed_with_an_entry_of_this_epoch_alone() -> None:
+    """A majority may have it, and a later leader still lack it (the Raft paper's figure 8)."""
+    raft = leader(LogView(0, 3, [Position(1, 0)]))
+    assert raft.log.last == (2, 4)
+    out = raft.step(ev.Requested("f", FetchRequest(2, KEYS[2], 1, 3)), 1000)
+    assert out.committed is None and raft.high_watermark == -1 and not raft.is_active
+    out = raft.step(ev.Requested("f", FetchRequest(2, KEYS[2], 2, 4)), 1000)
+    assert out.committed == 4 and raft.is_active
+
+
 def test_who_lacks_what_a_snapshot_replaced_gets_the_snapshot() -> None:
     raft = leader(LogView(5, 8, [Position(3, 6)], start_epoch=2))
     for last_epoch, offset in ((0, 0), (1, 6), (2, 4)):

@@ -14,10 +14,9 @@ from raft.cluster import Cluster, Node
 
 from headrace.raft import events as ev
 from headrace.raft.control import Voter
-from headrace.raft.leader import Leader
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries
+from headrace.raft.messages import Entries, Position
 from headrace.raft.roles import Candidate, Unattached
 
 STEPS = 500
@@ -189,14 +188,6 @@ def test_too_small_a_majority_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found().startswith("Lost")
 
 
-def test_a_leader_that_goes_on_after_a_restart_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would write other entries of its epoch at the place of those that the crash took."""
-    real = Raft._resume
-
-    def resume(self: Raft, saved: Any) -> None:
-        real(self, saved)
-        if self.leader_id == self.me.id:
-            self.role = Leader(self.log.end_offset, self.other_voters, self.now)
-
-    monkeypatch.setattr(Raft, "_resume", resume)
+def test_logs_that_part_unseen_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogView, "end_of", lambda self, epoch: Position(epoch, self.end_offset))
     assert found()
