@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace.env.posix_node import PosixNode
 from headrace.log.results import AppendResult
 from headrace.log.segment import Segment
 from headrace.machine import Decision
+from headrace.metadata.batches import data_batches
 from headrace.metadata.damage import METADATA_REMEDY
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.levels import METADATA_VERSION
@@ -176,6 +178,37 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(
     monkeypatch.undo()
     again, _ = await started(node, config)
     assert [t.name for t in again.image.topics] == ["b"]
+
+
+async def test_a_change_that_fits_by_half_leaves_no_trace(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several batches, a disk that is full after the first, and a sync under way."""
+    config = config_of(tmp_path / "data")
+    quorum, _ = await started(node, config)
+    real, room = quorum.log.log.append, [2]
+
+    def append(_: object, data: bytes, **how: Any) -> Any:
+        room[0] -= 1
+        if room[0] < 0:
+            return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message="no space left")
+        return real(data, **how)
+
+    monkeypatch.setattr(type(quorum.log.log), "append", append)
+    monkeypatch.setattr(driver, "data_batches", partial(data_batches, max_bytes=200))
+    first = quorum.submit(lambda _: Decision(None, topic("a", 1, 0)))
+    with pytest.raises(ControllerError, match="no space left"):
+        await write(quorum, topic("b", 2, 9))
+    await first
+    assert names_of(quorum.image) == ["a"]
+    assert quorum.log.end_offset == quorum.raft.log.end_offset == quorum.image.offset + 1
+    room[0] = 99
+    await write(quorum, topic("c", 3, 9))
+    await quorum.close()
+    monkeypatch.undo()
+    again, _ = await started(node, config)
+    assert names_of(again.image) == ["a", "c"]
+    await again.close()
 
 
 async def test_a_listener_that_fails_holds_up_nobody(node: PosixNode, tmp_path: Path) -> None:
