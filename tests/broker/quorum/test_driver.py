@@ -180,6 +180,23 @@ async def test_a_full_disk_refuses_what_does_not_fit_and_nothing_else(
     assert [t.name for t in again.image.topics] == ["b"]
 
 
+async def test_a_driver_that_contradicts_itself_takes_nothing_more(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    failures: list[str] = []
+    quorum.on_failure = failures.append
+    refused = AppendResult(ErrorCode.CORRUPT_MESSAGE, error_message="no batch")
+    monkeypatch.setattr(type(quorum.log.log), "append", lambda *_, **__: refused)
+    for name in ("a", "b"):
+        with pytest.raises(ControllerError, match="refused a batch") as error:
+            await write(quorum, topic(name, 1))
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(failures) == 1
+    assert isinstance(node.defects.first, AssertionError)
+    node.defects.count -= 1
+
+
 async def test_a_change_that_fits_by_half_leaves_no_trace(
     node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

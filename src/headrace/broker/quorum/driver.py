@@ -8,10 +8,9 @@ and nobody is told of any of it before it is committed.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
@@ -32,6 +31,9 @@ from headrace.raft.messages import Entries, Position, ReplicaKey
 from headrace.raft.quorum_state import QuorumState
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import AbortTransactionRecord
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 SNAPSHOT_BACKOFF_S: Final = 60.0
 """How long a snapshot that failed waits for its next attempt."""
@@ -149,8 +151,10 @@ class QuorumDriver:
             records.append(AbortTransactionRecord(reason="Controller failover"))
         if self.image.is_empty:
             records += self._first_records()
-        if records:
-            self.image = self._append(self.image, records).after
+        change, values = self._prepare(self.image, records)
+        if change is not None and values is not None:
+            self._propose(values)
+            self.image = change.after
         end = self.raft.log.last
         self.log.sync()
         out = self.raft.step(Synced(end), self._steady_ms())
@@ -183,13 +187,20 @@ class QuorumDriver:
         image = self._uncommitted.newest
         try:
             decision = decide(image)
-            change = self._append(image, decision.records) if decision.records else None
+            change, values = self._prepare(image, decision.records)
+        except Exception as error:  # nothing was touched: it is the business of whoever asked
+            asked.set_exception(error)
+            return asked
+        try:
+            if values is not None:
+                self._propose(values)
         except OSError as error:
             # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again.
             asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return asked
-        except Exception as error:  # whoever asked gets it
-            asked.set_exception(error)
+        except Exception as error:
+            self._fail(error)
+            asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return asked
         self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked))
         if change is None and not self._is_waiting():
@@ -216,8 +227,10 @@ class QuorumDriver:
 
     # --- records into the log
 
-    def _append(self, image: ClusterImage, records: Sequence[Any]) -> Change:
-        """Applies records and appends them. They are applied first: what cannot be applied must not reach the log."""
+    def _prepare(self, image: ClusterImage, records: Sequence[Any]) -> tuple[Change | None, _Values | None]:
+        """Applies records and encodes them: what cannot be applied must not reach the log. None without records."""
+        if not records:
+            return None, None
         delta = ImageDelta(image)
         delta.apply_all(records)
         now_ms = self._node.clock.now_ms()
@@ -225,7 +238,12 @@ class QuorumDriver:
         after = delta.image(offset=base_offset + len(records) - 1, epoch=self.epoch, timestamp_ms=now_ms)
         level = image.features.metadata_version or after.features.metadata_version
         values = [encode_record(record, record_version(record, level)) for record in records]
-        out = self.raft.step(Propose(len(values), _Values(values, now_ms)), self._steady_ms())
+        return Change(image, after, delta), _Values(values, now_ms)
+
+    def _propose(self, values: _Values) -> None:
+        """Appends records. Raises OSError, and then nothing of them is there."""
+        base_offset = self.raft.log.end_offset
+        out = self.raft.step(Propose(len(values.values), values), self._steady_ms())
         try:
             self._perform(out)
         except OSError:
@@ -233,7 +251,6 @@ class QuorumDriver:
             if self.log.end_offset > base_offset:
                 self.log.log.truncate_to(base_offset)
             raise
-        return Change(image, after, delta)
 
     def _perform(self, out: Output) -> None:
         """Does what the machine wants done, in its order. A lone voter has nobody to speak to."""
@@ -293,22 +310,29 @@ class QuorumDriver:
         if error is not None:
             self._fail(error)
             return
-        self._perform(self.raft.step(Synced(end), self._steady_ms()))
+        try:
+            self._perform(self.raft.step(Synced(end), self._steady_ms()))
+        except Exception as defect:  # nobody may wait for ever
+            self._fail(defect)
+            return
         if self.raft.log.synced_offset < self.raft.log.end_offset:
             self._sync_soon()
         self._maybe_snapshot()
 
     def _fail(self, error: BaseException) -> None:
-        """A sync failed: nobody knows what the disk holds, so nothing more may be built on it (fsyncgate)."""
+        """A sync failed: nobody knows what the disk holds, so nothing more may be built on it (fsyncgate).
+
+        Nor may it on a driver that contradicts itself, which is what anything but an OSError says.
+        """
         if not isinstance(error, OSError):
-            self._node.defects.report(error, "a sync of the metadata log")
+            self._node.defects.report(error, "the metadata quorum")
         self.failure = OSError(str(error))
-        self._log.error("metadata log cannot be synced", why=error)
+        self._log.error("metadata log cannot be written", why=error)
         for lost in self._uncommitted.revert(self.image):
             if not lost.asked.done():
                 lost.asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self.on_failure is not None:
-            self.on_failure(f"the metadata log cannot be synced: {error}")
+            self.on_failure(f"the metadata log cannot be written: {error}")
 
     def _commit(self, end_offset: int) -> None:
         for decided in self._uncommitted.commit(end_offset):

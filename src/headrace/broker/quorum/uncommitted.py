@@ -6,13 +6,15 @@ all of them are reverted together when the lead is lost.
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 
 @dataclass(frozen=True, slots=True)
