@@ -18,8 +18,10 @@ from headrace.controller.brokers import (
     Registration,
     decide_assign_directories,
     decide_directories_failed,
+    decide_elect_returned,
     decide_fence,
     decide_register,
+    decide_unfence,
 )
 from headrace.controller.configs import Alteration, AlterOperation, decide_alter_configs
 from headrace.controller.context import ControllerContext
@@ -90,8 +92,19 @@ class Controller:
         registration = Registration(
             node, bytes(16), (Endpoint("PLAINTEXT", "localhost", 9092, 0),), (), None, directories
         )
-        decision = decide_register(self.image, registration, was_clean="--unclean" not in flags)
-        return [f"broker epoch {decision.reply}", *self.commit(decision)]
+        decision = decide_register(self.image, registration)
+        lines = [f"broker epoch {decision.reply}", *self.commit(decision)]
+        if "--only" in flags:
+            return lines
+        lines += self.do_unfence([words[0], str(decision.reply)], set())
+        return lines + self.commit(decide_elect_returned(self.image, node, was_clean="--unclean" not in flags))
+
+    def do_unfence(self, words: list[str], _: set[str]) -> list[str]:
+        decision = decide_unfence(self.image, int(words[0]), int(words[1]))
+        return ([decision.reply.name] if decision.reply else []) + self.commit(decision)
+
+    def do_elect_returned(self, words: list[str], flags: set[str]) -> list[str]:
+        return self.commit(decide_elect_returned(self.image, int(words[0]), was_clean="--unclean" not in flags))
 
     def do_fence(self, words: list[str], _: set[str]) -> list[str]:
         return self.commit(decide_fence(self.image, int(words[0])))

@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.controllers import controller_of, started
 from peers.kafka import KafkaPeer, java, kafka_tool
 
-from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
-from headrace.broker.quorum.quorum import Quorum
+from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.metadata_start import deregister
 from headrace.broker.storage.storage_format import FormatOptions, open_storage, parse_snapshot_name, snapshot_bytes
 from headrace.config import BrokerConfig
 from headrace.controller import placement
 from headrace.controller.partitions import decide_create_partitions
 from headrace.env.posix import PosixEnvironment
+from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata.framing import decode_record, encode_record, record_version
@@ -163,18 +167,26 @@ def settings_of(directory: Path) -> BrokerConfig:
     )
 
 
-async def started(directory: Path) -> Quorum:
-    env, config = PosixEnvironment(), settings_of(directory)
-    quorum, layout = open_quorum(env, config)
-    await register(quorum, registration(env, config, layout, {}, config.log_dirs), was_clean=True)
-    return quorum
+@pytest.fixture
+async def node() -> AsyncIterator[PosixNode]:
+    node = PosixNode()
+    yield node
+    await node.close()
 
 
-async def test_kafka_starts_on_ours_after_ours_started_on_kafkas(kafka_wrote: Path, tmp_path: Path) -> None:
+async def served(node: PosixNode, directory: Path) -> tuple[QuorumDriver, LocalController]:
+    config = settings_of(directory)
+    quorum, _ = await started(node, config)
+    return quorum, controller_of(node, config, quorum)
+
+
+async def test_kafka_starts_on_ours_after_ours_started_on_kafkas(
+    node: PosixNode, kafka_wrote: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "copy"
     shutil.copytree(kafka_wrote.parent, home)
     data = home / kafka_wrote.name
-    quorum = await started(data)
+    quorum, controller = await served(node, data)
     partitions = {topic.name: len(topic.partitions) for topic in quorum.image.topics}
     assert partitions == {"t.0": 1, "t.1": 5, "t.2": 3, "t.4": 5, "t.5": 6, "t.6": 7, "t.7": 8}
     assert all(p.leader == 1 and p.isr == (1,) for topic in quorum.image.topics for p in topic.partitions)
@@ -191,7 +203,7 @@ async def test_kafka_starts_on_ours_after_ours_started_on_kafkas(kafka_wrote: Pa
     ]  # fmt: skip
     await quorum.submit(lambda _: Decision(None, new))
     await quorum.snapshot()
-    await deregister(quorum)
+    await deregister(controller, 1)
     await quorum.close()
     with KafkaPeer(home) as peer:
         described = kafka_tool(
@@ -201,7 +213,7 @@ async def test_kafka_starts_on_ours_after_ours_started_on_kafkas(kafka_wrote: Pa
         assert len(leaders) == sum(partitions.values()) + 1
         assert {leader for _, _, leader in leaders} == {"1"}
         assert ("ours", "0", "1") in leaders
-    again = await started(data)
+    again, _ = await served(node, data)
     assert again.image.topics.by_name("ours") is not None
     assert [key for key, _ in again.image.kept.quotas] != []
     await again.close()
@@ -209,7 +221,7 @@ async def test_kafka_starts_on_ours_after_ours_started_on_kafkas(kafka_wrote: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("release", ["3.3-IV3", "3.6-IV2", "3.9-IV0", "4.0-IV3"])
-async def test_an_older_level_is_kept_by_both(tmp_path: Path, release: str) -> None:
+async def test_an_older_level_is_kept_by_both(node: PosixNode, tmp_path: Path, release: str) -> None:
     """Kafka makes a topic at an older metadata.version, ours adds partitions and another topic, Kafka goes on."""
     peer = KafkaPeer(tmp_path)
     properties = peer.write_properties()
@@ -221,7 +233,7 @@ async def test_an_older_level_is_kept_by_both(tmp_path: Path, release: str) -> N
 
     with peer:
         topics("--create", "--topic", "theirs", "--partitions", "2")
-    quorum = await started(peer.data)
+    quorum, controller = await served(node, peer.data)
     level = quorum.image.features.metadata_version
     assert levels.metadata_version_name(level) == release
     await quorum.submit(lambda image: decide_create_partitions(image, [CreatePartitionsTopic("theirs", 4, None)]))
@@ -231,14 +243,14 @@ async def test_an_older_level_is_kept_by_both(tmp_path: Path, release: str) -> N
     records = [mr.TopicRecord(name="ours", topic_id=topic_id), partition_record(topic_id, placed, level)]
     await quorum.submit(lambda _: Decision(None, records))
     await quorum.snapshot()
-    await deregister(quorum)
+    await deregister(controller, 1)
     await quorum.close()
     with peer:
         described = topics("--describe")
         assert re.findall(r"Topic: theirs\s+Partition: (\d+)\s+Leader: 1", described) == ["0", "1", "2", "3"]
         assert re.findall(r"Topic: ours\s+Partition: (\d+)\s+Leader: 1", described) == ["0"]
         topics("--create", "--topic", "again")
-    last = await started(peer.data)
+    last, _ = await served(node, peer.data)
     assert [topic.name for topic in last.image.topics] == ["again", "ours", "theirs"]
     assert all(p.leader == 1 for topic in last.image.topics for p in topic.partitions)
     await last.close()
@@ -275,6 +287,7 @@ def test_what_a_level_allows_is_what_it_allows_in_kafka(every_level: tuple[Path,
 
 
 async def test_every_level_that_kafka_formats_is_read_kept_and_read_by_kafka(
+    node: PosixNode,
     every_level: tuple[Path, list[list[str]]],
 ) -> None:
     """Ours registers, makes a topic and takes a snapshot at each; Kafka's tool reads the logs and snapshots again."""
@@ -287,7 +300,7 @@ async def test_every_level_that_kafka_formats_is_read_kept_and_read_by_kafka(
         fresh = [encode_record(record, 0) for record in bootstrap.bootstrap_records(defaults)]
         ours = snapshot_bytes([control.snapshot_header(0)], fresh, epoch=0, now_ms=0)
         assert without_times(ours) == without_times((directory / "bootstrap.checkpoint").read_bytes()), name
-        quorum = await started(directory)
+        quorum, _ = await served(node, directory)
         assert dict(quorum.image.features.levels) == defaults, name
         placed = placement.new_partition(quorum.image, 0, [1])
         assert placed is not None
@@ -316,14 +329,14 @@ async def test_every_level_that_kafka_formats_is_read_kept_and_read_by_kafka(
     assert sorted(found["checkpoint"]) == sorted(expected)
     assert "corrupt" not in dumped.lower()
     for number, name, *_ in said:
-        again = await started(home / name)
+        again, _ = await served(node, home / name)
         assert again.image.features.metadata_version == int(number)
         assert [topic.name for topic in again.image.topics] == [f"at.{name}"]
         await again.close()
 
 
-async def test_kafkas_tools_read_our_log_and_snapshot(tmp_path: Path) -> None:
-    quorum = await started(tmp_path / "data")
+async def test_kafkas_tools_read_our_log_and_snapshot(node: PosixNode, tmp_path: Path) -> None:
+    quorum, _ = await served(node, tmp_path / "data")
     records: list[Any] = [mr.TopicRecord(name="mine", topic_id=bytes(15) + b"\x21")]
     records += [mr.ConfigRecord(resource_type=2, resource_name="mine", name="retention.ms", value="1")]
     await quorum.submit(lambda _: Decision(None, records))

@@ -1,4 +1,4 @@
-"""The quorum-state file, and the election of a lone voter."""
+"""The quorum-state file, and the control records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ from headrace.raft.control import (
     leader_change,
     snapshot_footer,
     snapshot_header,
-    voters_of,
     voters_record,
 )
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
-from headrace.raft.solo import LogState, foreign_voters, lead
 from headrace.wire.primitives import DecodeError
 
 # What Apache Kafka 4.3.1 leaves in the file, at kraft.version 1.
@@ -113,43 +111,8 @@ def test_a_file_that_python_chokes_on_is_an_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("previous", "last_epoch", "epoch"),
-    [(None, 0, 1), (QuorumState(1, 7), 3, 8), (QuorumState(1, 2), 5, 6)],
-    ids=["fresh", "voted since", "an old file"],
-)
-def test_the_new_epoch_is_above_all_that_was_seen(previous: QuorumState | None, last_epoch: int, epoch: int) -> None:
-    leadership = lead(1, previous, LogState(last_epoch, 1, (VOTER,), True))
-    assert leadership.epoch == epoch
-    assert leadership.state == QuorumState(leader_id=1, leader_epoch=epoch, voters=(1,))
-    assert leadership.state_version == 1
-    assert [record.type for record in leadership.records] == [ControlType.LEADER_CHANGE]
-
-
-def test_the_first_leader_writes_the_voters_of_the_format_into_the_log() -> None:
-    leadership = lead(1, None, LogState(0, 1, (VOTER,), False))
-    assert [record.type for record in leadership.records] == [
-        ControlType.LEADER_CHANGE,
-        ControlType.KRAFT_VERSION,
-        ControlType.KRAFT_VOTERS,
-    ]
-    assert voters_of(leadership.records[2].message) == (VOTER,)
-
-
-def test_a_static_quorum_has_no_voters_in_its_log() -> None:
-    leadership = lead(1, None, LogState(0, 0, (), False))
-    assert leadership.state_version == 0
-    assert len(leadership.records) == 1
-
-
-def test_other_voters_are_named() -> None:
-    other = VOTER._replace(id=3)
-    assert foreign_voters(1, (VOTER, other), QuorumState(voters=(1, 2))) == [2, 3]
-    assert foreign_voters(1, (VOTER,), None) == []
-
-
-@pytest.mark.parametrize(
     "record",
-    [leader_change(1, [1]), kraft_version(1), voters_record([VOTER]), snapshot_header(77), snapshot_footer()],
+    [leader_change(1, [1], [1]), kraft_version(1), voters_record([VOTER]), snapshot_header(77), snapshot_footer()],
     ids=lambda record: record.type.name,
 )
 def test_control_records_survive_their_encoding(record: object) -> None:
@@ -171,7 +134,7 @@ def test_any_control_record_is_read_or_refused_by_name(key: bytes, value: bytes)
 
 @given(data=st.data())
 def test_a_mutated_control_record_is_read_or_refused_by_name(data: st.DataObject) -> None:
-    record = data.draw(st.sampled_from([leader_change(1, [1, 2]), voters_record([VOTER]), kraft_version(1)]))
+    record = data.draw(st.sampled_from([leader_change(1, [1, 2], [2]), voters_record([VOTER]), kraft_version(1)]))
     key, value = encode_control(record)
     at = data.draw(st.integers(0, len(value) - 1))
     mutated = value[:at] + data.draw(st.binary(max_size=3)) + value[at + data.draw(st.integers(0, 3)) :]

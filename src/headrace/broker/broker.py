@@ -13,9 +13,10 @@ from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum.producer_ids import ProducerIds
-from headrace.broker.quorum.quorum import QuorumError
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches
@@ -30,7 +31,8 @@ from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
-    from headrace.broker.quorum.quorum import Quorum
+    from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.controller.brokers import Registration
@@ -48,7 +50,8 @@ class Broker:
     `on_failure` is called when the broker cannot go on (every log directory failed): its owner should stop it.
     """
 
-    quorum: Quorum
+    quorum: QuorumDriver
+    controller: Controller
     layout: StorageLayout
     node_id: int
     cluster_id: str
@@ -118,17 +121,24 @@ class Broker:
         began = self.node.clock.monotonic()
         directories = ",".join(self.config.log_dirs)
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
-        quorum: Quorum | None = None
+        quorum: QuorumDriver | None = None
         try:
             self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.logs.lock()
-            quorum, self.layout = open_quorum(self.node, self.config, workers=self.node.syncs)
+            quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             self.quorum.on_failure = self.fail
             self.cluster_id = self.layout.cluster_id
-            self.producer_ids = ProducerIds(self.quorum)
+            self.controller = LocalController(
+                self.quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy
+            )
+            self.producer_ids = ProducerIds(self.controller, self.node_id)
             self.assignments = DirectoryAssignment(
-                self.quorum, self.layout.directory_ids, self.node.owner("directory assignment")
+                self.controller,
+                lambda: self.image,
+                self.node_id,
+                self.layout.directory_ids,
+                self.node.owner("directory assignment"),
             )
             self.logs.load()
             self._log.info(
@@ -172,8 +182,8 @@ class Broker:
     async def _register(self, node: Registration) -> int:
         """Registers this broker. Raises StorageError where the metadata log cannot take that."""
         try:
-            return await register(self.quorum, node, was_clean=self.logs.was_clean)
-        except QuorumError as error:
+            return await register(self.controller, node, was_clean=self.logs.was_clean)
+        except ControllerError as error:
             raise StorageError(f"the broker cannot be registered: {error}") from error
 
     def _listen(self) -> None:
@@ -195,12 +205,18 @@ class Broker:
         await asyncio.sleep(DRAIN_S if self.server.connections else 0)
         await self.server.close()
         await self.background.stop()
-        if self.quorum.failure is None and self.epoch >= 0:
-            await deregister(self.quorum)
+        if self.epoch >= 0:
+            await self._deregister()
         await self.quorum.close()
         await self.node.workers.run(lambda: self.logs.shutdown(self.epoch))
         self._log.info("broker stopped", after_ms=self._since_ms(began))
         await self.node.close()
+
+    async def _deregister(self) -> None:
+        try:
+            await deregister(self.controller, self.node_id)
+        except ControllerError as error:
+            self._log.warning("broker stops without being fenced", why=error)
 
     def fail(self, why: str) -> None:
         """The broker cannot go on."""

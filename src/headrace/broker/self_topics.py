@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.topic_creation import create_topics
 from headrace.broker.telemetry.log_lines import Line, LogLines
 from headrace.broker.telemetry.request_errors import FAMILY
@@ -129,8 +129,8 @@ class SelfTopics:
         ]
         try:
             codes = await create_topics(self._broker, topics) if topics else {}
-        except QuorumError:
-            return  # the quorum has said so where it failed
+        except ControllerError:
+            return  # where it failed it was said
         for name, code in codes.items():
             if code is not ErrorCode.NONE and name not in self._complained:
                 self._complained.add(name)

@@ -1,4 +1,6 @@
-"""Brokers and controllers: registration at start, the elections that it makes possible, and fencing at the end.
+"""Brokers and controllers: registration, unfencing, the elections of a broker that came back, fencing at the end.
+
+Each is a decision of its own: between them a broker catches up and recovers its logs.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
 """
@@ -14,6 +16,7 @@ from headrace.metadata import bootstrap, levels
 from headrace.metadata import image as im
 from headrace.metadata.image import ClusterImage, Partition
 from headrace.metadata.snapshot import broker_record, controller_record
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 
 _FENCE, _UNFENCE = 1, -1
@@ -36,12 +39,10 @@ def supported_features() -> tuple[im.SupportedFeature, ...]:
     return tuple(im.SupportedFeature(name, *span) for name, span in bootstrap.SUPPORTED_FEATURES.items())
 
 
-def decide_register(image: ClusterImage, registration: Registration, *, was_clean: bool) -> Decision[int]:
-    """Registers a node as controller and broker, unfences it, and lets it lead what only it can lead.
+def decide_register(image: ClusterImage, registration: Registration) -> Decision[int]:
+    """Registers a node as controller and broker. It is fenced: nobody sends clients to it before it is unfenced.
 
-    `was_clean`: it went down cleanly, so every record that it acknowledged is still there, and the leader epochs may
-    stay. After a crash they rise, so that readers who saw more than what is left find out. The reply is the broker
-    epoch, which is the offset of the first of these records.
+    The reply is the broker epoch, which is the offset of the first of these records.
     """
     level = image.features.metadata_version
     epoch = image.offset + 1
@@ -70,15 +71,31 @@ def decide_register(image: ClusterImage, registration: Registration, *, was_clea
     record = broker_record(broker, level)
     record.cordoned_log_dirs = None
     records.append(record)
-    records.append(BrokerRegistrationChangeRecord(broker_id=registration.node_id, broker_epoch=epoch, fenced=_UNFENCE))
-    records += _elections(image, registration, was_clean)
     return Decision(epoch, records)
 
 
-def _elections(image: ClusterImage, registration: Registration, was_clean: bool) -> list[PartitionChangeRecord]:
-    node_id = registration.node_id
+def decide_unfence(image: ClusterImage, node_id: int, broker_epoch: int) -> Decision[ErrorCode]:
+    """Lets a registered broker lead and be seen by clients, if this is still its registration."""
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != broker_epoch:
+        return Decision(ErrorCode.STALE_BROKER_EPOCH)
+    if not broker.fenced:
+        return Decision(ErrorCode.NONE)
+    record = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker_epoch, fenced=_UNFENCE)
+    return Decision(ErrorCode.NONE, [record])
+
+
+def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool) -> Decision[None]:
+    """Lets a broker that came back lead what only it can lead.
+
+    `was_clean`: it went down cleanly, so every record that it acknowledged is still there, and the leader epochs may
+    stay. After a crash they rise, so that readers who saw more than what is left find out.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.fenced:
+        return Decision(None)
     has_elr = levels.supports_eligible_leaders(image.features.metadata_version)
-    working = {*registration.directories, im.DIRECTORY_MIGRATING, im.DIRECTORY_UNASSIGNED}
+    working = {*broker.directories, im.DIRECTORY_MIGRATING, im.DIRECTORY_UNASSIGNED}
     records: list[PartitionChangeRecord] = []
     for topic in image.topics:
         for partition in topic.partitions:
@@ -95,7 +112,7 @@ def _elections(image: ClusterImage, registration: Registration, was_clean: bool)
                 elected = _election(topic.id, partition, node_id, has_elr)
                 if elected is not None:
                     records.append(elected)
-    return records
+    return Decision(None, records)
 
 
 def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool) -> PartitionChangeRecord | None:

@@ -88,11 +88,11 @@ def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:
     return control_key(record.type), record.message.encode(record.message.version)
 
 
-def leader_change(leader_id: int, voters: Sequence[int]) -> ControlRecord:
-    """What a new leader writes first: itself, who votes, and who voted for it (a quorum of one: everyone)."""
+def leader_change(leader_id: int, voters: Sequence[int], granting: Sequence[int]) -> ControlRecord:
+    """What a new leader writes first: itself, who votes, and who voted for it."""
     message = rr.LeaderChangeMessage(version=0, leader_id=leader_id)
     message.voters = [rr.LeaderChangeMessageVoter(voter_id=voter) for voter in voters]
-    message.granting_voters = [rr.LeaderChangeMessageVoter(voter_id=voter) for voter in voters]
+    message.granting_voters = [rr.LeaderChangeMessageVoter(voter_id=voter) for voter in granting]
     return ControlRecord(ControlType.LEADER_CHANGE, message)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from asyncio import Task
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headrace.broker.quorum.quorum import Quorum, QuorumError
-from headrace.controller.brokers import decide_assign_directories, decide_directories_failed
+from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.controller.requests import AssignDirectories, FailDirectories
 from headrace.env import Owner
 from headrace.log.log import Log
+from headrace.metadata.image import ClusterImage
 
 _AT_ONCE = 2_000
 """Assignments of one record batch."""
@@ -19,8 +19,17 @@ _AT_ONCE = 2_000
 class DirectoryAssignment:
     """Gathers what is noted between two turns of the loop and submits it together."""
 
-    def __init__(self, quorum: Quorum, directory_ids: Mapping[str, bytes], owner: Owner) -> None:
-        self._quorum = quorum
+    def __init__(
+        self,
+        controller: Controller,
+        image: Callable[[], ClusterImage],
+        node_id: int,
+        directory_ids: Mapping[str, bytes],
+        owner: Owner,
+    ) -> None:
+        self._controller = controller
+        self._image = image
+        self._node_id = node_id
         self._ids = directory_ids
         self._owner = owner
         self._noted: list[tuple[bytes, int, bytes]] = []
@@ -28,12 +37,12 @@ class DirectoryAssignment:
 
     def note(self, log: Log) -> None:
         """A log was opened, or has moved: the metadata will say where it lies."""
-        topic = self._quorum.image.topics.by_id(log.topic_id)
+        topic = self._image().topics.by_id(log.topic_id)
         index = log.topic_partition[1]
         directory_id = self._ids[log.directory.rpartition("/")[0]]
         if topic is None or index >= len(topic.partitions):
             return
-        if topic.partitions[index].directory_of(self._quorum.node_id) == directory_id:
+        if topic.partitions[index].directory_of(self._node_id) == directory_id:
             return
         self._noted.append((log.topic_id, index, directory_id))
         if self._task is None or self._task.done():
@@ -45,12 +54,12 @@ class DirectoryAssignment:
         self._owner.spawn(self._submit_failure(working))
 
     async def _submit_failure(self, working: Sequence[bytes]) -> None:
-        with contextlib.suppress(QuorumError):
-            await self._quorum.submit(partial(decide_directories_failed, node_id=self._quorum.node_id, working=working))
+        with contextlib.suppress(ControllerError):
+            await self._controller.ask(FailDirectories(self._node_id, working))
 
     async def _submit(self) -> None:
         while self._noted:
             some, self._noted = self._noted[:_AT_ONCE], self._noted[_AT_ONCE:]
             # What cannot be written now is noted again at the next start.
-            with contextlib.suppress(QuorumError):
-                await self._quorum.submit(partial(decide_assign_directories, node_id=self._quorum.node_id, chosen=some))
+            with contextlib.suppress(ControllerError):
+                await self._controller.ask(AssignDirectories(self._node_id, some))

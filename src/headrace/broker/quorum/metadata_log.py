@@ -5,12 +5,14 @@ Reading gives the image; appending stamps offsets and the leader's epoch; nothin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_bytes, snapshot_name
 from headrace.env import Disk
 from headrace.log.log import Log
+from headrace.log.segment import Segment
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
 from headrace.metadata.delta import InconsistentMetadataError
 from headrace.metadata.framing import MetadataRecordError, decode_record, encode_record, record_version
@@ -19,6 +21,7 @@ from headrace.metadata.replay import Replay
 from headrace.metadata.snapshot import image_records
 from headrace.raft import control
 from headrace.raft.control import ControlRecord, ControlType, Voter
+from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.wire.batch import iter_headers
 from headrace.wire.primitives import DecodeError
@@ -40,6 +43,9 @@ class LoadedMetadata:
     voters: tuple[Voter, ...] = ()
     voters_are_in_log: bool = False
     snapshot_end: int = 0
+    snapshot_epoch: int = 0
+    epochs: list[Position] = field(default_factory=list)
+    """The epochs of the log behind the snapshot, with the first offset of each."""
     log_bytes: int = 0
 
     def note(self, record: ControlRecord) -> None:
@@ -110,7 +116,7 @@ class MetadataLog:
         replay.advance(offset=end_offset - 1, epoch=epoch, timestamp_ms=timestamp_ms)
         loaded.image = replay.finish()
         loaded.last_epoch = epoch
-        loaded.snapshot_end = end_offset
+        loaded.snapshot_end, loaded.snapshot_epoch = end_offset, epoch
         loaded.voters_are_in_log = end_offset > 0 and bool(loaded.voters)
 
     def _load_log(self, start: int, loaded: LoadedMetadata) -> None:
@@ -140,6 +146,12 @@ class MetadataLog:
                         loaded.note(noted)
                         if noted.type is ControlType.KRAFT_VOTERS:
                             loaded.voters_are_in_log = True
+                if header.partition_leader_epoch < loaded.last_epoch:
+                    raise InconsistentMetadataError(
+                        f"epoch {header.partition_leader_epoch} follows epoch {loaded.last_epoch}"
+                    )
+                if header.partition_leader_epoch > loaded.last_epoch:
+                    loaded.epochs.append(Position(header.partition_leader_epoch, header.base_offset))
                 offset = header.next_offset
                 loaded.last_epoch = header.partition_leader_epoch
                 replay.advance(
@@ -201,11 +213,15 @@ class MetadataLog:
         if self.log.take_names_dirty():
             self.disk.sync_directory(self.directory)
 
-    def delete_before(self, end_offset: int, now_ms: int) -> None:
-        """Deletes the log and the snapshots that the snapshot ending at `end_offset` replaces. Raises OSError."""
+    def take_out_before(self, end_offset: int, now_ms: int) -> list[Segment]:
+        """Ends the log before `end_offset`, where a snapshot ends: the segments that it replaces. Raises OSError."""
         self.log.roll(now_ms=now_ms)
         self.log.delete_records_before(end_offset)
-        for segment in self.log.maybe_delete_old_segments(now_ms):
+        return self.log.maybe_delete_old_segments(now_ms)
+
+    def remove(self, replaced: Sequence[Segment], end_offset: int) -> None:
+        """Removes segments that were taken out, and the snapshots before `end_offset`. On a worker. Raises OSError."""
+        for segment in replaced:
             segment.remove_files()
         for offset, epoch in self.snapshots():
             if offset < end_offset:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from headrace.broker.quorum.controller import Controller, ControllerError
+from headrace.broker.quorum.driver import QuorumDriver, SnapshotPolicy
 from headrace.broker.quorum.metadata_log import MetadataLog
-from headrace.broker.quorum.quorum import Quorum, SnapshotPolicy
 from headrace.broker.storage.open_transactions import open_on_disk
 from headrace.broker.storage.storage_format import (
     METADATA_DIRECTORY,
@@ -20,10 +21,10 @@ from headrace.broker.storage.storage_format import (
     open_storage,
 )
 from headrace.config import BrokerConfig, topic_config
-from headrace.controller.brokers import Registration, decide_fence, decide_register
+from headrace.controller.brokers import Registration
 from headrace.controller.names import METADATA_TOPIC
-from headrace.env import DiskLock, Environment, File
-from headrace.env.workers import Workers
+from headrace.controller.requests import ElectReturned, FenceBroker, RegisterBroker, UnfenceBroker
+from headrace.env import DiskLock, Environment, File, Node
 from headrace.log.checkpoints import encode_partition_metadata
 from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_name
 from headrace.log.recovery import LogDamaged, open_log
@@ -42,17 +43,15 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 """The reserved topic id of the metadata log (KIP-516)."""
 
 
-def open_quorum(
-    env: Environment, config: BrokerConfig, *, cluster_id: str = "", workers: Workers | None = None
-) -> tuple[Quorum, StorageLayout]:
+def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tuple[QuorumDriver, StorageLayout]:
     """Formats what is fresh, replays the metadata and takes the lead. Raises StorageError or OSError."""
     controller = controller_endpoint(config)
     is_dynamic = not config.listing("controller.quorum.voters")
     options = FormatOptions(cluster_id, config.node_id, controller, dynamic=is_dynamic)
     apart = [config.metadata_log_dir] if config.metadata_log_dir not in config.log_dirs else []
-    lock = _lock(env, apart[0]) if apart else None
+    lock = _lock(node, apart[0]) if apart else None
     try:
-        quorum, layout = _open(env, config, [*config.log_dirs, *apart], options, workers)
+        quorum, layout = _open(node, config, [*config.log_dirs, *apart], options)
     except BaseException:
         if lock is not None:
             lock.release()
@@ -71,24 +70,20 @@ def _lock(env: Environment, directory: str) -> DiskLock:
 
 
 def _open(
-    env: Environment,
-    config: BrokerConfig,
-    directories: Sequence[str],
-    options: FormatOptions,
-    workers: Workers | None,
-) -> tuple[Quorum, StorageLayout]:
-    now_ms = env.clock.now_ms()
-    layout = open_storage(env.disk, directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
+    node: Node, config: BrokerConfig, directories: Sequence[str], options: FormatOptions
+) -> tuple[QuorumDriver, StorageLayout]:
+    now_ms = node.clock.now_ms()
+    layout = open_storage(node.disk, directories, config.metadata_log_dir, options, node.entropy.uuid, now_ms)
     directory = f"{layout.metadata_directory}/{METADATA_DIRECTORY}"
-    env.disk.make_dirs(directory)
-    log = open_metadata_log(env, config, directory)
+    node.disk.make_dirs(directory)
+    log = open_metadata_log(node, config, directory)
     policy = SnapshotPolicy(
         config.integer("metadata.log.max.record.bytes.between.snapshots"),
         config.integer("metadata.log.max.snapshot.interval.ms"),
     )
     voter = Voter(layout.node_id, bytes(16), (options.controller,))
-    quorum = Quorum(env, log, voter=voter, cluster_id=layout.cluster_id, policy=policy, workers=workers)
-    quorum.load(lambda image: open_on_disk(env.disk, config.log_dirs, image, layout.node_id))
+    quorum = QuorumDriver(node, log, voter=voter, cluster_id=layout.cluster_id, policy=policy)
+    quorum.load(lambda image: open_on_disk(node.disk, config.log_dirs, image, layout.node_id))
     return quorum, layout
 
 
@@ -189,15 +184,20 @@ def registration(
     )
 
 
-async def register(quorum: Quorum, node: Registration, *, was_clean: bool) -> int:
-    """Registers this node and lets it lead its partitions; answers with its broker epoch. Raises QuorumError.
+async def register(controller: Controller, node: Registration, *, was_clean: bool) -> int:
+    """Registers this node, then lets it be seen, then lead its partitions; answers with its broker epoch.
 
-    The epoch goes into `.kafka_cleanshutdown` at a clean stop: by it a controller knows the broker again.
+    The epoch goes into `.kafka_cleanshutdown` at a clean stop: by it a controller knows the broker again. Raises
+    ControllerError.
     """
-    epoch: int = await quorum.submit(lambda image: decide_register(image, node, was_clean=was_clean))
+    epoch = await controller.ask(RegisterBroker(node))
+    error = await controller.ask(UnfenceBroker(node.node_id, epoch))
+    if error:
+        raise ControllerError(error)
+    await controller.ask(ElectReturned(node.node_id, was_clean))
     return epoch
 
 
-async def deregister(quorum: Quorum) -> None:
+async def deregister(controller: Controller, node_id: int) -> None:
     """Fences this broker, so that its successor, ours or Kafka's, need not wait for a session to time out."""
-    await quorum.submit(lambda image: decide_fence(image, quorum.node_id))
+    await controller.ask(FenceBroker(node_id))

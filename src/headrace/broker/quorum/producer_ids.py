@@ -1,16 +1,17 @@
-"""A broker's block of producer ids: handed out from memory, the next block taken from the quorum when it is used up."""
+"""A broker's block of producer ids: handed out from memory; the controller gives the next block when it is used up."""
 
 from __future__ import annotations
 
-from headrace.broker.quorum.quorum import Quorum
-from headrace.controller.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
+from headrace.broker.quorum.controller import Controller
+from headrace.controller.requests import AllocateProducerIds
 
 
 class ProducerIds:
     """Hands out each producer id once. What is left of a block when the broker stops is never used."""
 
-    def __init__(self, quorum: Quorum) -> None:
-        self._quorum = quorum
+    def __init__(self, controller: Controller, node_id: int) -> None:
+        self._controller = controller
+        self._node_id = node_id
         self._next = 0
         self._end = 0
 
@@ -22,11 +23,9 @@ class ProducerIds:
         return self._next - 1
 
     async def take_from_next_block(self) -> int:
-        """The next id, from a fresh block if need be. Raises QuorumError."""
+        """The next id, from a fresh block if need be. Raises ControllerError."""
         while (ready := self.take()) is None:
-            block: ProducerIdBlock = await self._quorum.submit(
-                lambda image: decide_allocate_producer_ids(image, self._quorum.node_id)
-            )
+            block = await self._controller.ask(AllocateProducerIds(self._node_id))
             # Another request may have brought a block meanwhile: its rest is given up, which costs nothing.
             if self._next >= self._end:
                 self._next, self._end = block

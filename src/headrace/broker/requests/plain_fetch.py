@@ -93,9 +93,7 @@ class PlainFetch:
         """Everything but the numbers and the records of an answer is fixed."""
         replica = self.replica
         aborted: list[AbortedTransaction] | None = [] if self._committed else None
-        data = PartitionData(
-            replica.index, 0, _MARK, _MARK, _MARK, aborted_transactions=aborted, records=_MARK_BYTES
-        )
+        data = PartitionData(replica.index, 0, _MARK, _MARK, _MARK, aborted_transactions=aborted, records=_MARK_BYTES)
         topic = FetchableTopicResponse(replica.topic, replica.topic_id, [data])
         parts = encode_response_parts(FETCH, self.version, 0, FetchResponse(responses=[topic]))
         frame = b"".join(part for part in parts if not isinstance(part, FileSlice))

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.coordinator import GroupCoordinator
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
+    from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.quorum.producer_ids import ProducerIds
-    from headrace.broker.quorum.quorum import Quorum
     from headrace.broker.requests.bad_batches import BadBatches
     from headrace.broker.requests.fetching import Fetches
     from headrace.broker.requests.opening import Openings
@@ -39,7 +40,8 @@ class Services(Protocol):
     node_id: int
     cluster_id: str
     epoch: int
-    quorum: Quorum
+    quorum: QuorumDriver
+    controller: Controller
     dynamic: DynamicConfig
     logs: LogManager
     replicas: ReplicaManager

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.broker.quorum.quorum import QuorumError
-from headrace.broker.settings.config_rules import rules_of
-from headrace.controller.context import ControllerContext
-from headrace.controller.topics import decide_create_topics
+from headrace.broker.quorum.controller import ControllerError
+from headrace.controller.requests import CreateTopics
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import (
     CreatableTopic,
@@ -18,17 +16,6 @@ from headrace.wire.messages.k19_create_topics import (
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
-
-
-def controller_context(broker: Services) -> ControllerContext:
-    """What the controller's decisions take from this broker's configuration."""
-    return ControllerContext(
-        node_id=broker.node_id,
-        num_partitions=broker.config.integer("num.partitions"),
-        default_replication_factor=broker.config.integer("default.replication.factor"),
-        rules=rules_of(broker.config),
-        new_id=broker.node.entropy.uuid,
-    )
 
 
 def automatic_topic(broker: Services, name: str) -> CreatableTopic:
@@ -69,10 +56,8 @@ async def create_automatically(broker: Services, names: Iterable[str]) -> dict[s
 
 
 async def create_topics(broker: Services, topics: list[CreatableTopic]) -> dict[str, ErrorCode]:
-    """Creates topics for the broker itself; one that exists already is no error. Raises QuorumError."""
-    request = CreateTopicsRequest(topics=topics)
-    context = controller_context(broker)
-    response = await broker.quorum.submit(lambda image: decide_create_topics(image, request, context))
+    """Creates topics for the broker itself; one that exists already is no error. Raises ControllerError."""
+    response = await broker.controller.ask(CreateTopics(CreateTopicsRequest(topics=topics)))
     codes = {result.name: ErrorCode(result.error_code) for result in response.topics}
     return {name: ErrorCode.NONE if code is ErrorCode.TOPIC_ALREADY_EXISTS else code for name, code in codes.items()}
 
@@ -83,8 +68,8 @@ def start_creating(broker: Services, names: list[str]) -> None:
     async def create() -> None:
         try:
             await create_automatically(broker, names)
-        except QuorumError:
-            # The quorum has said so where it failed, and the client gets the error of its next request.
+        except ControllerError:
+            # Where it failed it was said, and the client gets the error of its next request.
             return
 
     broker.requests_owner.spawn(create())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import create_automatically
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -47,7 +47,7 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
     ):
         try:
             codes = await create_automatically(broker, [OFFSETS_TOPIC])
-        except QuorumError:
+        except ControllerError:
             codes = {}  # it said so itself; the answers below say that there is no coordinator
         for code in codes.values():
             if code is not ErrorCode.NONE:

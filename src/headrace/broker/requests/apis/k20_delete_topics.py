@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.requests.registry import handles
-from headrace.controller.topics import decide_delete_topics
-from headrace.security.authorizer import Operation, ResourceType
+from headrace.controller.requests import DeleteTopics
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k20_delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -34,19 +33,10 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
     refused, asked = _check(wanted)
-
-    def may_describe(name: str) -> bool:
-        return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)
-
-    def may_delete(name: str) -> bool:
-        return context.authorize(Operation.DELETE, ResourceType.TOPIC, name)
-
     try:
-        results = await broker.quorum.submit(
-            lambda image: decide_delete_topics(image, asked, may_describe=may_describe, may_delete=may_delete)
-        )
-    except QuorumError as error:
-        return _all(wanted, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        results = await broker.controller.ask(DeleteTopics(asked), Asker(context.principal, context.client_host))
+    except ControllerError as error:
+        return _all(wanted, error.code, str(error))
     return DeleteTopicsResponse(responses=refused + results)
 
 

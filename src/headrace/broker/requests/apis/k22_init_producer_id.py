@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -42,7 +42,7 @@ def handle(
 async def _wait(broker: Services) -> InitProducerIdResponse:
     try:
         return _granted(await broker.producer_ids.take_from_next_block())
-    except QuorumError:
+    except ControllerError:
         # Retriable: there will be room again, or another broker.
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 

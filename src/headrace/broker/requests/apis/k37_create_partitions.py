@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.partitions import decide_create_partitions
-from headrace.security.authorizer import Operation, ResourceType
+from headrace.controller.requests import CreatePartitions
 from headrace.wire.apis import ApiKey
-from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -31,18 +29,11 @@ async def handle(
     broker: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     """Adds partitions; each topic has a result of its own, in the request's order."""
-
-    def may_alter(name: str) -> bool:
-        return context.authorize(Operation.ALTER, ResourceType.TOPIC, name)
-
+    wanted = CreatePartitions(request.topics, request.validate_only)
     try:
-        answers = await broker.quorum.submit(
-            lambda image: decide_create_partitions(
-                image, request.topics, may_alter=may_alter, validate_only=request.validate_only
-            )
-        )
-    except QuorumError as error:
-        failed = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        answers = await broker.controller.ask(wanted, Asker(context.principal, context.client_host))
+    except ControllerError as error:
+        failed = ApiError(error.code, str(error))
         answers = [(topic.name, failed) for topic in request.topics]
     return CreatePartitionsResponse(
         results=[

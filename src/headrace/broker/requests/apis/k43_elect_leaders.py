@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
-from headrace.controller.partitions import PREFERRED_ELECTION, UNCLEAN_ELECTION, decide_elect_leaders
+from headrace.controller.partitions import PREFERRED_ELECTION, UNCLEAN_ELECTION
+from headrace.controller.requests import ElectLeaders
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -41,9 +42,9 @@ async def handle(broker: Services, request: ElectLeadersRequest, context: Reques
     if kind not in (PREFERRED_ELECTION, UNCLEAN_ELECTION):
         return _all(context, wanted, ErrorCode.INVALID_REQUEST)
     try:
-        answers = await broker.quorum.submit(lambda image: decide_elect_leaders(image, kind, wanted))
-    except QuorumError:
-        return _all(context, wanted, ErrorCode.KAFKA_STORAGE_ERROR)
+        answers = await broker.controller.ask(ElectLeaders(kind, wanted))
+    except ControllerError as error:
+        return _all(context, wanted, error.code)
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(
@@ -58,9 +59,7 @@ async def handle(broker: Services, request: ElectLeadersRequest, context: Reques
     )
 
 
-def _all(
-    context: RequestContext, wanted: list[tuple[str, list[int]]] | None, error: ErrorCode
-) -> ElectLeadersResponse:
+def _all(context: RequestContext, wanted: list[tuple[str, list[int]]] | None, error: ErrorCode) -> ElectLeadersResponse:
     """An error of every partition, and from version 1 on the answer's own."""
     results = [
         ReplicaElectionResult(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
-from headrace.controller.partitions import decide_reassign
+from headrace.controller.requests import ReassignPartitions
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -56,11 +56,9 @@ async def handle(
         for topic in request.topics
     ]
     try:
-        answers = await broker.quorum.submit(
-            lambda image: decide_reassign(image, wanted, request.allow_replication_factor_change)
-        )
-    except QuorumError as error:
-        response.error_code, response.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        answers = await broker.controller.ask(ReassignPartitions(wanted, request.allow_replication_factor_change))
+    except ControllerError as error:
+        response.error_code, response.error_message = error.code, str(error)
         return response
     response.responses = [
         ReassignableTopicResponse(

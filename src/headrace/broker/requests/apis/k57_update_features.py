@@ -10,15 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.quorum.quorum import QuorumError
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.controller.context import ApiError
-from headrace.controller.features import (
-    SAFE_DOWNGRADE,
-    UPGRADE,
-    FeatureUpdate,
-    decide_update_features,
-)
+from headrace.controller.features import SAFE_DOWNGRADE, UPGRADE, FeatureUpdate
+from headrace.controller.requests import UpdateFeatures
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of
@@ -50,11 +46,9 @@ async def handle(broker: Services, request: UpdateFeaturesRequest, context: Requ
         for update in request.feature_updates
     ]
     try:
-        error: ApiError = await broker.quorum.submit(
-            lambda image: decide_update_features(image, updates, broker.node_id, validate_only=request.validate_only)
-        )
-    except QuorumError as failure:
-        error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        error = await broker.controller.ask(UpdateFeatures(updates, request.validate_only))
+    except ControllerError as failure:
+        error = ApiError(failure.code, str(failure))
     response = UpdateFeaturesResponse(error_message=None)
     if error.code:
         response.error_code = error.code

@@ -1,0 +1,111 @@
+"""The controller that runs in this process, on top of the quorum's driver: it decides while this node leads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from headrace.broker.quorum.controller import Asker
+from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.settings.config_rules import rules_of
+from headrace.config import BrokerConfig
+from headrace.controller.context import ControllerContext
+from headrace.controller.requests import Access, ControllerRequest
+from headrace.env import Entropy
+from headrace.metadata.image import ResourceType as Config
+from headrace.security.authorizer import CLUSTER_NAME, Authorizer, OpenAuthorizer, Operation, ResourceType
+from headrace.wire.errors import ErrorCode
+
+R = TypeVar("R")
+
+_CONFIGS_OF = {
+    Config.TOPIC: (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    Config.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+}
+
+_NODE = Asker("User:ANONYMOUS", "")
+"""Stands for this node beside an authorizer that allows everything."""
+
+
+class AskerAccess:
+    """See `controller.requests.Access`: what an authorizer allows one asker."""
+
+    def __init__(self, authorizer: Authorizer, asker: Asker) -> None:
+        self._authorizer = authorizer
+        self._asker = asker
+
+    def _may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+        return self._authorizer.authorize(self._asker.principal, self._asker.host, operation, resource, name)
+
+    def may_create(self, topic: str) -> bool:
+        """See Access. Whoever may create in the cluster may create any topic."""
+        return self._may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self._may(
+            Operation.CREATE, ResourceType.TOPIC, topic
+        )
+
+    def may_describe(self, topic: str) -> bool:
+        """See Access."""
+        return self._may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def may_describe_configs(self, topic: str) -> bool:
+        """See Access."""
+        return self._may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic)
+
+    def may_delete(self, topic: str) -> bool:
+        """See Access."""
+        return self._may(Operation.DELETE, ResourceType.TOPIC, topic)
+
+    def may_alter(self, topic: str) -> bool:
+        """See Access."""
+        return self._may(Operation.ALTER, ResourceType.TOPIC, topic)
+
+    def may_alter_configs(self, resource_type: int, name: str) -> ErrorCode:
+        """See Access."""
+        return self.of_configs(Operation.ALTER_CONFIGS, resource_type, name)
+
+    def of_configs(self, operation: Operation, resource_type: int, name: str) -> ErrorCode:
+        """NONE where the asker may do the operation to a resource's settings, or the code that says it may not.
+
+        What is neither a topic's nor a group's belongs to the cluster.
+        """
+        resource, denied = ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if resource_type in (Config.TOPIC, Config.GROUP):
+            resource, denied = _CONFIGS_OF[Config(resource_type)]
+        subject = CLUSTER_NAME if resource is ResourceType.CLUSTER else name
+        return ErrorCode.NONE if self._may(operation, resource, subject) else denied
+
+
+EVERYTHING: Access = AskerAccess(OpenAuthorizer(), _NODE)
+"""What this node may do for itself."""
+
+
+class LocalController:
+    """See `controller.Controller`. `config` and `authorizer` are asked anew for each request: both may change."""
+
+    def __init__(
+        self,
+        driver: QuorumDriver,
+        config: Callable[[], BrokerConfig],
+        authorizer: Callable[[], Authorizer],
+        entropy: Entropy,
+    ) -> None:
+        self._driver = driver
+        self._config = config
+        self._authorizer = authorizer
+        self._entropy = entropy
+
+    def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> Awaitable[R]:
+        """See Controller."""
+        access = EVERYTHING if asker is None else AskerAccess(self._authorizer(), asker)
+        context = self._context()
+        return self._driver.submit(lambda image: request.decide(image, context, access))
+
+    def _context(self) -> ControllerContext:
+        config = self._config()
+        return ControllerContext(
+            node_id=self._driver.node_id,
+            num_partitions=config.integer("num.partitions"),
+            default_replication_factor=config.integer("default.replication.factor"),
+            rules=rules_of(config),
+            new_id=self._entropy.uuid,
+        )

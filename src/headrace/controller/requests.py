@@ -1,0 +1,251 @@
+"""What can be asked of the controller, one value a request: with the newest image it becomes a decision.
+
+A value says what is wanted and nothing of where it is decided: the controller may be another node. What the asker may
+do comes beside it (`Access`), because it is asked for names that only the controller's image knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from headrace.controller.brokers import (
+    Registration,
+    decide_assign_directories,
+    decide_directories_failed,
+    decide_elect_returned,
+    decide_fence,
+    decide_register,
+    decide_unfence,
+)
+from headrace.controller.configs import Alteration, decide_alter_configs
+from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.features import FeatureUpdate, decide_update_features
+from headrace.controller.partitions import decide_create_partitions, decide_elect_leaders, decide_reassign
+from headrace.controller.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
+from headrace.controller.topics import decide_create_topics, decide_delete_topics
+from headrace.machine import Decision
+from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsResponse
+from headrace.wire.messages.k20_delete_topics import DeletableTopicResult
+from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
+
+R = TypeVar("R")
+
+OfPartitions = list[tuple[str, list[tuple[int, ApiError]]]]
+"""An outcome for each partition, by topic."""
+
+
+class Access(Protocol):
+    """What whoever asks may do. A name that is not allowed is refused alone, or not even shown."""
+
+    def may_create(self, topic: str) -> bool:
+        """Create a topic of that name."""
+        ...
+
+    def may_describe(self, topic: str) -> bool:
+        """Know that a topic exists."""
+        ...
+
+    def may_describe_configs(self, topic: str) -> bool:
+        """See the settings of a topic."""
+        ...
+
+    def may_delete(self, topic: str) -> bool:
+        """Delete a topic."""
+        ...
+
+    def may_alter(self, topic: str) -> bool:
+        """Alter a topic: add partitions to it."""
+        ...
+
+    def may_alter_configs(self, resource_type: int, name: str) -> ErrorCode:
+        """Alter the settings of a resource: NONE, or the error that says which access is missing."""
+        ...
+
+
+class ControllerRequest(Protocol[R]):
+    """A request, and the type of its reply."""
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[R]:
+        """The outcome on an image. Changes nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    """New topics; each has a result of its own, in the request's order."""
+
+    request: CreateTopicsRequest
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[CreateTopicsResponse]:
+        """See ControllerRequest."""
+        return decide_create_topics(
+            image,
+            self.request,
+            context,
+            may_create=access.may_create,
+            may_describe_configs=access.may_describe_configs,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    """Topics to delete, given as (name, id), of which exactly one is set."""
+
+    wanted: Sequence[tuple[str | None, bytes]]
+
+    def decide(
+        self, image: ClusterImage, context: ControllerContext, access: Access
+    ) -> Decision[list[DeletableTopicResult]]:
+        """See ControllerRequest."""
+        return decide_delete_topics(image, self.wanted, may_describe=access.may_describe, may_delete=access.may_delete)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """More partitions for topics that exist."""
+
+    topics: Sequence[CreatePartitionsTopic]
+    validate_only: bool = False
+
+    def decide(
+        self, image: ClusterImage, context: ControllerContext, access: Access
+    ) -> Decision[list[tuple[str, ApiError]]]:
+        """See ControllerRequest."""
+        return decide_create_partitions(
+            image, self.topics, may_alter=access.may_alter, validate_only=self.validate_only
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders:
+    """Leaders for the partitions named (topic, indexes), or for all (None)."""
+
+    election_type: int
+    wanted: Sequence[tuple[str, Sequence[int]]] | None
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
+        """See ControllerRequest."""
+        return decide_elect_leaders(image, self.election_type, self.wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignPartitions:
+    """Other replicas for partitions (topic, (index, replicas)); None as replicas calls a move off."""
+
+    wanted: Sequence[tuple[str, Sequence[tuple[int, Sequence[int] | None]]]]
+    allow_factor_change: bool
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
+        """See ControllerRequest."""
+        return decide_reassign(image, self.wanted, self.allow_factor_change)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Alterations of stored configurations; each has a result of its own."""
+
+    alterations: Sequence[Alteration]
+    validate_only: bool = False
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
+        """See ControllerRequest."""
+        return decide_alter_configs(
+            image, self.alterations, context, may_alter=access.may_alter_configs, validate_only=self.validate_only
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures:
+    """Other feature levels, all of them or none."""
+
+    updates: Sequence[FeatureUpdate]
+    validate_only: bool = False
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
+        """See ControllerRequest."""
+        return decide_update_features(image, self.updates, context.node_id, validate_only=self.validate_only)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """A block of producer ids for a broker."""
+
+    broker_id: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ProducerIdBlock]:
+        """See ControllerRequest."""
+        return decide_allocate_producer_ids(image, self.broker_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A node has started. The reply is its broker epoch; it is fenced until it asks for more."""
+
+    registration: Registration
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[int]:
+        """See ControllerRequest."""
+        return decide_register(image, self.registration)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfenceBroker:
+    """A registered broker is ready to lead. STALE_BROKER_EPOCH where another registration has followed its own."""
+
+    broker_id: int
+    broker_epoch: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ErrorCode]:
+        """See ControllerRequest."""
+        return decide_unfence(image, self.broker_id, self.broker_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectReturned:
+    """What a broker that came back may lead now. `was_clean`: it lost nothing of what it acknowledged."""
+
+    broker_id: int
+    was_clean: bool
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_elect_returned(image, self.broker_id, was_clean=self.was_clean)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBroker:
+    """A broker stops cleanly."""
+
+    broker_id: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_fence(image, self.broker_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignDirectories:
+    """In which log directory a broker keeps its replicas: (topic id, partition, directory id)."""
+
+    broker_id: int
+    chosen: Sequence[tuple[bytes, int, bytes]]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_assign_directories(image, self.broker_id, self.chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class FailDirectories:
+    """Of a broker's log directories only these still work."""
+
+    broker_id: int
+    working: Sequence[bytes]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_directories_failed(image, self.broker_id, self.working)

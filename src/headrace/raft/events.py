@@ -1,0 +1,128 @@
+"""What happens to a node of the quorum, and what it then wants done: the two ends of `Raft.step`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.raft.messages import Entries, Position, Request, Response
+from headrace.raft.quorum_state import QuorumState
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: `Raft.deadline_ms` is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A peer asks; `token` is how the shell knows again to whom the reply goes."""
+
+    token: object
+    message: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A peer answers the request of that number."""
+
+    peer: int
+    number: int
+    message: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The request of that number could not be delivered, or its answer will not come."""
+
+    peer: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """The leader's shell has something to append: `count` entries. Only where `Raft.leads`."""
+
+    count: int
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The disk had no room for the entries from this offset on, which were the last to be appended: they never were.
+
+    To be said before anything else happens, and only of what was proposed.
+    """
+
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """All below this end is on stable storage; `log.last` as it was when the sync began.
+
+    By the epoch it is told apart from another end at the same offset, which a truncation has put there since.
+    """
+
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """A snapshot of this node's own, which ends here, has taken the place of the log before it."""
+
+    start: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLoaded:
+    """The snapshot that ends here was fetched and is on stable storage, and the log begins anew behind it."""
+
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """The node is to stop: a leader lets another one lead."""
+
+
+Event = Tick | Requested | Answered | Unreachable | Propose | Refused | Synced | Shortened | SnapshotLoaded | Resign
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A request to a voter; the answer comes back with its number."""
+
+    peer: int
+    number: int
+    message: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer to whoever `token` stands for. The shell puts what its log has in [read_from, read_to) into `entries`
+    of a fetch's answer, as much as the size of an answer allows."""
+
+    token: object
+    message: Response
+    read_from: int = 0
+    read_to: int = 0
+
+
+@dataclass(slots=True)
+class Output:
+    """What one step wants done, in this order: store, truncate, append, then send and reply.
+
+    `store` must be on stable storage before anything leaves. What is appended need not be: nothing in `send` and
+    `reply` says anything of entries that are not synced. What may be said of them only then is the output of `Synced`.
+    """
+
+    store: QuorumState | None = None
+    truncate_to: int | None = None
+    append: list[Entries] = field(default_factory=list)
+    send: list[Send] = field(default_factory=list)
+    reply: list[Reply] = field(default_factory=list)
+    committed: int | None = None
+    """The new high watermark: what lies below it is committed, and stays so."""
+    load_snapshot: Position | None = None
+    """The snapshot to fetch from the leader: `SnapshotLoaded` says when it is there."""

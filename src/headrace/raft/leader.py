@@ -1,0 +1,168 @@
+"""The role that leads: how far every voter is, what is committed by it, and fetches that wait for something new.
+
+A leader hands out and counts only what it has itself synced. Kafka's counts, and serves, what it has written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.raft.messages import (
+    BeginQuorumEpochRequest,
+    FetchRequest,
+    FetchResponse,
+    Position,
+    ReplicaKey,
+    Response,
+    VoteRequest,
+)
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.raft.machine import Raft
+
+PARKED_MAX: Final = 1000
+"""Fetches that wait at once; one more is answered at once, with nothing in it."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """A voter in the leader's eyes. `end_offset` is what it has synced, None before it says so in this epoch."""
+
+    contact_ms: int
+    begin_ms: int
+    end_offset: int | None = None
+
+
+class Parked(NamedTuple):
+    """A fetch that has nothing to get yet."""
+
+    token: object
+    request: FetchRequest
+    until_ms: int
+
+
+class Leader:
+    """Leads `raft.epoch`, whose entries begin at `epoch_start`."""
+
+    name = "leader"
+
+    def __init__(self, epoch_start: int, others: list[ReplicaKey], now: int) -> None:
+        self.epoch_start = epoch_start
+        self.progress = {voter: Progress(contact_ms=now, begin_ms=now) for voter in others}
+        self.parked: dict[ReplicaKey, Parked] = {}
+
+    # --- time
+
+    def _gives_up_ms(self, raft: Raft) -> int | None:
+        """When no majority has been heard of for one and a half fetch timeouts: then another leader may be elected."""
+        if not self.progress:
+            return None
+        contacts = sorted((each.contact_ms for each in self.progress.values()), reverse=True)
+        return contacts[raft.majority - 2] + raft.settings.fetch_timeout_ms * 3 // 2
+
+    def _begins_ms(self, raft: Raft, voter: ReplicaKey) -> int:
+        return max(self.progress[voter].begin_ms, raft.peers.ready_ms(voter.id))
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        times = [self._begins_ms(raft, voter) for voter in self.progress]
+        times += [parked.until_ms for parked in self.parked.values()]
+        gives_up_ms = self._gives_up_ms(raft)
+        return min([*times, gives_up_ms]) if gives_up_ms is not None else min(times, default=None)
+
+    def tick(self, raft: Raft) -> None:
+        """See Role."""
+        gives_up_ms = self._gives_up_ms(raft)
+        if gives_up_ms is not None and raft.now >= gives_up_ms:
+            raft.become_resigned()
+            return
+        for replica in [replica for replica, parked in self.parked.items() if raft.now >= parked.until_ms]:
+            self._serve(raft, self.parked.pop(replica))
+        silent = [voter for voter in self.progress if raft.now >= self._begins_ms(raft, voter)]
+        raft.send_to(silent, lambda voter: BeginQuorumEpochRequest(raft.epoch, raft.me.id, voter))
+        for voter in silent:
+            self.progress[voter].begin_ms = raft.now + raft.settings.fetch_timeout_ms // 2
+
+    # --- others
+
+    def grants(self, raft: Raft, request: VoteRequest) -> bool:
+        """See Role."""
+        return False
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role. Whoever takes this leader for one fetches; there is no more to it."""
+        if response.error:
+            raft.peers.rest(peer, raft.now)
+
+    def left(self, raft: Raft) -> None:
+        """See Role."""
+        for parked in self.parked.values():
+            raft.refuse_fetch(parked.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.parked.clear()
+
+    def successors(self) -> tuple[ReplicaKey, ...]:
+        """The other voters, most caught up first."""
+        return tuple(sorted(self.progress, key=lambda voter: (-(self.progress[voter].end_offset or 0), voter)))
+
+    # --- fetches
+
+    def fetch(self, raft: Raft, token: object, request: FetchRequest) -> None:
+        """A replica of this epoch wants what lies behind its end, which it says by epoch and offset."""
+        if request.offset < 0 or not 0 <= request.last_fetched_epoch <= request.epoch:
+            raft.refuse_fetch(token, ErrorCode.INVALID_REQUEST)
+            return
+        log = raft.log
+        progress = self.progress.get(request.replica)
+        if progress is not None:
+            progress.contact_ms = raft.now
+            progress.begin_ms = raft.now + raft.settings.fetch_timeout_ms // 2
+        if request.offset < log.start_offset or request.last_fetched_epoch < log.start_epoch:
+            self._answer(raft, token, snapshot=Position(log.start_epoch, log.start_offset))
+            return
+        end = log.end_of(request.last_fetched_epoch)
+        if end.epoch != request.last_fetched_epoch or end.offset < request.offset:
+            self._answer(raft, token, diverging=end)
+            return
+        if progress is not None:
+            progress.end_offset = request.offset
+            self.advance(raft)
+        before = self.parked.pop(request.replica, None)
+        if before is not None:
+            self._serve(raft, before)
+        parked = Parked(token, request, raft.now + request.wait_ms)
+        if self._has_news(raft, request) or request.wait_ms <= 0 or len(self.parked) >= PARKED_MAX:
+            self._serve(raft, parked)
+        else:
+            self.parked[request.replica] = parked
+
+    def advance(self, raft: Raft) -> None:
+        """Commits what a majority has synced, once something of this epoch is among it."""
+        ends = [-1 if each.end_offset is None else each.end_offset for each in self.progress.values()]
+        ends.append(raft.log.synced_offset)
+        reached = sorted(ends, reverse=True)[len(ends) // 2]
+        if reached > self.epoch_start:
+            raft.commit(reached)
+        for replica in [replica for replica, each in self.parked.items() if self._has_news(raft, each.request)]:
+            self._serve(raft, self.parked.pop(replica))
+
+    def _has_news(self, raft: Raft, request: FetchRequest) -> bool:
+        return request.offset < raft.log.synced_offset or raft.high_watermark > request.high_watermark
+
+    def _serve(self, raft: Raft, parked: Parked) -> None:
+        offset = parked.request.offset
+        self._answer(raft, parked.token, read_from=offset, read_to=max(offset, raft.log.synced_offset))
+
+    def _answer(
+        self,
+        raft: Raft,
+        token: object,
+        *,
+        diverging: Position | None = None,
+        snapshot: Position | None = None,
+        read_from: int = 0,
+        read_to: int = 0,
+    ) -> None:
+        response = FetchResponse(raft.epoch, raft.me.id, raft.high_watermark, diverging=diverging, snapshot=snapshot)
+        raft.reply(token, response, read_from, read_to)

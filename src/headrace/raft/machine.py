@@ -1,0 +1,379 @@
+"""One node of the metadata quorum as a pure machine: events and the time in, what is to be done out.
+
+The machine knows epochs, votes, ends of logs and who is how far; it holds no entry and touches nothing. Its shell
+stores, appends, syncs and sends what `step` says, in the order that `Output` names, and tells of it with the next
+event. A quorum of one takes the same way: it elects itself in `start`, and commits what it has synced.
+
+Promises: an epoch has one leader at most; what was said to be committed is in the log of every later leader; nothing is
+said of what a crash could take back (a vote before it is stored, an end of a log before it is synced).
+Who votes is what the node was started with; changes of it come later. Source: KIP-595, KIP-853, KIP-996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace.raft import events as ev
+from headrace.raft.control import ControlRecord, Voter, kraft_version, leader_change, voters_record
+from headrace.raft.leader import Leader
+from headrace.raft.log_view import LogView
+from headrace.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    Entries,
+    EpochResponse,
+    FetchRequest,
+    FetchResponse,
+    ReplicaKey,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from headrace.raft.peers import Peers, RaftSettings
+from headrace.raft.quorum_state import NO_NODE, QuorumState
+from headrace.raft.roles import Candidate, Follower, Prospective, Resigned, Role, Unattached
+from headrace.wire.errors import ErrorCode
+
+
+class Raft:
+    """A node of the quorum. `start` it once, then `step` it; times are milliseconds of a clock that never goes back.
+
+    `log` is the shape of its log, all of it synced; `saved` what quorum-state said, None for a fresh node. `voters` are
+    all voters, with this node's key or without it (then it never stands). `kraft_version` decides how quorum-state is
+    written; `voters_are_in_log` is false while a fresh format's snapshot alone names them: the first leader then writes
+    them into the log. `jitter(n)` draws from [0, n).
+    """
+
+    def __init__(
+        self,
+        me: ReplicaKey,
+        voters: Sequence[Voter],
+        log: LogView,
+        saved: QuorumState | None,
+        *,
+        jitter: Callable[[int], int],
+        kraft_version: int = 1,
+        voters_are_in_log: bool = True,
+        settings: RaftSettings | None = None,
+    ) -> None:
+        self.me = me
+        self.voters = tuple(voters)
+        keys = [ReplicaKey(voter.id, voter.directory_id) for voter in voters]
+        assert len({key.id for key in keys}) == len(keys), "a node votes once"
+        self.is_voter = me in keys
+        # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
+        self.other_voters = [key for key in keys if key.id != me.id]
+        self.majority = len(keys) // 2 + 1
+        self.log = log
+        self.jitter = jitter
+        self.settings = settings or RaftSettings()
+        self.kraft_version = kraft_version
+        self._voters_are_in_log = voters_are_in_log
+        self._saved = saved
+        self._stored = (NO_NODE, 0, NO_NODE) if saved is None else (saved.leader_id, saved.leader_epoch, saved.voted_id)
+        self.peers = Peers(self.settings)
+        self.now = 0
+        self.out = ev.Output()
+        # What a snapshot holds is committed; how far it is beyond that, a leader says.
+        self.high_watermark = log.start_offset if log.start_offset > 0 else -1
+        self.epoch = 0 if saved is None else saved.leader_epoch
+        self.leader_id: int | None = None
+        self.voted: ReplicaKey | None = None
+        self.role: Role = Unattached(None)
+
+    # --- what a shell asks
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node may propose."""
+        return isinstance(self.role, Leader)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it leads and all of the epochs before is committed: from here on it may decide on what it has."""
+        return isinstance(self.role, Leader) and self.high_watermark > self.role.epoch_start
+
+    @property
+    def known_leader(self) -> int | None:
+        """Who leads this epoch, as far as others may be told: a leader that resigned is none."""
+        return None if isinstance(self.role, Resigned) else self.leader_id
+
+    def deadline_ms(self) -> int | None:
+        """When `Tick` is due, if nothing else happens before; None: never."""
+        return self.role.deadline_ms(self)
+
+    # --- steps
+
+    def start(self, now: int) -> ev.Output:
+        """What the node is after a start, by what it saved and by its log."""
+        self.now, self.out = now, ev.Output()
+        saved, last_epoch = self._saved, self.log.last.epoch
+        if not self.other_voters and self.is_voter:
+            self.epoch = max(self.epoch, last_epoch)
+            self.role = Unattached(now)
+        elif saved is None or saved.leader_epoch < last_epoch:
+            self.epoch = last_epoch
+            self.role = Unattached(self._election_ms())
+        else:
+            self._resume(saved)
+        return self._finished()
+
+    def _resume(self, saved: QuorumState) -> None:
+        if saved.voted_id != NO_NODE:
+            self.voted = ReplicaKey(saved.voted_id, saved.voted_directory_id)
+        if saved.leader_id != NO_NODE:
+            self.leader_id = saved.leader_id
+        if self.leader_id == self.me.id:
+            self.role = Resigned((), self.now + self._election_wait_ms())
+        elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
+            self.become_follower(self.epoch, self.leader_id)
+        elif self.voted == self.me and self.is_voter:
+            self.role = Candidate(self.now + self._election_wait_ms())
+        else:
+            self.role = Unattached(self._election_ms())
+
+    def step(self, event: ev.Event, now: int) -> ev.Output:
+        """Takes in what happened."""
+        assert now >= self.now, "the clock never goes back"
+        self.now, self.out = now, ev.Output()
+        if isinstance(event, ev.Requested):
+            self._requested(event.token, event.message)
+        elif isinstance(event, ev.Answered):
+            self._answered(event)
+        elif isinstance(event, ev.Unreachable):
+            if self.peers.answered(event.peer, event.number):
+                self.peers.rest(event.peer, now)
+        elif isinstance(event, ev.Propose):
+            assert self.leads, "a leader alone proposes"
+            self.append(Entries(self.log.end_offset, self.epoch, event.count, event.payload))
+        elif isinstance(event, ev.Refused):
+            assert isinstance(self.role, Leader) and event.base_offset > self.role.epoch_start, "no proposal lies there"
+            assert event.base_offset >= self.log.synced_offset
+            self.log.truncate(event.base_offset)
+        elif isinstance(event, ev.Synced):
+            self.log.synced(event.end)
+            if isinstance(self.role, Leader):
+                self.role.advance(self)
+        elif isinstance(event, ev.Shortened):
+            self.log.shorten(event.start)
+        elif isinstance(event, ev.SnapshotLoaded):
+            assert event.end.offset >= self.high_watermark, "a snapshot holds what is committed"
+            self.log.start_at(event.end)
+            self.commit(event.end.offset)
+            if isinstance(self.role, Follower):
+                self.role.loaded(self)
+        elif isinstance(event, ev.Resign) and self.leads:
+            self.become_resigned()
+        return self._finished()
+
+    def _finished(self) -> ev.Output:
+        role = None
+        while role is not self.role:
+            role = self.role
+            role.tick(self)
+        self._save()
+        assert self.high_watermark <= self.log.end_offset
+        return self.out
+
+    def _save(self) -> None:
+        """What must outlive a crash is stored before anything of this step leaves."""
+        voted = self.voted or ReplicaKey(NO_NODE)
+        leader = NO_NODE if self.leader_id is None else self.leader_id
+        if self._stored == (leader, self.epoch, voted.id):
+            return
+        self._stored = (leader, self.epoch, voted.id)
+        voters = tuple(voter.id for voter in self.voters)
+        self.out.store = QuorumState(
+            leader, self.epoch, voted.id, voted.directory_id, voters, data_version=1 if self.kraft_version > 0 else 0
+        )
+
+    # --- roles
+
+    def become_unattached(self, epoch: int) -> None:
+        """No leader of this epoch is known. In the same epoch the vote stays."""
+        assert epoch >= self.epoch
+        if epoch > self.epoch:
+            self.leader_id = self.voted = None
+        self.epoch = epoch
+        self._become(Unattached(self._election_ms()))
+
+    def become_prospective(self) -> None:
+        """Nobody leads, as it seems: would the others elect this node?"""
+        assert self.is_voter
+        self._become(Prospective(self.now + self._election_wait_ms()))
+
+    def become_candidate(self) -> None:
+        """Votes for itself in a new epoch."""
+        assert isinstance(self.role, Prospective)
+        self.epoch += 1
+        self.leader_id, self.voted = None, self.me
+        self._become(Candidate(self.now + self._election_wait_ms()))
+
+    def become_leader(self, granting: Sequence[int]) -> None:
+        """Elected. The first entry of the epoch says so: only with it what lies before may be committed."""
+        assert isinstance(self.role, Candidate) and len(granting) >= self.majority
+        self.leader_id, self.voted = self.me.id, None
+        self._become(Leader(self.log.end_offset, self.other_voters, self.now))
+        records: list[ControlRecord] = [leader_change(self.me.id, [voter.id for voter in self.voters], granting)]
+        if self.kraft_version > 0 and not self._voters_are_in_log:
+            records += [kraft_version(self.kraft_version), voters_record(self.voters)]
+            self._voters_are_in_log = True
+        self.append(Entries(self.log.end_offset, self.epoch, len(records), tuple(records)))
+
+    def become_follower(self, epoch: int, leader_id: int) -> None:
+        """Another voter leads this epoch."""
+        leader = self._key_of(leader_id)
+        assert epoch >= self.epoch and leader is not None and leader != self.me
+        assert epoch > self.epoch or self.leader_id in (None, leader_id), "an epoch has one leader"
+        if epoch > self.epoch:
+            self.voted = None
+        self.epoch, self.leader_id = epoch, leader_id
+        self._become(Follower(leader, self.now + self.settings.fetch_timeout_ms))
+
+    def lose_leader(self) -> None:
+        """The leader is silent: a voter may take its place, anybody else asks the voters who leads now."""
+        if self.is_voter:
+            self.become_prospective()
+        else:
+            self.leader_id = None
+            self.become_unattached(self.epoch)
+
+    def become_resigned(self) -> None:
+        """Leads no more, because it stops, or because it cannot know whether another one does."""
+        assert isinstance(self.role, Leader)
+        self._become(Resigned(self.role.successors(), self.now + self._election_wait_ms()))
+
+    def _become(self, role: Role) -> None:
+        before, self.role = self.role, role
+        self.peers.forget()
+        before.left(self)
+
+    def _election_wait_ms(self) -> int:
+        return self.settings.election_timeout_ms + self.jitter(self.settings.election_timeout_ms)
+
+    def _election_ms(self) -> int | None:
+        return self.now + self._election_wait_ms() if self.is_voter else None
+
+    def _key_of(self, node_id: int) -> ReplicaKey | None:
+        return next((key for key in self.other_voters if key.id == node_id), None)
+
+    def _adopt(self, epoch: int, leader_id: int | None) -> None:
+        """Somebody knows of an epoch, and perhaps of its leader."""
+        leader = None if leader_id is None else self._key_of(leader_id)
+        if leader is not None and (epoch > self.epoch or (epoch == self.epoch and self.leader_id is None)):
+            self.become_follower(epoch, leader.id)
+        elif epoch > self.epoch:
+            self.become_unattached(epoch)
+
+    def may_vote_for(self, candidate: ReplicaKey) -> bool:
+        """Whether this epoch's vote is still there, or was the candidate's."""
+        return self.leader_id is None and self.voted in (None, candidate)
+
+    # --- requests
+
+    def _requested(self, token: object, message: Request) -> None:
+        if isinstance(message, VoteRequest):
+            self._vote(token, message)
+        elif isinstance(message, FetchRequest):
+            self._fetch(token, message)
+        else:
+            self._epoch_changed(token, message)
+
+    def _vote(self, token: object, request: VoteRequest) -> None:
+        error, granted = ErrorCode.NONE, False
+        if request.log_end.epoch > request.epoch - (not request.pre_vote):
+            error = ErrorCode.INVALID_REQUEST
+        elif request.epoch < self.epoch:
+            error = ErrorCode.FENCED_LEADER_EPOCH
+        else:
+            self._adopt(request.epoch, None)
+            if request.voter != self.me:
+                error = ErrorCode.INVALID_VOTER_KEY
+            else:
+                granted = request.log_end >= self.log.last and self.role.grants(self, request)
+        if granted and not request.pre_vote:
+            self.voted = request.candidate
+        self.reply(token, VoteResponse(self.epoch, self.known_leader, granted, request.pre_vote, error))
+
+    def _epoch_changed(self, token: object, request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> None:
+        begins = isinstance(request, BeginQuorumEpochRequest)
+        error = ErrorCode.NONE
+        if request.epoch < self.epoch:
+            error = ErrorCode.FENCED_LEADER_EPOCH
+        elif self._key_of(request.leader_id) is None:
+            error = ErrorCode.INVALID_REQUEST
+        elif isinstance(request, BeginQuorumEpochRequest) and request.voter != self.me:
+            error = ErrorCode.INVALID_VOTER_KEY
+        elif request.epoch == self.epoch and self.leader_id not in (None, request.leader_id):
+            error = ErrorCode.INVALID_REQUEST
+        else:
+            self._adopt(request.epoch, request.leader_id if begins else None)
+            if isinstance(request, EndQuorumEpochRequest) and isinstance(self.role, Follower):
+                self.role.end_epoch(self, request.successors)
+        self.reply(token, EpochResponse(self.epoch, self.known_leader, error))
+
+    def _fetch(self, token: object, request: FetchRequest) -> None:
+        if request.epoch < self.epoch:
+            self.refuse_fetch(token, ErrorCode.FENCED_LEADER_EPOCH)
+        elif request.epoch > self.epoch:
+            self.refuse_fetch(token, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        elif isinstance(self.role, Leader):
+            self.role.fetch(self, token, request)
+        else:
+            self.refuse_fetch(token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _answered(self, event: ev.Answered) -> None:
+        if not self.peers.answered(event.peer, event.number):
+            return
+        message = event.message
+        self._adopt(message.epoch, message.leader_id)
+        if message.epoch == self.epoch:
+            self.role.answered(self, event.peer, message)
+        else:
+            self.peers.rest(event.peer, self.now)
+
+    # --- what roles do
+
+    def send_to(self, voters: Iterable[ReplicaKey], request: Callable[[ReplicaKey], Request]) -> None:
+        """Sends a request to those voters that may be asked now."""
+        for voter in voters:
+            if self.now >= self.peers.ready_ms(voter.id):
+                self.out.send.append(ev.Send(voter.id, self.peers.ask(voter.id, self.now), request(voter)))
+
+    def fetch_request(self) -> Callable[[ReplicaKey], FetchRequest]:
+        """Asks for what follows the end of this log."""
+        end = self.log.last
+        request = FetchRequest(
+            self.epoch, self.me, end.epoch, end.offset, self.high_watermark, self.settings.fetch_wait_ms
+        )
+        return lambda _: request
+
+    def reply(self, token: object, message: Response, read_from: int = 0, read_to: int = 0) -> None:
+        """Answers a request."""
+        self.out.reply.append(ev.Reply(token, message, read_from, read_to))
+
+    def refuse_fetch(self, token: object, error: ErrorCode) -> None:
+        """Answers a fetch with an error, and with who leads."""
+        self.reply(token, FetchResponse(self.epoch, self.known_leader, error=error))
+
+    def append(self, entries: Entries) -> None:
+        """Appends to the log."""
+        self.log.append(entries)
+        self.out.append.append(entries)
+
+    def may_follow(self, entries: Entries) -> bool:
+        """Whether entries that a leader sent continue this log, and are of no epoch above the one that was asked."""
+        is_next = entries.base_offset == self.log.end_offset and entries.count > 0
+        return is_next and self.log.last.epoch <= entries.epoch <= self.epoch
+
+    def truncate(self, offset: int) -> None:
+        """Drops what the leader does not have."""
+        assert offset >= self.high_watermark, "what is committed is never truncated"
+        self.log.truncate(offset)
+        self.out.truncate_to = offset
+
+    def commit(self, offset: int) -> None:
+        """All below is committed; what was said before is not taken back."""
+        if offset > self.high_watermark:
+            self.high_watermark = self.out.committed = offset

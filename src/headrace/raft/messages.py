@@ -1,0 +1,130 @@
+"""What the nodes of the quorum say to each other, as values: votes, the beginning and end of an epoch, fetches.
+
+The cluster id, which every one of them carries on the wire, is compared by whoever takes a message off the wire.
+Source: KIP-595, KIP-650 (pre-vote: KIP-996), KIP-853.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.wire.errors import ErrorCode
+
+
+class ReplicaKey(NamedTuple):
+    """Who votes or fetches: a node, and the id of its metadata directory (zeros at kraft.version 0)."""
+
+    id: int
+    directory_id: bytes = bytes(16)
+
+
+class Position(NamedTuple):
+    """An end of a log: the epoch of the last entry below `offset`. Of two logs the greater is the more up to date."""
+
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Consecutive entries of one epoch, as one or several batches; `payload` is the shell's business."""
+
+    base_offset: int
+    epoch: int
+    count: int
+    payload: Any
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last of them."""
+        return self.base_offset + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest:
+    """Asks `voter` for its vote in `epoch`, or (pre-vote) whether it would vote if the epoch after it began.
+
+    `log_end` is what the candidate has on stable storage: it must be able to keep its word after a crash.
+    """
+
+    epoch: int
+    candidate: ReplicaKey
+    voter: ReplicaKey
+    log_end: Position
+    pre_vote: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse:
+    """Whether the vote is given. `epoch` and `leader_id` (None: unknown) are what the voter knows, as in every answer.
+
+    `pre_vote` is that of the request.
+    """
+
+    epoch: int
+    leader_id: int | None
+    granted: bool
+    pre_vote: bool
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class BeginQuorumEpochRequest:
+    """A new leader tells a voter that it leads."""
+
+    epoch: int
+    leader_id: int
+    voter: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class EndQuorumEpochRequest:
+    """A leader steps down; the successors it would prefer, most caught up first."""
+
+    epoch: int
+    leader_id: int
+    successors: tuple[ReplicaKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochResponse:
+    """The answer to the beginning and to the end of an epoch."""
+
+    epoch: int
+    leader_id: int | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """A replica asks the leader of `epoch` for what lies behind the end of its own log.
+
+    The end is said as (`last_fetched_epoch`, `offset`), and all of it is on the replica's stable storage: the leader
+    counts it. `high_watermark` is the one that the replica knows, -1 for none.
+    """
+
+    epoch: int
+    replica: ReplicaKey
+    last_fetched_epoch: int
+    offset: int
+    high_watermark: int = -1
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse:
+    """Entries, or why there are none: `diverging` is where the replica's log ends in the leader's eyes, `snapshot` the
+    end of the snapshot that it must load first."""
+
+    epoch: int
+    leader_id: int | None
+    high_watermark: int = -1
+    entries: tuple[Entries, ...] = ()
+    diverging: Position | None = None
+    snapshot: Position | None = None
+    error: ErrorCode = ErrorCode.NONE
+
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
+Response = VoteResponse | EpochResponse | FetchResponse

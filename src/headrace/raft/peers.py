@@ -1,0 +1,58 @@
+"""Which requests to other voters are under way: one each, with a time limit and a pause after a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """The times of the quorum (`controller.quorum.*`), in milliseconds, with Kafka's defaults."""
+
+    election_timeout_ms: int = 1000
+    election_backoff_max_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    fetch_wait_ms: int = 500
+
+
+class Peers:
+    """Requests under way by voter. An answer to a request that is no longer waited for is nobody's."""
+
+    def __init__(self, settings: RaftSettings) -> None:
+        self._settings = settings
+        self._number = 0
+        self._in_flight: dict[int, tuple[int, int]] = {}
+        self._rests_until_ms: dict[int, int] = {}
+
+    def ready_ms(self, peer: int) -> int:
+        """When the next request may go to a voter."""
+        asked = self._in_flight.get(peer)
+        if asked is not None:
+            return asked[1] + self._settings.request_timeout_ms
+        return self._rests_until_ms.get(peer, 0)
+
+    def ask(self, peer: int, now: int) -> int:
+        """The number of a request that goes out now. One that took too long is forgotten."""
+        assert now >= self.ready_ms(peer), "one request at a time"
+        self._number += 1
+        self._in_flight[peer] = (self._number, now)
+        return self._number
+
+    def answered(self, peer: int, number: int) -> bool:
+        """Notes an answer; whether it was waited for."""
+        asked = self._in_flight.get(peer)
+        if asked is None or asked[0] != number:
+            return False
+        del self._in_flight[peer]
+        return True
+
+    def rest(self, peer: int, now: int) -> None:
+        """A voter did not answer, or with an error: it is not asked again at once."""
+        self._rests_until_ms[peer] = now + self._settings.retry_backoff_ms
+
+    def forget(self) -> None:
+        """The role changed: no answer is waited for any more, and everybody may be asked."""
+        self._in_flight.clear()
+        self._rests_until_ms.clear()

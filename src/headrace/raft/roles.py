@@ -1,0 +1,302 @@
+"""The roles of a node that does not lead: unattached, prospective, candidate, follower, resigned.
+
+Each is a type with the state that ends with it. `tick` is called at the end of every step: a role whose time is up
+becomes another one, else it sends what can be sent. Source: KIP-595, KIP-996.
+
+    unattached -> prospective -> candidate -> leader -> resigned -> unattached, one epoch later
+    follower   -> prospective, when the leader is silent; any role -> unattached or follower, by a higher epoch
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.raft.messages import (
+    EndQuorumEpochRequest,
+    FetchResponse,
+    ReplicaKey,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.raft.machine import Raft
+
+
+class Role(Protocol):
+    """What every role can do."""
+
+    name: str
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """When `tick` has something to do, if nothing happens before."""
+        ...
+
+    def tick(self, raft: Raft) -> None:
+        """Becomes what its time is up for, or sends what can be sent now."""
+        ...
+
+    def grants(self, raft: Raft, request: VoteRequest) -> bool:
+        """Whether a candidate with a log that is good enough gets this node's vote."""
+        ...
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """A voter answered, in this epoch."""
+        ...
+
+    def left(self, raft: Raft) -> None:
+        """Another role follows."""
+        ...
+
+
+class _Waiting:
+    """What the roles have in common that wait for a time to come."""
+
+    def __init__(self, until_ms: int | None) -> None:
+        self.until_ms = until_ms
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        return self.until_ms
+
+    def is_over(self, raft: Raft) -> bool:
+        return self.until_ms is not None and raft.now >= self.until_ms
+
+    def grants(self, raft: Raft, request: VoteRequest) -> bool:
+        return request.pre_vote
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """Nothing was asked."""
+
+    def left(self, raft: Raft) -> None:
+        """Nobody waits."""
+
+
+class Unattached(_Waiting):
+    """Knows an epoch, and no leader that it could follow.
+
+    A voter waits until somebody begins an epoch, or stands itself. `until_ms` None: it does not vote, never stands, and
+    asks one voter after the other for entries, whose answer says who leads.
+    """
+
+    name = "unattached"
+
+    def __init__(self, until_ms: int | None) -> None:
+        super().__init__(until_ms)
+        self.asked: ReplicaKey | None = None
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        if self.until_ms is not None:
+            return self.until_ms
+        return 0 if self.asked is None else raft.peers.ready_ms(self.asked.id)
+
+    def tick(self, raft: Raft) -> None:
+        """See Role."""
+        if self.is_over(raft):
+            raft.become_prospective()
+        elif self.until_ms is None and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id)):
+            self.asked = raft.other_voters[raft.jitter(len(raft.other_voters))]
+            raft.send_to([self.asked], raft.fetch_request())
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role. Whoever knew a leader said so already: `Raft` took it over before this."""
+        raft.peers.rest(peer, raft.now)
+
+    def grants(self, raft: Raft, request: VoteRequest) -> bool:
+        """See Role. A vote that was given is given again to the same candidate alone."""
+        return request.pre_vote or raft.may_vote_for(request.candidate)
+
+
+class _Asking(_Waiting):
+    """A round of votes: a majority is needed, this node's own included."""
+
+    pre_vote: bool
+
+    def __init__(self, until_ms: int) -> None:
+        super().__init__(until_ms)
+        self.granted: set[int] = set()
+        self.refused: set[int] = set()
+
+    def has_won(self, raft: Raft) -> bool:
+        return len(self.granted) + 1 >= raft.majority
+
+    def has_lost(self, raft: Raft) -> bool:
+        return len(raft.voters) - len(self.refused) < raft.majority
+
+    def unheard(self, raft: Raft) -> list[ReplicaKey]:
+        return [voter for voter in raft.other_voters if voter.id not in self.granted | self.refused]
+
+    def ask(self, raft: Raft) -> None:
+        def request(voter: ReplicaKey) -> VoteRequest:
+            return VoteRequest(raft.epoch, raft.me, voter, raft.log.last_synced, self.pre_vote)
+
+        raft.send_to(self.unheard(raft), request)
+
+    def next_ms(self, raft: Raft) -> int:
+        assert self.until_ms is not None
+        return min([self.until_ms, *(raft.peers.ready_ms(voter.id) for voter in self.unheard(raft))])
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role."""
+        if isinstance(response, VoteResponse) and response.pre_vote == self.pre_vote:
+            (self.granted if response.granted and not response.error else self.refused).add(peer)
+
+
+class Prospective(_Asking):
+    """Asks whether it would be elected, before it disturbs anybody with a new epoch. Its vote of this epoch stays."""
+
+    name = "prospective"
+    pre_vote = True
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        return self.next_ms(raft)
+
+    def tick(self, raft: Raft) -> None:
+        """See Role."""
+        if self.has_won(raft):
+            raft.become_candidate()
+        elif self.has_lost(raft) or self.is_over(raft):
+            if raft.leader_id is not None:
+                raft.become_follower(raft.epoch, raft.leader_id)
+            else:
+                raft.become_unattached(raft.epoch)
+        else:
+            self.ask(raft)
+
+    def grants(self, raft: Raft, request: VoteRequest) -> bool:
+        """See Role."""
+        return request.pre_vote or raft.may_vote_for(request.candidate)
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role. A voter that does not know the question cannot be asked it: the election begins without."""
+        if response.error is ErrorCode.UNSUPPORTED_VERSION:
+            raft.become_candidate()
+        else:
+            super().answered(raft, peer, response)
+
+
+class Candidate(_Asking):
+    """Has voted for itself in a new epoch and asks the others. One that lost waits until its time is up."""
+
+    name = "candidate"
+    pre_vote = False
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        return self.until_ms if self.has_lost(raft) else self.next_ms(raft)
+
+    def tick(self, raft: Raft) -> None:
+        """See Role."""
+        if self.has_won(raft):
+            raft.become_leader(sorted({raft.me.id, *self.granted}))
+        elif self.is_over(raft):
+            raft.become_prospective()
+        elif not self.has_lost(raft):
+            self.ask(raft)
+
+
+class Follower(_Waiting):
+    """Fetches from a leader. What it has fetched is synced before it asks for more, for the leader counts it then.
+
+    `until_ms` is when the leader has been silent for too long. `has_fetched`: it was heard of in this epoch, so nobody
+    else is wanted.
+    """
+
+    name = "follower"
+
+    def __init__(self, leader: ReplicaKey, until_ms: int) -> None:
+        super().__init__(until_ms)
+        self.leader = leader
+        self.has_fetched = False
+        self.is_loading = False
+
+    def _may_fetch(self, raft: Raft) -> bool:
+        return not self.is_loading and raft.log.synced_offset == raft.log.end_offset
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        if not self._may_fetch(raft):
+            return self.until_ms
+        assert self.until_ms is not None
+        return min(self.until_ms, raft.peers.ready_ms(self.leader.id))
+
+    def tick(self, raft: Raft) -> None:
+        """See Role."""
+        if self.is_over(raft):
+            raft.lose_leader()
+        elif self._may_fetch(raft):
+            raft.send_to([self.leader], raft.fetch_request())
+
+    def grants(self, raft: Raft, request: VoteRequest) -> bool:
+        """See Role."""
+        return request.pre_vote and not self.has_fetched
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role."""
+        if not isinstance(response, FetchResponse):
+            return
+        if response.error:
+            raft.peers.rest(peer, raft.now)
+            return
+        self.has_fetched = True
+        self.until_ms = raft.now + raft.settings.fetch_timeout_ms
+        if response.snapshot is not None:
+            self.is_loading = True
+            raft.out.load_snapshot = response.snapshot
+        elif response.diverging is not None:
+            mine = raft.log.end_of(response.diverging.epoch)
+            theirs = response.diverging
+            raft.truncate(min(mine.offset, theirs.offset) if mine.epoch == theirs.epoch else mine.offset)
+        else:
+            for entries in response.entries:
+                if not raft.may_follow(entries):
+                    break
+                raft.append(entries)
+            raft.commit(min(raft.log.end_offset, response.high_watermark))
+
+    def loaded(self, raft: Raft) -> None:
+        """The snapshot that was asked for is there."""
+        self.is_loading = False
+
+    def end_epoch(self, raft: Raft, successors: tuple[ReplicaKey, ...]) -> None:
+        """The leader steps down: the first of its successors stands at once, the others give it time."""
+        if raft.is_voter:
+            first = bool(successors) and successors[0] == raft.me
+            self.until_ms = raft.now + (0 if first else raft.jitter(raft.settings.election_backoff_max_ms))
+
+
+class Resigned(_Waiting):
+    """Led this epoch, and does not any more: it neither votes in it nor says that it leads.
+
+    It tells the voters, until it goes on to the next epoch when nobody else did.
+    """
+
+    name = "resigned"
+
+    def __init__(self, successors: tuple[ReplicaKey, ...], until_ms: int) -> None:
+        super().__init__(until_ms)
+        self.successors = successors
+        self.told: set[int] = set()
+
+    def _untold(self, raft: Raft) -> list[ReplicaKey]:
+        return [voter for voter in raft.other_voters if voter.id not in self.told]
+
+    def deadline_ms(self, raft: Raft) -> int | None:
+        """See Role."""
+        assert self.until_ms is not None
+        return min([self.until_ms, *(raft.peers.ready_ms(voter.id) for voter in self._untold(raft))])
+
+    def tick(self, raft: Raft) -> None:
+        """See Role."""
+        if self.is_over(raft):
+            raft.become_unattached(raft.epoch + 1)
+        else:
+            request = EndQuorumEpochRequest(raft.epoch, raft.me.id, self.successors)
+            raft.send_to(self._untold(raft), lambda _: request)
+
+    def answered(self, raft: Raft, peer: int, response: Response) -> None:
+        """See Role."""
+        self.told.add(peer)

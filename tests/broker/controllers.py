@@ -1,0 +1,24 @@
+"""A metadata quorum and its controller without a broker around them."""
+
+from __future__ import annotations
+
+from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.metadata_start import open_quorum, register, registration
+from headrace.broker.storage.storage_format import StorageLayout
+from headrace.config import BrokerConfig
+from headrace.env import Node
+from headrace.security.authorizer import OpenAuthorizer
+
+
+def controller_of(node: Node, config: BrokerConfig, quorum: QuorumDriver) -> LocalController:
+    """The port to a quorum."""
+    return LocalController(quorum, lambda: config, OpenAuthorizer, node.entropy)
+
+
+async def started(node: Node, config: BrokerConfig, *, was_clean: bool = True) -> tuple[QuorumDriver, StorageLayout]:
+    """A quorum on the directories of a configuration, with its broker registered."""
+    quorum, layout = open_quorum(node, config)
+    registered = registration(node, config, layout, {"PLAINTEXT": 9092}, config.log_dirs)
+    await register(controller_of(node, config, quorum), registered, was_clean=was_clean)
+    return quorum, layout

@@ -1,0 +1,249 @@
+"""Nodes of a quorum with disks and a network in memory, for transcripts and for random schedules.
+
+A disk keeps what is synced; a crash takes what is not. Messages wait in a list until somebody delivers, loses or
+reorders them. After every step the promises are checked: one leader an epoch, and nothing committed is ever lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from headrace.raft import events as ev
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.leader import Leader
+from headrace.raft.log_view import LogView
+from headrace.raft.machine import Raft
+from headrace.raft.messages import Entries, FetchResponse, Position, ReplicaKey, Request, Response
+from headrace.raft.peers import RaftSettings
+from headrace.raft.quorum_state import QuorumState, decode_quorum_state, encode_quorum_state
+from headrace.wire.errors import ErrorCode
+
+
+class Entry(NamedTuple):
+    """One entry of a log."""
+
+    epoch: int
+    payload: str
+
+
+class Token(NamedTuple):
+    """Where the reply to a request goes."""
+
+    node: int
+    life: int
+    number: int
+
+
+class Message(NamedTuple):
+    """A request or a response under way; `life` is that of the node it began or ends at."""
+
+    source: int
+    target: int
+    life: int
+    number: int
+    content: Request | Response
+
+
+@dataclass
+class Node:
+    """One node: its machine while it is up, and its disk."""
+
+    id: int
+    jitter: Callable[[int], int]
+    raft: Raft | None = None
+    life: int = 0
+    """How often it was started: a message of an earlier life meets nobody."""
+    log: list[Entry] = field(default_factory=list)
+    synced: int = 0
+    saved: bytes | None = None
+    holds_syncs: bool = False
+
+    disk: int = 0
+    """Which disk it has: a new one has another directory id."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        return ReplicaKey(self.id, bytes([self.disk, *([self.id] * 15)]) if self.disk else bytes([self.id]) * 16)
+
+
+class Lost(AssertionError):
+    """A promise of the quorum was broken."""
+
+
+class Cluster:
+    """Voters 1 to `size`, none of them started. `say` gets a line for whatever can be seen."""
+
+    def __init__(
+        self, size: int, jitter: Callable[[int, int], int], say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.nodes = {
+            i: Node(i, jitter=lambda n, i=i: jitter(i, n))  # type: ignore[misc]
+            for i in range(1, size + 1)
+        }
+        self.voters = [
+            Voter(node.id, node.key.directory_id, (VoterEndpoint("CONTROLLER", f"node{node.id}", 9093),))
+            for node in self.nodes.values()
+        ]
+        self._jitter = jitter
+        self.now = 0
+        self.network: list[Message] = []
+        self.say = say
+        self.settings = RaftSettings()
+        self.leaders: dict[int, int] = {}
+        self.committed: list[Entry] = []
+        self.commit_epochs: list[int] = []
+        """Of each committed entry: the epoch in which it was committed."""
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def start(self, node_id: int) -> None:
+        """Starts a node on its disk. What a crash left in memory is synced first, as the shell does it."""
+        node = self.nodes[node_id]
+        assert node.raft is None
+        node.life += 1
+        node.synced = len(node.log)
+        epochs = [
+            Position(entry.epoch, at)
+            for at, entry in enumerate(node.log)
+            if at == 0 or node.log[at - 1].epoch < entry.epoch
+        ]
+        saved = None if node.saved is None else decode_quorum_state(node.saved)
+        node.raft = Raft(
+            node.key, self.voters, LogView(0, len(node.log), epochs), saved, jitter=node.jitter, settings=self.settings
+        )
+        self._perform(node, node.raft.start(self.now))
+
+    def crash(self, node_id: int, keeps: int = 0) -> None:
+        """A node is gone; of what it had not synced the first `keeps` entries happen to be on the disk."""
+        node = self.nodes[node_id]
+        node.raft = None
+        node.holds_syncs = False
+        del node.log[min(len(node.log), node.synced + keeps) :]
+
+    def wipe(self, node_id: int) -> None:
+        """A node that is down gets a new, empty disk."""
+        node = self.nodes[node_id]
+        assert node.raft is None
+        node.log, node.synced, node.saved = [], 0, None
+        node.disk += 1
+
+    def add_observer(self, node_id: int) -> None:
+        """A node that does not vote."""
+        self.nodes[node_id] = Node(node_id, jitter=lambda n: self._jitter(node_id, n))
+
+    def step(self, node_id: int, event: ev.Event) -> None:
+        """One event of a node that is up."""
+        node = self.nodes[node_id]
+        assert node.raft is not None
+        self._perform(node, node.raft.step(event, self.now))
+
+    def sync(self, node_id: int) -> None:
+        """A sync of a node's log ends."""
+        node = self.nodes[node_id]
+        assert node.raft is not None
+        node.synced = len(node.log)
+        self.step(node_id, ev.Synced(node.raft.log.last))
+
+    def propose(self, node_id: int, payloads: list[str]) -> bool:
+        """Appends to a node's log, if it leads."""
+        raft = self.nodes[node_id].raft
+        if raft is None or not raft.leads:
+            return False
+        self.step(node_id, ev.Propose(len(payloads), tuple(payloads)))
+        return True
+
+    def _perform(self, node: Node, out: ev.Output) -> None:
+        raft = node.raft
+        assert raft is not None
+        if out.store is not None:
+            self._store(node, out.store)
+        if out.truncate_to is not None:
+            self.say(f"{node.id} truncates to {out.truncate_to}")
+            del node.log[out.truncate_to :]
+            node.synced = min(node.synced, out.truncate_to)
+        for entries in out.append:
+            assert entries.base_offset == len(node.log)
+            node.log += [Entry(entries.epoch, payload) for payload in self._payloads(entries)]
+            self.say(f"{node.id} appends {entries.base_offset}..{entries.end_offset - 1} of epoch {entries.epoch}")
+        for send in out.send:
+            self.network.append(Message(node.id, send.peer, node.life, send.number, send.message))
+        for reply in out.reply:
+            self._reply(node, reply)
+        if out.committed is not None:
+            self.say(f"{node.id} commits up to {out.committed}")
+        self._check(node, raft)
+        if node.synced < len(node.log) and not node.holds_syncs:
+            self.sync(node.id)
+
+    def _payloads(self, entries: Entries) -> list[str]:
+        if all(isinstance(each, str) for each in entries.payload):
+            return list(entries.payload)
+        return [each.type.name for each in entries.payload]
+
+    def _store(self, node: Node, state: QuorumState) -> None:
+        node.saved = encode_quorum_state(state, state.data_version)
+
+    def _reply(self, node: Node, reply: ev.Reply) -> None:
+        token, message = reply.token, reply.message
+        assert isinstance(token, Token)
+        if isinstance(message, FetchResponse) and reply.read_to > reply.read_from:
+            assert reply.read_to <= node.synced, "what is not synced is not handed out"
+            entries = [
+                Entries(at, node.log[at].epoch, 1, (node.log[at].payload,))
+                for at in range(reply.read_from, reply.read_to)
+            ]
+            message = replace(message, entries=tuple(entries))
+        self.network.append(Message(node.id, token.node, token.life, token.number, message))
+
+    # --- the network ------------------------------------------------------------------------------------------------
+
+    def deliver(self, message: Message) -> None:
+        """A message arrives, or is refused because nobody is there."""
+        target = self.nodes[message.target]
+        if isinstance(message.content, Request):
+            if target.raft is not None:
+                token = Token(message.source, message.life, message.number)
+                self.step(target.id, ev.Requested(token, message.content))
+            else:
+                self.lose(message)
+        elif target.raft is not None and target.life == message.life:
+            self.step(target.id, ev.Answered(message.source, message.number, message.content))
+
+    def lose(self, message: Message) -> None:
+        """A request does not arrive, and its sender is told."""
+        source = self.nodes[message.source]
+        if isinstance(message.content, Request) and source.raft is not None and source.life == message.life:
+            self.step(source.id, ev.Unreachable(message.target, message.number))
+
+    # --- the promises -----------------------------------------------------------------------------------------------
+
+    def _check(self, node: Node, raft: Raft) -> None:
+        if isinstance(raft.role, Leader):
+            known = self.leaders.setdefault(raft.epoch, node.id)
+            if known != node.id:
+                raise Lost(f"epoch {raft.epoch} has two leaders: {known} and {node.id}")
+            # One that was deposed and does not know it yet lacks what was committed since.
+            known_by = sum(epoch <= raft.epoch for epoch in self.commit_epochs)
+            if node.log[:known_by] != self.committed[:known_by]:
+                raise Lost(f"leader {node.id} of epoch {raft.epoch} lacks what is committed")
+        assert len(node.log) == raft.log.end_offset
+        assert [entry.epoch for entry in node.log[-1:]] in ([], [raft.log.last.epoch])
+        mark = max(0, raft.high_watermark)
+        mine = node.log[:mark]
+        if mine[: len(self.committed)] != self.committed[:mark]:
+            raise Lost(f"node {node.id} has other entries committed than were committed before")
+        if mark > len(self.committed):
+            voters = [each for each in self.nodes.values() if each.id <= len(self.voters) and each.disk == 0]
+            holders = [each.id for each in voters if each.log[: min(mark, each.synced)] == mine]
+            if len(holders) < len(self.voters) // 2 + 1:
+                raise Lost(f"{mark} is committed, but only {holders} have synced it")
+            self.commit_epochs += [raft.epoch] * (mark - len(self.committed))
+            self.committed = mine
+
+
+def error_name(message: Any) -> str:
+    """The error of a response, with a space before it; empty for none."""
+    error = getattr(message, "error", ErrorCode.NONE)
+    return f" {error.name}" if error else ""

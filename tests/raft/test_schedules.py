@@ -1,0 +1,193 @@
+"""Random schedules of three voters: messages lost and reordered, crashes that take what is not synced, slow syncs.
+
+`Cluster` checks the promises after every step: one leader an epoch, nothing committed lost. Then everybody comes back,
+and the quorum must go on. That the checks find what they are for is shown with faults that are planted in the machine.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from raft.cluster import Cluster, Node
+
+from headrace.raft import events as ev
+from headrace.raft.control import Voter
+from headrace.raft.log_view import LogView
+from headrace.raft.machine import Raft
+from headrace.raft.messages import Entries, Position
+from headrace.raft.roles import Candidate, Unattached
+
+STEPS = 500
+SEEDS_AT_ONCE = 50
+
+
+class Schedule:
+    """One seed's run."""
+
+    def __init__(self, seed: int, size: int = 3) -> None:
+        self.random = random.Random(seed)
+        self.cluster = Cluster(size, lambda _, n: self.random.randrange(n))
+        self.proposed = 0
+        for node in self.cluster.nodes.values():
+            node.holds_syncs = True
+            self.cluster.start(node.id)
+        # some schedules are calm enough for logs to grow, others hardly let anyone speak
+        self.loss = self.random.choice((0.0, 0.02, 0.2))
+        self.crashes = self.random.choice((0.0, 0.01, 0.03))
+        self.hasty = self.random.random() < 0.5
+
+    def run(self, steps: int = STEPS) -> None:
+        for _ in range(steps):
+            self.act()
+
+    def act(self) -> None:
+        draw = self.random.random()
+        node = self.cluster.nodes[self.random.randrange(len(self.cluster.nodes)) + 1]
+        if node.raft is None:
+            if draw < 0.2:
+                self.cluster.start(node.id)
+                node.holds_syncs = True
+            else:
+                self.deliver()
+        elif draw < self.crashes:
+            self.cluster.crash(node.id, keeps=self.random.randrange(3))
+        elif draw < 0.1:
+            self.pass_time(self.random.choice((1, 10, 100, 1000) if self.hasty else (1, 10, 50)))
+        elif draw < 0.2:
+            self.propose(node)
+        elif draw < 0.4:
+            self.cluster.sync(node.id)
+        else:
+            self.deliver()
+
+    def deliver(self) -> None:
+        if not self.cluster.network:
+            # nothing is under way: something happens when the next node loses its patience
+            due = [d for n in self.cluster.nodes.values() if n.raft is not None and (d := n.raft.deadline_ms())]
+            self.pass_time(max(0, min(due, default=0) - self.cluster.now))
+            return
+        message = self.cluster.network.pop(self.random.randrange(min(6, len(self.cluster.network))))
+        draw = self.random.random()
+        if draw < self.loss / 2:
+            self.cluster.lose(message)
+        elif draw >= self.loss:
+            self.cluster.deliver(message)
+
+    def propose(self, node: Node) -> None:
+        self.proposed += 1
+        self.cluster.propose(node.id, [f"p{self.proposed}"])
+
+    def pass_time(self, by_ms: int) -> None:
+        self.cluster.now += by_ms
+        self.tick()
+
+    def tick(self) -> None:
+        for node in self.cluster.nodes.values():
+            if node.raft is not None:
+                deadline_ms = node.raft.deadline_ms()
+                if deadline_ms is not None and deadline_ms <= self.cluster.now:
+                    self.cluster.step(node.id, ev.Tick())
+
+    def heal(self) -> None:
+        """Everybody is there, everything arrives in order, and a new entry is committed within 30 s."""
+        cluster = self.cluster
+        for node in cluster.nodes.values():
+            node.holds_syncs = False
+            if node.raft is None:
+                cluster.start(node.id)
+            else:
+                cluster.sync(node.id)
+        wanted: str | None = None
+        for _ in range(3000):
+            while cluster.network:
+                cluster.deliver(cluster.network.pop(0))
+            if any(entry.payload == wanted for entry in cluster.committed):
+                return
+            leader = next((n for n in cluster.nodes.values() if n.raft is not None and n.raft.is_active), None)
+            if leader is not None:
+                wanted = f"healed {cluster.now}"
+                cluster.propose(leader.id, [wanted])
+            cluster.now += 10
+            self.tick()
+        raise AssertionError("the quorum does not go on")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("first", range(0, 100, SEEDS_AT_ONCE))
+def test_no_schedule_breaks_a_promise(first: int, size: int) -> None:
+    committed = 0
+    for seed in range(first, first + SEEDS_AT_ONCE):
+        schedule = Schedule(seed, size)
+        schedule.run(STEPS if size < 5 else 2 * STEPS)
+        committed += len(schedule.cluster.committed)
+        schedule.heal()
+    assert committed > 5 * SEEDS_AT_ONCE, "the schedules do nothing"
+
+
+def found(seeds: int = 400, size: int = 3) -> str:
+    """What the checks say of the first schedule that they object to."""
+    for seed in range(seeds):
+        schedule = Schedule(seed, size)
+        try:
+            schedule.run()
+        except AssertionError as objection:
+            return f"{type(objection).__name__}: {objection}"
+    return ""
+
+
+def test_without_a_fault_nothing_is_found() -> None:
+    assert found(50) == ""
+
+
+def test_an_end_that_counts_before_it_is_synced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LogView.append
+
+    def append(self: LogView, entries: Entries) -> None:
+        real(self, entries)
+        self.synced_offset = self.end_offset
+
+    monkeypatch.setattr(LogView, "append", append)
+    assert "synced" in found()
+
+
+def test_a_vote_that_is_not_stored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cluster, "_store", lambda *_: None)
+    assert found().startswith(("Lost", "AssertionError"))
+
+
+def test_a_vote_given_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unattached, "grants", lambda *_: True)
+    assert "two leaders" in found()
+
+
+def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Raft.step
+
+    def step(self: Raft, event: ev.Event, now: int) -> ev.Output:
+        if isinstance(event, ev.Requested) and hasattr(event.message, "log_end"):
+            mine = self.log.last
+            if mine.epoch < event.message.epoch:
+                object.__setattr__(event.message, "log_end", max(mine, event.message.log_end))
+        return real(self, event, now)
+
+    monkeypatch.setattr(Raft, "step", step)
+    assert found().startswith("Lost")
+
+
+def test_too_small_a_majority_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Candidate, "has_won", lambda *_: True)
+    real = Raft.__init__
+
+    def init(self: Raft, me: Any, voters: list[Voter], *rest: Any, **named: Any) -> None:
+        real(self, me, voters, *rest, **named)
+        self.majority = 1
+
+    monkeypatch.setattr(Raft, "__init__", init)
+    assert found().startswith("Lost")
+
+
+def test_logs_that_part_unseen_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogView, "end_of", lambda self, epoch: Position(epoch, self.end_offset))
+    assert found()

@@ -1,0 +1,275 @@
+"""Runs a transcript against a quorum: commands, with the trace that they leave beneath each.
+
+Messages arrive at once and in order, but for links that are cut; syncs end at once, but for nodes that hold them. A
+draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the first to lose its patience.
+
+    cluster 3            voters 1 to 3, none started
+    start 1 2            starts nodes on their disks
+    crash 1 keeps=1      a node is gone; of what it had not synced one entry is on the disk
+    wipe 1               a node that is down gets a new, empty disk
+    observer 4           starts a node that does not vote
+    stop 1               a node resigns
+    cut 1 2, heal 1 2    messages between two nodes are lost without a word (one node: all of its links)
+    hold 1, sync 1       a node's syncs wait until it is told to
+    propose 1 a b        entries, where the node leads
+    time 2000            time passes
+    state                every node: role, epoch, leader, vote, end of its log, high watermark
+    log 1                the entries of a node's log
+    ask 1 vote from=2 epoch=3 end=1,5 pre    a message from outside, and the answer
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from groups.transcript import DIVIDER, blocks
+from raft.cluster import Cluster, Message, Token, error_name
+
+from headrace.raft import events as ev
+from headrace.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochResponse,
+    FetchRequest,
+    FetchResponse,
+    Position,
+    ReplicaKey,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+
+OUTSIDE = Token(0, 0, 0)
+
+
+class Quorum:
+    """A cluster that runs commands."""
+
+    def __init__(self) -> None:
+        self.trace: list[str] = []
+        self.cut: set[frozenset[int]] = set()
+        self.roles: dict[int, str] = {}
+        self.told: set[str] = set()
+        """Refused fetches of this command: they come again and again, and are said once."""
+        self.do_cluster(["3"], {})
+
+    def say(self, line: str) -> None:
+        self.trace.append(line)
+
+    # --- commands
+
+    def do(self, line: str) -> list[str]:
+        """Runs one command; returns its trace."""
+        self.trace = []
+        self.told.clear()
+        verb, *words = shlex.split(line)
+        plain = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        getattr(self, f"do_{verb}")(plain, named)
+        self.settle()
+        return self.trace
+
+    def do_cluster(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster = Cluster(int(plain[0]), lambda node, n: n * node // 10, self.say)
+        self.cut.clear()
+        self.roles.clear()
+
+    def do_start(self, plain: list[str], named: dict[str, str]) -> None:
+        for node_id in map(int, plain):
+            self.cluster.start(node_id)
+
+    def do_crash(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.crash(int(plain[0]), int(named.get("keeps", 0)))
+        self.roles.pop(int(plain[0]), None)
+
+    def do_wipe(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.wipe(int(plain[0]))
+
+    def do_observer(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.add_observer(int(plain[0]))
+        self.cluster.start(int(plain[0]))
+
+    def do_stop(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.step(int(plain[0]), ev.Resign())
+
+    def links(self, plain: list[str]) -> list[frozenset[int]]:
+        one, *others = map(int, plain)
+        return [frozenset({one, other}) for other in others or self.cluster.nodes]
+
+    def do_cut(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cut.update(self.links(plain))
+
+    def do_heal(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cut.difference_update(self.links(plain))
+
+    def do_hold(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.nodes[int(plain[0])].holds_syncs = True
+
+    def do_sync(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster.nodes[int(plain[0])].holds_syncs = False
+        self.cluster.sync(int(plain[0]))
+
+    def do_propose(self, plain: list[str], named: dict[str, str]) -> None:
+        if not self.cluster.propose(int(plain[0]), plain[1:]):
+            self.say(f"{plain[0]} does not lead")
+
+    def do_refuse(self, plain: list[str], named: dict[str, str]) -> None:
+        """The disk has no room for what was appended from this offset on."""
+        node = self.cluster.nodes[int(plain[0])]
+        del node.log[int(plain[1]) :]
+        self.cluster.step(node.id, ev.Refused(int(plain[1])))
+
+    def do_time(self, plain: list[str], named: dict[str, str]) -> None:
+        end = self.cluster.now + int(plain[0])
+        while (due := self.next_due()) is not None and due[0] <= end:
+            self.cluster.now = max(self.cluster.now, due[0])
+            before = len(self.trace)
+            self.cluster.step(due[1], ev.Tick())
+            self.settle()
+            if len(self.trace) > before:
+                self.trace.insert(before, f"at {self.cluster.now}")
+        self.cluster.now = end
+
+    def next_due(self) -> tuple[int, int] | None:
+        times = [
+            (deadline_ms, node.id)
+            for node in self.cluster.nodes.values()
+            if node.raft is not None and (deadline_ms := node.raft.deadline_ms()) is not None
+        ]
+        return min(times, default=None)
+
+    def do_state(self, plain: list[str], named: dict[str, str]) -> None:
+        for node in self.cluster.nodes.values():
+            raft = node.raft
+            if raft is None:
+                self.say(f"{node.id} down, log ends at {len(node.log)}, synced to {node.synced}")
+                continue
+            voted = "" if raft.voted is None else f" voted={raft.voted.id}"
+            self.say(
+                f"{node.id} {raft.role.name} epoch={raft.epoch} leader={raft.known_leader}{voted} "
+                f"end={said_position(raft.log.last)} high_watermark={raft.high_watermark}"
+            )
+
+    def do_log(self, plain: list[str], named: dict[str, str]) -> None:
+        entries = self.cluster.nodes[int(plain[0])].log
+        self.say(" ".join(f"{entry.epoch}:{entry.payload}" for entry in entries) or "empty")
+
+    def do_saved(self, plain: list[str], named: dict[str, str]) -> None:
+        saved = self.cluster.nodes[int(plain[0])].saved
+        self.say("nothing" if saved is None else saved.decode())
+
+    def do_ask(self, plain: list[str], named: dict[str, str]) -> None:
+        node = self.cluster.nodes[int(plain[0])]
+        source = self.key(int(named.get("from", 9)))
+        epoch = int(named["epoch"])
+        to = self.key(int(named.get("to", node.id)))
+        message: Request
+        if plain[1] == "vote":
+            end = Position(*map(int, named["end"].split(",")))
+            message = VoteRequest(epoch, source, to, end, "pre" in plain)
+        elif plain[1] == "begin":
+            message = BeginQuorumEpochRequest(epoch, source.id, to)
+        elif plain[1] == "end":
+            message = EndQuorumEpochRequest(epoch, source.id, ())
+        else:
+            last, offset = map(int, named["end"].split(","))
+            message = FetchRequest(epoch, source, last, offset)
+        self.cluster.step(node.id, ev.Requested(OUTSIDE, message))
+
+    def key(self, node_id: int) -> ReplicaKey:
+        return ReplicaKey(node_id, bytes([node_id]) * 16)
+
+    # --- the network
+
+    def settle(self) -> None:
+        """Delivers what can be delivered, until nothing is under way."""
+        self.say_roles()
+        while self.cluster.network:
+            self.carry(self.cluster.network.pop(0))
+            self.say_roles()
+
+    def carry(self, message: Message) -> None:
+        if message.target == OUTSIDE.node:
+            self.say(said_response(message.content))
+            return
+        target = self.cluster.nodes[message.target]
+        if frozenset({message.source, message.target}) in self.cut:
+            return
+        line = f"{message.source} -> {message.target} {said(message.content)}"
+        if target.raft is not None and self.is_worth_saying(message.content) and line not in self.told:
+            self.say(line)
+            if isinstance(message.content, FetchResponse):
+                self.told.add(line)
+        self.cluster.deliver(message)
+
+    def is_worth_saying(self, content: Request | Response) -> bool:
+        """Fetches that bring what they are for show in what is appended and committed."""
+        if isinstance(content, FetchResponse):
+            return bool(content.error) or content.diverging is not None
+        return not isinstance(content, FetchRequest | EpochResponse)
+
+    def say_roles(self) -> None:
+        for node in self.cluster.nodes.values():
+            if node.raft is not None:
+                raft = node.raft
+                role = f"{raft.role.name} in epoch {raft.epoch}"
+                if raft.role.name == "follower":
+                    role = f"{raft.role.name} of {raft.leader_id} in epoch {raft.epoch}"
+                if self.roles.get(node.id) != role:
+                    self.roles[node.id] = role
+                    self.say(f"{node.id} is {role}")
+
+
+def said_position(position: Position) -> str:
+    return f"{position.epoch},{position.offset}"
+
+
+def said(message: Request | Response) -> str:
+    """A message in one line."""
+    if isinstance(message, VoteRequest):
+        kind = "pre-vote" if message.pre_vote else "vote"
+        return f"{kind}? epoch={message.epoch} end={said_position(message.log_end)}"
+    if isinstance(message, BeginQuorumEpochRequest):
+        return f"begins epoch {message.epoch}"
+    if isinstance(message, EndQuorumEpochRequest):
+        return f"ends epoch {message.epoch}, successors {[key.id for key in message.successors]}"
+    if isinstance(message, FetchRequest):
+        return f"fetch epoch={message.epoch} end={message.last_fetched_epoch},{message.offset}"
+    return said_response(message)
+
+
+def said_response(message: Any) -> str:
+    """An answer in one line."""
+    if isinstance(message, VoteResponse):
+        kind = "pre-vote" if message.pre_vote else "vote"
+        return f"{kind}: {'yes' if message.granted else 'no'} epoch={message.epoch}{error_name(message)}"
+    if isinstance(message, FetchResponse):
+        more = ""
+        if message.diverging is not None:
+            more = f" diverging={said_position(message.diverging)}"
+        elif message.entries:
+            more = f" entries {message.entries[0].base_offset}..{message.entries[-1].end_offset - 1}"
+        return (
+            f"fetched epoch={message.epoch} leader={message.leader_id} "
+            f"high_watermark={message.high_watermark}{more}{error_name(message)}"
+        )
+    return f"epoch={message.epoch} leader={message.leader_id}{error_name(message)}"
+
+
+def rewritten(text: str) -> str:
+    """The transcript with the trace that the quorum leaves now."""
+    quorum = Quorum()
+    out: list[str] = []
+    for prose, commands, _ in blocks(text):
+        out.extend(prose)
+        if not commands:
+            continue
+        out.extend([*commands, DIVIDER])
+        for command in commands:
+            out.extend(quorum.do(command))
+        out.append("")
+    while out and not out[-1].strip():
+        out.pop()
+    return "\n".join(out).replace("\n\n\n", "\n\n") + "\n"
