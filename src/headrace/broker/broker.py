@@ -149,6 +149,7 @@ class Broker:
                 shutdown="clean" if self.logs.was_clean else "unclean",
             )
             self.dynamic.start(lambda: self.image)
+            self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
             self.quorum.on_image(self._events.changed)
             await self.replicas.start()
@@ -187,10 +188,16 @@ class Broker:
             raise StorageError(f"the broker cannot be registered: {error}") from error
 
     def _listen(self) -> None:
-        for endpoint in self.config.listeners:
-            self.server.listen(endpoint)
-        for endpoint in self.config.controller_listeners:
-            self.server.listen(endpoint, controller=True)
+        """Binds exactly the listeners that are in force now."""
+        wanted = [(endpoint, False) for endpoint in self.config.listeners]
+        wanted += [(endpoint, True) for endpoint in self.config.controller_listeners]
+        for opened in list(self.server.listeners):
+            if opened.endpoint not in [endpoint for endpoint, _ in wanted]:
+                self.server.unlisten(opened)
+        bound = [opened.endpoint for opened in self.server.listeners]
+        for endpoint, controller in wanted:
+            if endpoint not in bound:
+                self.server.listen(endpoint, controller=controller)
 
     async def stop(self) -> None:
         """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""

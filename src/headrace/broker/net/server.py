@@ -38,8 +38,9 @@ ACCEPT_LOG_S: Final = 10.0
 class OpenListener:
     """A listener that accepts connections: its name, where it is, and what it serves."""
 
-    def __init__(self, name: str, served: Mapping[int, Api]) -> None:
-        self.name = name
+    def __init__(self, endpoint: Endpoint, served: Mapping[int, Api]) -> None:
+        self.endpoint = endpoint
+        self.name = endpoint.name
         self.served = served
         self.produces = ApiKey.PRODUCE in served
         self.listener: Listener | None = None
@@ -132,7 +133,7 @@ class Server:
 
     def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
         """Binds a listener, to which nobody can connect before `serve`. Raises CannotListen."""
-        opened = OpenListener(endpoint.name, self.requests.served("controller" if controller else "broker"))
+        opened = OpenListener(endpoint, self.requests.served("controller" if controller else "broker"))
         config = self._config()
         try:
             opened.listener = self._node.network.listen(
@@ -148,6 +149,12 @@ class Server:
             raise CannotListen(endpoint.name, endpoint.host, endpoint.port, error) from error
         self.listeners.append(opened)
         return opened
+
+    def unlisten(self, opened: OpenListener) -> None:
+        """Gives a listener up that has accepted nothing yet."""
+        assert opened.listener is not None
+        opened.listener.close()
+        self.listeners.remove(opened)
 
     def serve(self) -> None:
         """Begins to accept connections. Raises CannotListen where another program was quicker."""
