@@ -7,7 +7,7 @@ import pickle
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -275,14 +275,27 @@ def test_an_unknown_topic_is_named(cluster: Client) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50)), min_size=1, max_size=6), st.integers(1, 200))
-def test_limits_move_forward_and_never_too_far(spans: list[tuple[int, int]], limit: int) -> None:
+@example([(0, 1), (0, 1), (0, 2)], 2)
+def test_limits_move_forward_and_take_what_they_may(spans: list[tuple[int, int]], limit: int) -> None:
     start = {("t", index): first for index, (first, _) in enumerate(spans)}
     end = {("t", index): first + lag for index, (first, lag) in enumerate(spans)}
     cut = limited(start, dict(end), limit)
-    moved = sum(cut[at] - start[at] for at in end)
     assert all(start[at] <= cut[at] <= end[at] for at in end)
-    assert moved <= max(limit, 1) or moved == sum(end[at] - start[at] for at in end)
-    assert moved > 0 or all(end[at] == start[at] for at in end)
+    assert sum(cut[at] - start[at] for at in end) == min(limit, sum(end[at] - start[at] for at in end))
+
+
+def test_a_limit_lets_no_partition_starve() -> None:
+    end = {("t", 0): 1000, ("t", 1): 3, ("t", 2): 3}
+    at = dict.fromkeys(end, 0)
+    for turn in range(8):
+        cut = limited(at, end, 4)
+        assert all(cut[part] > at[part] for part in end if at[part] < end[part]), turn
+        at = cut
+    assert at == {("t", 0): 26, ("t", 1): 3, ("t", 2): 3}
+
+
+def test_what_was_cut_back_takes_nothing_of_a_limit() -> None:
+    assert limited({("t", 0): 50, ("t", 1): 0}, {("t", 0): 30, ("t", 1): 100}, 10) == {("t", 0): 30, ("t", 1): 10}
 
 
 @given(st.lists(st.integers(1, 300), max_size=12))

@@ -170,17 +170,24 @@ def _at_times(
 
 
 def limited(start: Mapping[TopicPartition, int], end: Offsets, limit: int) -> Offsets:
-    """`end`, moved back so that at most about `limit` offsets lie before it, shared out by how far partitions lag."""
+    """`end`, moved back so that `limit` offsets lie before it, shared out by how far partitions lag.
+
+    Each partition that lags moves, where the limit is no smaller than their number: none starves beside larger ones.
+    """
     lag = {at: max(last - start.get(at, last), 0) for at, last in end.items()}
     total = sum(lag.values())
     if total <= limit:
         return end
-    # floor, but one for the first of those that lag: nothing may starve, and something must move
-    cut: Offsets = {}
-    for at in sorted(end):
-        share = max(lag[at] * limit // total, 1 if lag[at] and sum(cut.values()) < limit else 0)
-        cut[at] = min(share, lag[at])
-    return {at: start.get(at, last) + cut[at] if lag[at] else last for at, last in end.items()}
+    behind = sorted((at for at in end if lag[at]), key=lambda at: (-lag[at], at))
+    cut = dict.fromkeys(behind[:limit], 1)
+    rest, left = limit - len(cut), total - len(behind)
+    if rest:
+        # whole shares first; what rounding has left goes to those that it took most from
+        cut = {at: 1 + (lag[at] - 1) * rest // left for at in behind}
+        spare = limit - sum(cut.values())
+        for at in sorted(behind, key=lambda at: (-((lag[at] - 1) * rest % left), at))[:spare]:
+            cut[at] += 1
+    return {at: start.get(at, last) + cut.get(at, 0) if lag[at] else last for at, last in end.items()}
 
 
 def checked(
