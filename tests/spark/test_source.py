@@ -9,7 +9,7 @@ import time
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 import headrace
 import headrace.testing
@@ -356,19 +356,37 @@ def test_a_batch_waits_until_it_is_worth_while_or_has_waited_long(cluster: Clien
     write(cluster, topic, 4)
     more = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "10m", "startingOffsets": "earliest"}
     reader = StreamReader(options(cluster, topic, **more))
-    end = reader.latestOffset(reader.initialOffset(), ALL)
+    least = reader.getDefaultReadLimit()
+    assert least == ReadMinRows(10)
+    end = reader.latestOffset(reader.initialOffset(), least)
     assert end["topics"] == {topic: {"0": 2, "1": 2}}, "the first batch does not wait"
     write(cluster, topic, 8, 4)
-    assert reader.latestOffset(end, ALL) is end
+    assert reader.latestOffset(end, least) is end
     write(cluster, topic, 2, 12)
     reader._asked = -1.0
-    after = reader.latestOffset(end, ALL)
+    after = reader.latestOffset(end, least)
     assert after["topics"] == {topic: {"0": 7, "1": 7}}
     write(cluster, topic, 2, 14)
     reader._asked = -1.0
     reader._triggered -= 600
-    assert reader.latestOffset(after, ALL)["topics"] == {topic: {"0": 8, "1": 8}}
+    assert reader.latestOffset(after, least)["topics"] == {topic: {"0": 8, "1": 8}}
     frozen = StreamReader(options(cluster, topic, **more))
     frozen._triggered = time.monotonic()
     frozen.prepareForTriggerAvailableNow()
-    assert frozen.latestOffset(end, ALL)["topics"] == {topic: {"0": 8, "1": 8}}, "AvailableNow reads what there is"
+    assert frozen.latestOffset(end, least)["topics"] == {topic: {"0": 8, "1": 8}}, "AvailableNow reads what there is"
+    once = StreamReader(options(cluster, topic, **more))
+    once._triggered = time.monotonic()
+    assert once.latestOffset(end, ALL)["topics"] == {topic: {"0": 8, "1": 8}}, "and so does Once"
+
+
+def test_a_log_that_was_cut_back_is_waited_for_by_nobody(cluster: Client, topic: str) -> None:
+    """Else it may grow beyond the position meanwhile, and what was written below it is passed over."""
+    write(cluster, topic, 8)
+    more = {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "10m", "startingOffsets": "earliest"}
+    reader = StreamReader(options(cluster, topic, **more))
+    end = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    end["topics"][topic]["0"] = 7
+    reader._triggered = time.monotonic()
+    after = reader.latestOffset(end, reader.getDefaultReadLimit())
+    with pytest.raises(DataLossError, match="partition 0 ends at offset 4, before offset 7 that was read"):
+        reader.partitions(end, after)

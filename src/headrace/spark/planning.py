@@ -116,6 +116,21 @@ def earliest_there(client: Client, partitions: Iterable[TopicPartition]) -> Offs
             continue  # deleted since the client last heard of it, which it now has forgotten
 
 
+def cut_back(client: Client, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+    """Those of the partitions whose log ends before the position now: the records there are lost.
+
+    The end of the log counts, whatever the isolation: above the last stable offset records are open and not lost.
+    """
+    asked = list(positions)
+    while True:
+        try:
+            there = [at for at in asked if at[1] < partition_count(client, at[0])]
+            ends = list_offsets(client, dict.fromkeys(there, LATEST))
+            return {at for at, end in ends.items() if end.offset < positions[at]}
+        except UnknownTopicError:
+            continue  # deleted since the client last heard of it, which it now has forgotten
+
+
 def latest(client: Client, partitions: Iterable[TopicPartition], options: SourceOptions) -> Offsets:
     """Up to where each partition can be read now."""
     found = list_offsets(client, dict.fromkeys(partitions, LATEST), isolation=options.isolation)
@@ -125,7 +140,8 @@ def latest(client: Client, partitions: Iterable[TopicPartition], options: Source
 def resolve(
     client: Client, partitions: list[TopicPartition], places: Places, options: SourceOptions, *, ending: bool = False
 ) -> Offsets:
-    """The offsets that a place to begin at means, or to end at. Raises ValueError where it misses partitions."""
+    """The offsets that a place to begin at means, or to end at. Raises ValueError where it misses partitions, and
+    `DataLossError` where it begins beyond the end."""
     if places == "earliest":
         return earliest(client, partitions)
     if places == "latest":
@@ -134,9 +150,21 @@ def resolve(
         return _at_times(client, partitions, places, options, ending=ending)
     assert isinstance(places, dict)
     chosen = _covering(partitions, places, "offset")
+    if not ending:
+        chosen |= _within(client, {at: offset for at, offset in chosen.items() if offset >= 0}, options)
     first = earliest(client, [at for at in partitions if chosen[at] == EARLIEST_OFFSET])
     last = latest(client, [at for at in partitions if chosen[at] == LATEST_OFFSET], options)
     return chosen | first | last
+
+
+def _within(client: Client, begin: Offsets, options: SourceOptions) -> Offsets:
+    """Offsets to begin at, those beyond the end of the log complained about and put there."""
+    ends = {at: end.offset for at, end in list_offsets(client, dict.fromkeys(begin, LATEST)).items()}
+    for at, end in sorted(ends.items()):
+        if begin[at] > end:
+            where = f"topic {at[0]} partition {at[1]}"
+            lost(f"{where} ends at offset {end}, before offset {begin[at]} where the read is to begin", options)
+    return {at: min(offset, ends[at]) for at, offset in begin.items()}
 
 
 def _covering(partitions: list[TopicPartition], given: Mapping[str, Mapping[int, int]], what: str) -> Offsets:

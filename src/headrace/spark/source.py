@@ -18,7 +18,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
@@ -141,9 +147,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"topics": to_json(self._initial), "initial": True, **self._named({}, self._initial)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxOffsetsPerTrigger`, where it is given."""
-        limit = self.options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """`maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`, where one is given; Spark replaces it under Once."""
+        least, most = self.options.min_offsets_per_trigger, self.options.max_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that arrives after this is read."""
@@ -191,11 +199,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_json(start["topics"])
         end = dict(self._ends() if self._frozen is None else self._frozen)
         vanished = self._vanished(begin, end)
+        # what was cut back goes back: the end is logged, and partitions() says so, also after a restart
+        back = planning.cut_back(self._cluster(), {at: begin[at] for at in begin if end.get(at, begin[at]) < begin[at]})
         for at, position in begin.items():
-            # one that was cut back goes back, and partitions() says so
-            if at not in vanished and (at not in end or (self._frozen is not None and end[at] < position)):
-                end[at] = position
-        if not start.get("initial") and (end == begin or self._waits_for_more(begin, end)):
+            if at not in vanished and at not in back:
+                end[at] = max(end.get(at, position), position)
+        if not start.get("initial") and (end == begin or (not back and self._waits_for_more(begin, end, limit))):
             return start
         # asked for after the ends: if a topic is still the one that was read, they are its own
         self._discovered = -DISCOVERY_S
@@ -216,10 +225,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered = time.monotonic()
         return after
 
-    def _waits_for_more(self, begin: Offsets, end: Offsets) -> bool:
-        """Whether `minOffsetsPerTrigger` holds a batch back: not the first, as in the connector, nor AvailableNow's."""
+    def _waits_for_more(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
+        """Whether `minOffsetsPerTrigger` holds a batch back: not the first, as in the connector, nor one of a query
+        that is to end, under AvailableNow or Once."""
         least = self.options.min_offsets_per_trigger
-        if least is None or self._frozen is not None:
+        if least is None or self._frozen is not None or isinstance(limit, ReadAllAvailable):
             return False
         rows = sum(max(last - begin.get(at, 0), 0) for at, last in end.items())
         return rows < least and time.monotonic() - self._triggered < self.options.max_trigger_delay_s
