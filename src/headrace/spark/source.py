@@ -306,3 +306,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The records of one task. Runs in a worker."""
         assert isinstance(partition, RangesPartition)
         yield from read_ranges(partition.ranges, self.options)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream that cannot be: whatever Spark asks it for first, the answer is why."""
+
+    def __init__(self, error: ValueError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self.error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self.error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self.error
