@@ -84,7 +84,7 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
         ({**BROKERS, "subscribePattern": "("}, False, "no regular expression"),
         ({**BROKERS, "assign": '{"t": 1}'}, False, "'assign' looks like"),
         ({**BROKERS, "assign": "t"}, False, "no valid JSON"),
-        ({**BROKERS, "subscribe": "t", "startingOffset": "earliest"}, False, "no option 'startingOffset'; did you mean"),
+        ({**BROKERS, "subscribe": "t", "startingOffset": "latest"}, False, "no option 'startingOffset'; did you mean"),
         ({**BROKERS, "subscribe": "t", "wholly": "x"}, False, "no option 'wholly'; it has subscribe, .*groupIdPrefix"),
         ({**BROKERS, "subscribe": "t", "kafka.sasl.mechanism": "PLAIN"}, False, "mechanism' is not supported"),
         ({**BROKERS, "subscribe": "t", "kafka.group": "g"}, True, "did you mean 'kafka.group.id'"),
