@@ -7,16 +7,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 from peers.proxy import ProxiedBroker
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+import headrace
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.producer import Producer
-from headrace.spark.options import source_options
+from headrace.spark.options import sink_options, source_options
 from headrace.spark.reading import drop_client
+from headrace.spark.sink import _producers, write_rows
 from headrace.spark.source import BatchReader, StreamReader
 
 from .stand_in import through_json, values
@@ -144,6 +147,21 @@ def test_a_broker_that_is_away_for_a_while_ends_no_stream(how: str) -> None:
             assert values(reader, tasks) == list(range(10)), "nor does one that is at work"
         reader.stop()
         drop_client(options.cluster)
+
+
+@pytest.mark.parametrize("how", ["refuses", "is silent"])
+def test_a_broker_that_is_away_for_a_while_fails_no_write(how: str) -> None:
+    with ProxiedBroker() as broker:
+        write(broker.bootstrap, "t", 0, 2)
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", "kafka.request.timeout.ms": "300"}
+        options = sink_options(given)
+        rows = pa.record_batch({"value": pa.array([b"2", b"3"])})
+        for _ in range(2):  # a worker that has just begun, and one that has a producer
+            with away(broker, how):
+                assert write_rows(iter([rows]), options).records == 2
+        found = headrace.scan("t", bootstrap=broker.bootstrap, columns=["value"])["value"].to_pylist()
+        assert sorted(found) == [b"0", b"1", b"2", b"2", b"3", b"3"]
+        _producers.pop(options).client.close()
 
 
 def test_an_address_that_is_wrong_is_said_at_once() -> None:
