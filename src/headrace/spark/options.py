@@ -26,6 +26,7 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
+from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.schemas import TIMESTAMP, ddl
 from headrace.spark.value_formats import RAW, ValueFormat, value_format
@@ -70,10 +71,14 @@ DELAY_UNITS_S: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions are read: topics by name, by pattern, or partitions one by one. One of the three is set."""
+    """Which partitions are read: topics by name, by pattern, or partitions one by one. One of the three is set.
+
+    `pattern` is for Python's `re`, `written` the same as it was given.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
+    written: str = ""
     assigned: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -82,7 +87,7 @@ class Subscription:
         return sorted({*self.topics, *(topic for topic, _ in self.assigned)})
 
     def __str__(self) -> str:
-        return ", ".join(self.topics) or self.pattern or ", ".join(f"{topic}-{index}" for topic, index in self.assigned)
+        return ", ".join(self.topics) or self.written or ", ".join(f"{topic}-{index}" for topic, index in self.assigned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +217,12 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
             raise ValueError("The option 'subscribe' names no topic.")
         return Subscription(topics=topics)
     if given[0] == "subscribePattern":
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise ValueError(f"The option 'subscribePattern' is no regular expression: {error}.") from None
         if not text.strip():
             raise ValueError("The option 'subscribePattern' is empty.")
-        return Subscription(pattern=text)
+        try:
+            return Subscription(pattern=to_python(text), written=text)
+        except ValueError as error:
+            raise ValueError(f"The option 'subscribePattern' is no regular expression for us: {error}.") from None
     chosen = _json("assign", text)
     wrong = ValueError(f"""The option 'assign' looks like {{"topic": [0, 1]}}, not {text!r}.""")
     if not isinstance(chosen, dict) or not chosen:
