@@ -17,7 +17,7 @@ from headrace.client.admin import add_partitions, create_topic, delete_records, 
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 from headrace.spark.options import source_options
-from headrace.spark.planning import DataLossError, Range, limited, merged
+from headrace.spark.planning import DataLossError, Range, limited
 from headrace.spark.source import IDLE_WAIT_S, POLL_S, BatchReader, RangesPartition, StreamReader
 
 from .stand_in import options, through_json, values, write
@@ -296,15 +296,6 @@ def test_a_limit_lets_no_partition_starve() -> None:
 
 def test_what_was_cut_back_takes_nothing_of_a_limit() -> None:
     assert limited({("t", 0): 50, ("t", 1): 0}, {("t", 0): 30, ("t", 1): 100}, 10) == {("t", 0): 30, ("t", 1): 10}
-
-
-@given(st.lists(st.integers(1, 300), max_size=12))
-def test_tasks_hold_every_range_once(sizes: list[int]) -> None:
-    ranges = [Range("t", index, 5, 5 + size) for index, size in enumerate(sizes)]
-    tasks = merged(ranges, rows=100)
-    assert sorted((part for task in tasks for part in task), key=lambda part: part.partition) == ranges
-    for task in tasks:
-        assert len(task) == 1 or sum(part.end - part.start for part in task) <= 100
 
 
 def test_tasks_are_picklable() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 class HeadraceDataSource(DataSource):
     """The source and sink, without a jar: the rows of Spark's own Kafka connector, their values decoded by option."""
+
+    cores: ClassVar[int | None] = None
+    """Those of the session, where `headrace.spark.register` has asked it: what Spark finds by itself is not told."""
 
     _inferred: pa.StructType | None = None
     """Kept, also where Spark carries the source to: a read has one schema."""
@@ -58,7 +61,7 @@ class HeadraceDataSource(DataSource):
 
         options = self._with_schema(source_options(self.options, streaming=False))
         _check_schema(schema, options.row)
-        return BatchReader(options)
+        return BatchReader(options, self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from headrace.spark.source import RefusedStream, StreamReader
@@ -69,7 +72,7 @@ class HeadraceDataSource(DataSource):
         except ValueError as error:
             # raised here it would end in an UnboundLocalError of Spark's, which wants to stop the reader it has not got
             return RefusedStream(error)
-        return StreamReader(options)
+        return StreamReader(options, self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headrace.spark.sink import batch_writer

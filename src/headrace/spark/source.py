@@ -28,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
-from headrace.spark import planning
+from headrace.spark import planning, tasks
 from headrace.spark.group_offsets import GroupOffsets
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Offsets, Range
@@ -57,16 +57,20 @@ class RangesPartition(InputPartition):
 class BatchReader(DataSourceReader):
     """One read of what is there, from startingOffsets to endingOffsets."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, cores: int | None = None) -> None:
+        """`cores` are those that tasks are planned for; where None, this machine's."""
         self.options = options
+        self.cores = cores
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; ends are resolved once, here."""
         options = self.options
         with options.cluster.client() as client:
             ranges = planning.batch_ranges(client, options)
+            taken = tasks.LogSizes().of(client, ranges)
+        planned = tasks.tasks_of(ranges, options, taken, self.cores or tasks.machine_cores())
         # of no tasks at all Spark makes one without a partition
-        return [RangesPartition(task) for task in planning.tasks_of(ranges, options) or [[]]]
+        return [RangesPartition(task) for task in planned or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task. Runs in a worker."""
@@ -90,8 +94,11 @@ def from_json(topics: dict[str, dict[str, int]]) -> Offsets:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream's planning, in one process beside the driver, and its reading, in the workers."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, cores: int | None = None) -> None:
+        """`cores` are those that tasks are planned for; where None, this machine's."""
         self.options = options
+        self.cores = cores
+        self._sizes = tasks.LogSizes()
         self._client: Client | None = None
         self._initial: Offsets | None = None
         self._frozen: Offsets | None = None
@@ -276,7 +283,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         ids = {name: uuids.from_text(text) for name, text in planned.items()}
         ranges = planning.checked(client, {at: (begin[at], until[at]) for at in until}, ids, self.options)
-        return [RangesPartition(task) for task in planning.tasks_of(ranges, self.options)]
+        taken = self._sizes.of(client, ranges)
+        planned = tasks.tasks_of(ranges, self.options, taken, self.cores or tasks.machine_cores())
+        return [RangesPartition(task) for task in planned]
 
     def _begin_of_new(self, new: list[TopicPartition]) -> Offsets:
         """Where partitions that the query has not read yet begin. As in the connector, each is complained about that
