@@ -96,3 +96,13 @@ def _check_schema(given: StructType, row: RowOptions) -> None:
             "The headrace source has a schema of its own: leave .schema(...) out, and say with the options "
             "'valueFormat', 'valueSchema' and 'columns' what a row is."
         )
+
+
+def source_for(cores: int | None) -> type[HeadraceDataSource]:
+    """The source for a session with so many cores. Spark carries the class to its workers as it is."""
+
+    class SessionDataSource(HeadraceDataSource):
+        pass
+
+    SessionDataSource.cores = cores
+    return SessionDataSource
