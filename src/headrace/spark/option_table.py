@@ -122,11 +122,11 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "minPartitions", Use.READ, _NUMBER, "At least so many tasks, large ranges of offsets split evenly.",
-            otherwise="by bytes and cores",
+            otherwise="[by bytes and cores](spark-tasks.md)",
         ),
         Option(
             "maxRecordsPerPartition", Use.READ, _NUMBER, "At most so many offsets a task.",
-            otherwise="by bytes and cores",
+            otherwise="[by bytes and cores](spark-tasks.md)",
         ),
     ),
     "How a task fetches": (
