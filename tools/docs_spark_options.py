@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.spark.option_table import SECTIONS, Option, Use
+import textwrap
+
+from headrace.spark.option_table import IGNORED, SECTIONS, Option, Use
 
 INTRODUCTION = """# Options of format("headrace")
 
@@ -10,8 +12,14 @@ Written from the table of options in `src/headrace/spark/option_table.py` by `ma
 
 Names and meanings are those of Spark's own Kafka connector where it has the option; names are taken in any case of
 letters. One that is unknown, or a value that is wrong, is refused with one sentence: by a source before it reads, by a
-sink before it writes. *For* says where an option counts: in `batch` reads, in `stream` reads, in the `sink`.
+sink before it writes. [Those that tune Spark's connector](#ignored) are warned about. *For* says where an option
+counts: in `batch` reads, in `stream` reads, in the `sink`.
 [Spark](spark.md) has the whole of it; [from the Kafka connector](from-the-kafka-connector.md) what is not the same.
+"""
+IGNORED_TITLE = """## Ignored
+
+Spark's Kafka connector and the Java client have these, and they mean nothing here: one warning names those that are
+given. The same holds for a client's setting (`kafka.`) of the table that is for the other side, source or sink.
 """
 HEAD = "| option | for | values | default | what it does |\n|---|---|---|---|---|"
 USES = {Use.BATCH: "batch", Use.STREAM: "stream", Use.SINK: "sink"}
@@ -31,4 +39,6 @@ def page() -> str:
     for title, options in SECTIONS.items():
         rows = "\n".join(map(row, options))
         parts.append(f"## {title}\n\n{HEAD}\n{rows}\n")
+    names = textwrap.fill(", ".join(f"`{name}`" for name in IGNORED), 124, break_on_hyphens=False)
+    parts.append(f"{IGNORED_TITLE}\n{names}.\n")
     return "\n".join(parts)

@@ -146,11 +146,32 @@ def test_a_record_larger_than_a_batch_goes_alone(form: str) -> None:
         ({"value": pa.binary(), "timestamp": pa.int64()}, "t", "need a timestamp"),
         ({"value": pa.binary(), "headers": pa.string()}, "t", "array<struct<key, value>>"),
         ({"value": pa.binary(), "extra": pa.string()}, "t", "no column 'extra'"),
+        ({"value": pa.string(), "_corrupt_record": pa.string()}, "t", "no column '_corrupt_record'"),
     ],
 )
 def test_wrong_columns_are_one_sentence(columns: dict[str, pa.DataType], topic: str | None, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
         check_schema(pa.schema(list(columns.items())), topic)
+
+
+def test_a_whole_row_of_a_source_is_a_record_again() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([b"k"]),
+            "value": pa.array([b"v"]),
+            "topic": pa.array(["from"]),
+            "partition": pa.array([2], pa.int32()),
+            "offset": pa.array([4711], pa.int64()),
+            "timestamp": pa.array([NOW * 1000], pa.timestamp("us", tz="UTC")),
+            "timestampType": pa.array([0], pa.int32()),
+            "headers": pa.array([[{"key": "h", "value": b"x"}]], HEADER_TYPE),
+        }
+    )
+    check_schema(rows.schema, "to")
+    [(topic, partition, batch, count)] = encode_batch(rows, "to", lambda _: 3, now_ms=NOW + 5)
+    [record] = decode_batch(batch)
+    assert (topic, partition, count, record.key, record.value) == ("to", 2, 1, b"k", b"v")
+    assert (record.offset, record.timestamp, list(record.headers)) == (0, NOW, [("h", b"x")])
 
 
 def test_rows_that_go_nowhere_are_refused() -> None:

@@ -1,4 +1,5 @@
-"""Between clients and a broker: all frames pass as they are, but metadata may deny that partitions have leaders.
+"""Between clients and a broker: all frames pass as they are, but metadata may deny that partitions have leaders, and
+the broker may be away: nobody listens, or somebody listens and never answers.
 
 The broker advertises the proxy's address, so every connection comes through it. `deny_leaders` has each client (by its
 client id) told LEADER_NOT_AVAILABLE a number of times; what it was told is counted in `denied`.
@@ -26,6 +27,7 @@ class ProxiedBroker:
         self.denied: Counter[str] = Counter()
         self._leaderless: set[tuple[str, int]] = set()
         self._times = 0
+        self._silent = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self._broker = running_broker({"advertised.listeners": f"PLAINTEXT://{self.bootstrap}"})
@@ -37,14 +39,32 @@ class ProxiedBroker:
 
     def __enter__(self) -> Self:
         self._target = self._broker.__enter__().port
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self.leave()
+        self._broker.__exit__(None, None, None)
+
+    def leave(self) -> None:
+        """Connections are cut, and new ones refused, until `come_back`."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.hang_up()
-        self._broker.__exit__(None, None, None)
+
+    def come_back(self) -> None:
+        """Be there again, at the same address."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def fall_silent(self) -> None:
+        """Whatever is asked from now on is never answered, until `speak`; what was asked meanwhile not even then."""
+        self._silent = True
+
+    def speak(self) -> None:
+        """Answer again."""
+        self._silent = False
 
     def deny_leaders(self, *partitions: tuple[str, int], times: int) -> None:
         """From now on each client hears so many times that these have no leader; its connections are cut before."""
@@ -58,10 +78,10 @@ class ProxiedBroker:
             with suppress(OSError):
                 self._sockets.pop().shutdown(socket.SHUT_RDWR)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             broker = socket.create_connection(("127.0.0.1", self._target))
@@ -74,6 +94,8 @@ class ProxiedBroker:
         with client, client.makefile("rb") as stream, suppress(OSError):
             while head := stream.read(4):
                 frame = stream.read(int.from_bytes(head, "big"))
+                if self._silent:
+                    continue
                 asked.append(decode_request_header(frame)[0])
                 broker.sendall(head + frame)
         with suppress(OSError):

@@ -6,6 +6,8 @@ import json
 import pickle
 from typing import Any
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 from headrace.spark.options import source_options
@@ -36,3 +38,36 @@ def through_json(offset: dict[str, Any]) -> dict[str, Any]:
     """Offsets travel as JSON."""
     result: dict[str, Any] = json.loads(json.dumps(offset))
     return result
+
+
+TRIGGERS = ("processing time", "availableNow", "once")
+IDLE_TIMES = 3
+"""So often a query that goes on is told that nothing is new, before a test takes it for finished."""
+
+
+def run_stream(reader: Any, trigger: str, logged: dict[str, Any] | None = None) -> tuple[list[int], dict[str, Any]]:
+    """What a query reads under a trigger, and its last offset: from that of a checkpoint on, or as a new one.
+
+    The calls are those of Spark's MicroBatchExecution, in its order.
+    """
+    if trigger == "availableNow":
+        reader.prepareForTriggerAvailableNow()
+    limit = ReadAllAvailable() if trigger == "once" else reader.getDefaultReadLimit()
+    start = logged
+    if start is None:
+        start = through_json(reader.initialOffset())
+        assert through_json(reader.initialOffset()) == start
+    found: list[int] = []
+    idle = 0
+    while idle < IDLE_TIMES:
+        end = through_json(reader.latestOffset(start, limit))
+        if end == start:
+            if trigger != "processing time":
+                break
+            idle += 1
+            continue
+        found += values(reader, reader.partitions(start, end))
+        start = end
+        if trigger == "once":
+            break
+    return sorted(found), start

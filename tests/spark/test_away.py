@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 from peers.proxy import ProxiedBroker
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+import headrace
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.producer import Producer
-from headrace.spark.options import source_options
+from headrace.spark.options import sink_options, source_options
 from headrace.spark.reading import drop_client
+from headrace.spark.sink import _producers, write_rows
 from headrace.spark.source import BatchReader, StreamReader
 
 from .stand_in import through_json, values
@@ -97,6 +102,76 @@ def test_a_leader_that_stays_away_is_named(proxied: ProxiedBroker, name: str, wh
     with pytest.raises(BrokerError, match=f"^{NO_LEADER.format(name)}$"):
         reader.partitions() if when == "planned" else values(reader, tasks)
     assert time.monotonic() - before < 20, "long before the patience of a client without the option"
+
+
+AWAY_S = 1.5
+"""For how long a broker is away here, where an option says the patience; a default is of a minute and more."""
+
+
+def test_the_patience_of_a_query_is_longer_than_a_minute() -> None:
+    for streaming in (True, False):
+        cluster = source_options(options_of("h:1", "t"), streaming=streaming).cluster
+        assert cluster.api_timeout_ms >= 2 * 60_000 and cluster.request_timeout_ms <= cluster.api_timeout_ms / 2
+
+
+@contextmanager
+def away(broker: ProxiedBroker, how: str) -> Iterator[None]:
+    """The broker leaves now, or falls silent, and comes back by itself while the block asks it for something."""
+    broker.leave() if how == "refuses" else broker.fall_silent()
+    back = threading.Timer(AWAY_S, broker.come_back if how == "refuses" else broker.speak)
+    back.start()
+    before = time.monotonic()
+    yield
+    assert time.monotonic() - before > AWAY_S / 2, "it was asked while it was away"
+    back.join()
+
+
+@pytest.mark.filterwarnings("ignore:The offsets of the query are not committed")
+@pytest.mark.parametrize("how", ["refuses", "is silent"])
+def test_a_broker_that_is_away_for_a_while_ends_no_stream(how: str) -> None:
+    with ProxiedBroker() as broker:
+        write(broker.bootstrap, "t", 0, 10)
+        more = {"kafka.request.timeout.ms": "300"} if how == "is silent" else {}
+        options = source_options(options_of(broker.bootstrap, "t", **more), streaming=True)
+        reader = StreamReader(options)
+        start = through_json(reader.initialOffset())
+        with away(broker, how):
+            end = through_json(reader.latestOffset(start, ALL))
+        with away(broker, how):
+            tasks = reader.partitions(start, end)
+        # a worker that has just begun knows nothing but the address
+        drop_client(options.cluster)
+        with away(broker, how):
+            assert values(reader, tasks) == list(range(10))
+        with away(broker, how):
+            assert values(reader, tasks) == list(range(10)), "nor does one that is at work"
+        reader.stop()
+        drop_client(options.cluster)
+
+
+@pytest.mark.parametrize("how", ["refuses", "is silent"])
+def test_a_broker_that_is_away_for_a_while_fails_no_write(how: str) -> None:
+    with ProxiedBroker() as broker:
+        write(broker.bootstrap, "t", 0, 2)
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", "kafka.request.timeout.ms": "300"}
+        options = sink_options(given)
+        rows = pa.record_batch({"value": pa.array([b"2", b"3"])})
+        for _ in range(2):  # a worker that has just begun, and one that has a producer
+            with away(broker, how):
+                assert write_rows(iter([rows]), options).records == 2
+        found = headrace.scan("t", bootstrap=broker.bootstrap, columns=["value"])["value"].to_pylist()
+        assert sorted(found) == [b"0", b"1", b"2", b"2", b"3", b"3"]
+        _producers.pop(options).client.close()
+
+
+def test_an_address_that_is_wrong_is_said_at_once() -> None:
+    with ProxiedBroker() as broker:
+        broker.leave()
+        options = source_options(options_of(broker.bootstrap, "t"), streaming=True)
+        before = time.monotonic()
+        with pytest.raises(ClientError, match=f"^no broker answers: {broker.bootstrap}: Connection refused$"):
+            StreamReader(options).initialOffset()
+        assert time.monotonic() - before < 20
 
 
 @pytest.mark.filterwarnings("ignore:The offsets of the query are not committed")

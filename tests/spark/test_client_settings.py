@@ -23,6 +23,7 @@ def test_what_is_said() -> None:
         | {
             "kafka.client.id": "me",
             "kafka.default.api.timeout.ms": "1500",
+            "kafka.request.timeout.ms": "700",
             "kafka.security.protocol": "plaintext",
             "kafka.fetch.min.bytes": "7",
             "kafka.fetch.max.wait.ms": "0",
@@ -33,6 +34,7 @@ def test_what_is_said() -> None:
         streaming=False,
     )
     assert read.cluster.client_id == "me" and read.cluster.client().timeout_s == 1.5
+    assert read.cluster.client().request_timeout_s == 0.7
     assert read.fetch.min_bytes == 7 and read.fetch.max_wait_ms == 0
     assert (read.fetch.max_bytes, read.fetch.partition_max_bytes, read.fetch.rack) == (1000, 100, "r1")
     write = sink_options(
@@ -45,7 +47,7 @@ def test_what_is_said() -> None:
         }
     )
     assert (write.produce.acks, write.produce.batch_bytes) == (1, 2000)
-    assert (write.produce.request_timeout_ms, write.produce.delivery_timeout_ms) == (3, 4)
+    assert (write.cluster.request_timeout_ms, write.produce.delivery_timeout_ms) == (3, 4)
 
 
 @pytest.mark.parametrize(

@@ -76,5 +76,5 @@ def test_a_source_infers_once_and_a_stream_does_not(cluster: Client, topic: str)
     before = {"startingOffsets": json.dumps({topic: {"0": 0, "1": 1}})}
     with pytest.raises(ValueError, match="'eventTime' names 'b'; there are a, timestamp"):
         HeadraceDataSource({**given, **before, "eventTime": "b"}).schema()
-    with pytest.raises(ValueError, match="A stream of JSON values needs the option 'valueSchema'"):
+    with pytest.raises(ValueError, match="a stream of JSON values needs the option 'valueSchema'"):
         HeadraceDataSource({**given, "startingOffsets": "latest"}).schema()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.json_maps import MapsDecoder, json_decoder
+from headrace.spark.json_maps import FLAT_ROWS, MapsDecoder, json_decoder
 from headrace.spark.json_values import JsonDecoder
 from headrace.spark.schemas import parse_schema
 from headrace.spark.value_formats import value_format
@@ -25,6 +25,11 @@ MAPS = parse_schema(
     "deep ARRAY<STRUCT<inner: MAP<STRING, STRUCT<a: INT, prices: MAP<STRING, DECIMAL(12,2)>>>, b: STRING>>"
 )
 BESIDE = pa.struct([*SCHEMA, pa.field("labels", MAPS.field("labels").type)])
+
+FLAT = parse_schema(
+    "id BIGINT, labels MAP<STRING, STRING>, counts MAP<STRING, BIGINT>, prices MAP<STRING, DECIMAL(12,2)>, "
+    "days MAP<STRING, DATE>, parts STRUCT<a: INT, b: ARRAY<STRING>>, `a\"b\\\\.c` MAP<STRING, BOOLEAN>"
+)
 
 strings = text | st.sampled_from(['"', "\\", "\n", "ü\U0001f600", "{", "},", ":", "key"])
 prices = st.integers(-(10**9), 10**9).map(lambda cents: Decimal(cents) / 100)
@@ -48,6 +53,27 @@ mapped = st.fixed_dictionaries(
 )
 
 
+scalars = strings | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.floats(allow_nan=False) | dates | st.none()
+flat = st.fixed_dictionaries(
+    {},
+    optional={
+        "other": st.recursive(
+            scalars,
+            lambda inner: st.lists(inner, max_size=2)
+            | st.dictionaries(st.sampled_from(["labels", "counts", "x", '"labels']) | strings, inner, max_size=2),
+            max_leaves=4,
+        ),
+        "id": st.integers(-5, 5),
+        "labels": st.none() | st.dictionaries(strings, st.none() | strings, max_size=3),
+        "counts": st.none() | st.dictionaries(strings, st.none() | st.integers(-(2**63), 2**63 - 1), max_size=3),
+        "prices": st.dictionaries(strings, prices, max_size=2),
+        "days": st.dictionaries(strings, st.none() | dates, max_size=2),
+        "parts": st.none() | st.fixed_dictionaries({"a": st.integers(0, 5), "b": st.lists(strings, max_size=2)}),
+        'a"b\\.c': st.dictionaries(strings, st.booleans(), max_size=2),
+    },
+)
+
+
 def written(item: Any) -> str:
     return str(item) if isinstance(item, Decimal) else as_written(item)
 
@@ -62,6 +88,97 @@ def test_what_json_writes_comes_back(items: list[Any], indent: Any, ascii_only: 
     decoded.column.validate(full=True)
     assert decoded.column.type == MAPS and decoded.corrupt is None
     assert decoded.column.to_pylist() == [filled(item, MAPS) for item in items]
+
+
+PIECES = ["{", "}", "[", "]", ":", ",", '"', "\\", " ", "\n", "null", "1", '"labels"', '"counts"', "true", '"a"', "{}"]
+PIECES += ['"b":', '"labels":{"a":"b"}', '"labels":{}', '"other":{"labels":{"a":"b"}}', '"labels":[]']
+PIECES += ['"labels":[{"key":"a"}]', '"la\\u0062els":{"a":"b"}', '"counts":{"a":1}', '"labels":null']
+PIECES += ["\f", '"x\\"labels":{"a":"b"}', '{"a":1,"a":2}']
+odd = st.lists(st.sampled_from(PIECES), max_size=8).map(lambda pieces: "{" + "".join(pieces) + "}")
+ordinary = flat.map(lambda item: json.dumps(item, default=written))
+spaced = flat.map(lambda item: json.dumps(item, default=written, indent=1, ensure_ascii=False))
+compact = flat.map(lambda item: json.dumps(item, default=written, separators=(",", ":")))
+
+
+def same_as_one_by_one(values: list[bytes]) -> None:
+    decoder = json_decoder(FLAT)
+    assert isinstance(decoder, MapsDecoder)
+    found, wanted = decoder.decode(binary(values)), MapsDecoder(decoder._pairs, decoder._rewrite).decode(binary(values))
+    found.validate(full=True)
+    assert found.type == wanted.type == FLAT and found.to_string(window=1000) == wanted.to_string(window=1000)
+
+
+@given(st.lists((ordinary | spaced | compact).map(str.encode), max_size=8))
+def test_many_at_once_are_what_each_alone_is(values: list[bytes]) -> None:
+    same_as_one_by_one(values)
+
+
+@given(st.lists((ordinary | odd | compact.map(lambda value: value[:-1])).map(str.encode), max_size=5))
+def test_what_is_malformed_among_many_is_what_it_is_alone(values: list[bytes]) -> None:
+    same_as_one_by_one(values)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"other":{"labels":{}},"labels":[]}',
+        b'{"other":{"labels":{}},"labels":[{}]}',
+        b'{"other":{"labels":{"a":"b"}},"labels":[{"key":"a","value":"b"}]}',
+        b'{"other":{"labels":{"a":"b"}},"labels":null}',
+        b'{"other":{"labels":{"a":"b"}},"labels":{"c":"d"}}',
+        b'{"labels":{"a":"b"},"other":{"labels":{"c":"d"}}}',
+        b'{"other":[{"labels":{"a":"b"}},{"labels":5}]}',
+        b'{"x\\"labels":{"a":"b"},"labels":{"c":"d"}}',
+        b'{"x":"\\"labels\\":{}","labels":{"c":"d"}}',
+        b'{"labels":{"a":"b"},"labels":{"a":"b"}}',
+        b'{"labels":{"a":"b"},"labels":null}',
+        b'{"labels":{"a":{"b":"c"}}}',
+        b'{"labels":{"a":["b"]}}',
+        b'{"labels":[null]}',
+        b'{"labels":{"a":"}","b":"{"}}',
+        b'{"labels":{"":""}}',
+        b'{"labels":{"k":"\\u00e9\\n"}, "counts":{}}',
+        b'{"labels":{"a":"b",}}',
+        b'{"labels":{,"a":"b"}}',
+        b'{"labels":{"a":"b" "c":"d"}}',
+        b'{"labels":{ }}',
+        b'{"labels":{"a":\f"b"}}',
+        b'{"labels":{"a"\f:"b"}}',
+        b'{"labels":{\f"a":"b"}}',
+        b'{"labels":{"a":"b"\f}}',
+        b'{"labels":{"a":"b",\f"c":"d"}}',
+        b'{"labels"\f:{"a":"b"}}',
+        b'{"labels":\f{"a":"b"}}',
+        b'{"labels":{"a":\v"b"}}',
+        b'{"labels":{"a":\xa0"b"}}',
+    ],
+)
+def test_edges_of_many_at_once(value: bytes) -> None:
+    same_as_one_by_one([b'{"labels":{"a":"b"}}', value, b'{"labels":{}}'])
+    same_as_one_by_one([value])
+
+
+def test_flat_maps_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [{"id": n, "labels": {"a": str(n), "b": "}"} if n % 3 else {}, "counts": {"n": n}} for n in range(5000)]
+    items[7]["labels"] = None
+    values = binary([json.dumps(item).encode() for item in items])
+    decoder = json_decoder(FLAT)
+    monkeypatch.setattr(decoder, "_one_by_one", None)
+    assert decoder.decode(values).to_pylist() == [filled(item, FLAT) for item in items]
+    sliced = decoder.decode(values.slice(4990))
+    assert sliced.to_pylist() == [filled(item, FLAT) for item in items[4990:]]
+
+
+def test_one_malformed_value_costs_its_neighbours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [b'{"labels":{"a":"b"}}'] * 10_000
+    values[5000] = b'{"labels":5}'
+    decoder = json_decoder(FLAT)
+    assert isinstance(decoder, MapsDecoder)
+    seen: list[int] = []
+    one_by_one = decoder._one_by_one
+    monkeypatch.setattr(decoder, "_one_by_one", lambda piece: seen.append(len(piece)) or one_by_one(piece))
+    assert decoder.decode(binary(values)).is_null().to_pylist() == [place == 5000 for place in range(10_000)]
+    assert sum(seen) <= FLAT_ROWS
 
 
 def beside(values: list[bytes | None]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from headrace.spark.options import RowOptions, Times, sink_options, source_options
+from headrace.spark.option_table import SINK_KEYS, SOURCE_KEYS
+from headrace.spark.options import RowOptions, Times, read_options, sink_options, source_options, warn_of_ignored
 from headrace.wire.records import Compression
 
 from .protobuf_files import files
@@ -74,14 +76,18 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
     [
         ({"subscribe": "t"}, False, "'kafka.bootstrap.servers' is missing"),
         ({"kafka.bootstrap.servers": "h:x", "subscribe": "t"}, False, "'h:x' is not HOST:PORT"),
+        ({"kafka.bootstrap.servers": "a:1,h", "subscribe": "t"}, True, "wrong: 'h' has no port; .* such as h:9092"),
+        ({"kafka.bootstrap.servers": "[::1]", "subscribe": "t"}, True, r"such as \[::1\]:9092"),
         (BROKERS, False, "Exactly one of .* got 0"),
         ({**BROKERS, "subscribe": "t", "assign": "{}"}, False, "Exactly one of .* got 2"),
         ({**BROKERS, "subscribe": " , "}, False, "names no topic"),
         ({**BROKERS, "subscribePattern": "("}, False, "no regular expression"),
         ({**BROKERS, "assign": '{"t": 1}'}, False, "'assign' looks like"),
         ({**BROKERS, "assign": "t"}, False, "no valid JSON"),
-        ({**BROKERS, "subscribe": "t", "startingOffset": "earliest"}, False, "no option 'startingOffset'"),
+        ({**BROKERS, "subscribe": "t", "startingOffset": "latest"}, False, "no option 'startingOffset'; did you mean"),
+        ({**BROKERS, "subscribe": "t", "wholly": "x"}, False, "no option 'wholly'; it has subscribe, .*groupIdPrefix"),
         ({**BROKERS, "subscribe": "t", "kafka.sasl.mechanism": "PLAIN"}, False, "mechanism' is not supported"),
+        ({**BROKERS, "subscribe": "t", "kafka.group": "g"}, True, "did you mean 'kafka.group.id'"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": "latest"}, False, "is 'earliest' or offsets"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": '{"t": {"0": -1}}'}, False, "cannot start at the latest"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": '{"t": {"0": "x"}}'}, True, "'startingOffsets' looks like"),
@@ -107,13 +113,14 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
 def test_complaints_are_one_sentence(options: dict[str, str], streaming: bool, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         source_options(options, streaming=streaming)
-    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value) and str(caught.value)[-1] in ".?"
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({**BROKERS, "topics": "t"}, "no option 'topics'"),
+        ({**BROKERS, "topics": "t"}, "no option 'topics'; did you mean 'topic'"),
+        ({**BROKERS, "kafka.partitioner.class": "C"}, "class' is not supported by the headrace sink"),
         ({**BROKERS, "kafka.compression.type": "brotli"}, "not 'brotli'"),
         ({"topic": "t"}, "is missing"),
     ],
@@ -121,6 +128,87 @@ def test_complaints_are_one_sentence(options: dict[str, str], streaming: bool, s
 def test_complaints_about_a_sink(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         sink_options(options)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("startingoffset", "no option 'startingOffset'; did you mean 'startingOffsets'?"),
+        ("subscribepatern", "no option 'subscribePatern'; did you mean 'subscribePattern'?"),
+        ("maxoffsetspertriger", "no option 'maxOffsetsPerTriger'; did you mean 'maxOffsetsPerTrigger'?"),
+        ("faildataloss", "no option 'failDataLoss'; did you mean 'failOnDataLoss'?"),
+        ("kafka.fetch.minbytes", "setting 'kafka.fetch.minbytes' is not .*; did you mean 'kafka.fetch.min.bytes'?"),
+        ("StartingOffset", "no option 'StartingOffset'; did you mean 'startingOffsets'?"),
+    ],
+)
+def test_a_name_that_spark_handed_over_in_small_letters_is_said_as_it_was_given(given: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence.replace("?", r"\?")):
+        read_options({**BROKERS, "subscribe": "t", given: "x"})
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"endingOffsets": "earliest"}, "The option 'endingOffsets' is 'latest' or offsets as JSON, not 'earliest'."),
+        ({"endingOffsets": "latest", "failOnDataLoss": "x"}, "'failOnDataLoss' is true or false, not 'x'."),
+        ({"endingTimestamp": "1", "minPartitions": "0"}, "'minPartitions' is a positive whole number, not '0'."),
+        ({"endingOffsets": "latest", "valueFormat": "xml"}, "'valueFormat' is raw, string, json, .*, not 'xml'."),
+        ({"startingOffsets": "latest", "maxTriggerDelay": "soon"}, "'maxTriggerDelay' is a time"),
+        ({"startingOffsets": "late", "endingOffsets": "latest"}, "'startingOffsets' is 'earliest' or 'latest' or off"),
+        (
+            {"startingOffsets": "latest", "endingOffsets": "latest"},
+            r"neither a batch read \(the option 'startingOffsets' .*, not 'latest'\) nor a stream \(the option "
+            r"'endingOffsets' is for batch reads; a stream has no end\).",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_before_spark_says_for_what_the_options_are(
+    options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence) as caught:
+        read_options({**BROKERS, "subscribe": "t", **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_fits_one_kind_of_read_is_taken() -> None:
+    given = {**BROKERS, "subscribe": "t"}
+    assert read_options({**given, "endingOffsets": "latest"}).starting == "earliest"
+    assert read_options({**given, "startingOffsets": "latest"}).starting == "latest"
+    assert read_options({**given, "startingOffsets": '{"t": {"0": -1}}'}).starting == {"t": {0: -1}}
+
+
+PORTED = {
+    "kafkaConsumer.pollTimeoutMs": "5000",
+    "fetchOffset.numRetries": "3",
+    "fetchoffset.retryintervalms": "10",
+    "kafka.max.poll.records": "1000",
+    "kafka.Linger.ms": "5",
+}
+
+
+def test_options_that_mean_nothing_here_are_named_in_one_warning_and_ignored() -> None:
+    given = {**BROKERS, "subscribe": "t", **PORTED, "kafka.acks": "all"}
+    assert source_options(given, streaming=True) == source_options({**BROKERS, "subscribe": "t"}, streaming=True)
+    sentence = (
+        "The headrace source has no use for these options and ignores them: fetchOffset.numRetries, "
+        "fetchOffset.retryIntervalMs, kafka.acks, kafka.linger.ms, kafka.max.poll.records, kafkaConsumer.pollTimeoutMs."
+    )
+    with pytest.warns(RuntimeWarning) as said:
+        warn_of_ignored(given, SOURCE_KEYS, "source")
+    assert [str(each.message) for each in said] == [sentence]
+    write = {**BROKERS, "topic": "t", "kafka.acks": "all", "kafka.group.id": "g", **PORTED}
+    assert sink_options(write) == sink_options({**BROKERS, "topic": "t"})
+    with pytest.warns(RuntimeWarning, match=r"The headrace sink .* kafka\.group\.id, kafka\.linger\.ms"):
+        warn_of_ignored(write, SINK_KEYS, "sink")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_ignored({**BROKERS, "subscribe": "t", "path": "x"}, SOURCE_KEYS, "source")
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.mechanism", "kafka.ssl.truststore.location", "kafka.auto.offset.reset"])
+def test_what_says_what_is_read_or_how_safely_is_not_ignored(name: str) -> None:
+    with pytest.raises(ValueError, match=f"The client setting '{name}' is not supported"):
+        read_options({**BROKERS, "subscribe": "t", name: "x"})
 
 
 def test_how_a_row_is_made() -> None:

@@ -1,26 +1,17 @@
-"""Planning: timestamps as places, and how ranges become tasks."""
+"""Planning: timestamps as places."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from itertools import pairwise
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
-from headrace.spark.client_settings import ClusterSettings
-from headrace.spark.options import SourceOptions, Subscription, source_options
-from headrace.spark.planning import SPLITS_MAX, Range, split, tasks_of
+from headrace.spark.options import source_options
 from headrace.spark.source import BatchReader, StreamReader
 
 from .stand_in import options, values
-
-PLAIN = SourceOptions(ClusterSettings("h:1"), Subscription(topics=("t",)), "earliest")
 
 
 def write_at(client: Client, topic: str, count: int) -> None:
@@ -64,60 +55,6 @@ def test_times_must_cover_what_is_read(cluster: Client, topic: str) -> None:
         read(cluster, topic, startingOffsetsByTimestamp=by_time(topic, 0))
     with pytest.raises(ValueError, match="name topic .* partition 2, which is not read"):
         read(cluster, topic, startingOffsetsByTimestamp=by_time(topic, 0, 0, 0))
-
-
-@pytest.mark.parametrize(
-    ("more", "sizes"),
-    [
-        ({}, [1000]),
-        ({"maxRecordsPerPartition": "150"}, [125] * 8),
-        ({"minPartitions": "4"}, [250] * 4),
-        ({"minPartitions": "3", "maxRecordsPerPartition": "250"}, [250] * 4),
-        ({"minPartitions": "100000"}, [1] * 1000),
-    ],
-)
-def test_tasks_are_as_many_and_as_large_as_asked(
-    cluster: Client, topic: str, more: dict[str, str], sizes: list[int]
-) -> None:
-    with Producer(cluster) as producer:
-        for number in range(1000):
-            producer.send(topic, b"%d" % number, partition=number % 2)
-    reader = BatchReader(options(cluster, topic, streaming=False, **more))
-    tasks: Any = reader.partitions()
-    assert [sum(part.end - part.start for part in task.ranges) for task in tasks] == sizes
-    if len(tasks) < 100:
-        assert values(reader, tasks) == list(range(1000))
-
-
-RANGES = st.lists(st.integers(1, 3000), max_size=10).map(
-    lambda sizes: [Range("t", index, 7, 7 + size) for index, size in enumerate(sizes)]
-)
-
-
-@given(RANGES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 500))
-def test_tasks_hold_every_offset_once(ranges: list[Range], least: int | None, most: int | None) -> None:
-    tasks = tasks_of(ranges, replace(PLAIN, min_partitions=least, max_records_per_partition=most))
-    pieces = sorted((part for task in tasks for part in task), key=lambda part: (part.partition, part.start))
-    for part in ranges:
-        own = [piece for piece in pieces if piece.partition == part.partition]
-        assert (own[0].start, own[-1].end) == (part.start, part.end)
-        assert all(before.end == after.start for before, after in pairwise(own))
-        sizes = [piece.end - piece.start for piece in own]
-        assert max(sizes) - min(sizes) <= 1
-    if least is not None:
-        assert len(tasks) >= min(least, sum(part.end - part.start for part in ranges))
-    if most is not None:
-        assert all(sum(part.end - part.start for part in task) <= most for task in tasks)
-
-
-def test_a_range_without_end_is_not_split_without_end() -> None:
-    tasks = tasks_of([Range("t", 0, 0, (1 << 63) - 1)], PLAIN)
-    assert len(tasks) == SPLITS_MAX
-    assert tasks[0][0].start == 0 and tasks[-1][0].end == (1 << 63) - 1
-
-
-def test_a_range_is_split_no_finer_than_its_offsets() -> None:
-    assert split(Range("t", 0, 5, 8), 7) == [Range("t", 0, 5, 6), Range("t", 0, 6, 7), Range("t", 0, 7, 8)]
 
 
 def test_a_stream_says_nothing_about_an_end() -> None:

@@ -72,6 +72,26 @@ def test_rows_are_the_connectors(spark: Any, broker: Any, codec: Compression) ->
         assert found[name].to_pylist() == expected[name].to_pylist(), name
 
 
+@pytest.mark.parametrize("how", ["batch", "stream"])
+def test_a_whole_row_goes_from_topic_to_topic(spark: Any, broker: Any, tmp_path: Path, how: str) -> None:
+    fill(broker.bootstrap, f"whole-{how}", 300)
+    fill(broker.bootstrap, f"whole-{how}-copy", 0)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": f"whole-{how}", "includeHeaders": "true"}
+    sink = {"kafka.bootstrap.servers": broker.bootstrap, "topic": f"whole-{how}-copy"}
+    if how == "batch":
+        rows = spark.read.format("headrace").options(**options).load()
+        rows.write.format("headrace").options(**sink).mode("append").save()
+    else:
+        rows = spark.readStream.format("headrace").options(**options, startingOffsets="earliest").load()
+        writer = rows.writeStream.format("headrace").options(**sink).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    columns = ["key", "value", "partition", "offset", "timestamp", "headers"]
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    tables = [headrace.scan(name, bootstrap=broker.bootstrap) for name in (f"whole-{how}", f"whole-{how}-copy")]
+    first, second = (table.select(columns).sort_by(order).to_pylist() for table in tables)
+    assert first == second and len(first) == 300
+
+
 def test_wrong_options_end_before_the_query_starts(spark: Any, broker: Any) -> None:
     with pytest.raises(Exception, match="The headrace source has no option 'subscrib'"):
         spark.read.format("headrace").option("subscrib", "x").load()

@@ -1,7 +1,7 @@
 """Arrow to record batches, without a Python object a record: partitions by key, then whole batches a partition.
 
 The columns are those that Spark's Kafka connector writes: value, and where they are there key, topic, partition,
-headers; and timestamp, which otherwise is the time of the encoding.
+headers; and timestamp, which otherwise is the time of the encoding. Offset and timestampType are passed over.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _WRITABLE: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "topic": (pa.string(), pa.large_string()),
     "partition": (pa.int32(),),
 }
+_PASSED_OVER: Final = ("offset", "timestampType")
+"""Columns of records that were read, which those that are written get anew: a whole row of a source can be written."""
 
 
 def check_schema(schema: pa.Schema, topic: str | None) -> None:
@@ -66,7 +68,7 @@ def check_schema(schema: pa.Schema, topic: str | None) -> None:
         elif field.name == "headers":
             if not field.type.equals(HEADER_TYPE, check_metadata=False) and not _is_headers(field.type):
                 raise ValueError(f"The column 'headers' is {field.type}; records need array<struct<key, value>>.")
-        else:
+        elif field.name not in _PASSED_OVER:
             raise ValueError(
                 f"Records have no column {field.name!r}; what can be written is "
                 "key, value, topic, partition, timestamp and headers."

@@ -113,8 +113,11 @@ class Retry:
         self.pause(error, at_most_s=MISSING_TOPIC_PATIENCE_S if unknown else None)
 
 
-def parse_addresses(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs; a missing port is 9092; IPv6 in brackets. Raises `ValueError`."""
+def parse_addresses(bootstrap: str | Sequence[str], default_port: int | None = DEFAULT_PORT) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs; a missing port is `default_port`; IPv6 in brackets.
+
+    Raises `ValueError`, also for a missing port where there is no default.
+    """
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = []
     for text in (text.strip() for text in texts):
@@ -122,7 +125,9 @@ def parse_addresses(bootstrap: str | Sequence[str]) -> list[tuple[str, int]]:
             continue
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]"):
-            host, port = text, str(DEFAULT_PORT)
+            if default_port is None:
+                raise ValueError(f"{text!r} has no port; a broker is HOST:PORT, such as {text}:{DEFAULT_PORT}")
+            host, port = text, str(default_port)
         if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not HOST:PORT")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
@@ -142,11 +147,20 @@ class Client:
         *,
         client_id: str = "headrace",
         timeout_s: float = 30.0,
+        request_timeout_s: float | None = None,
+        await_bootstrap: bool = False,
     ) -> None:
-        """Nothing is connected before the first call. `timeout_s` bounds every operation, retries included."""
+        """Nothing is connected before the first call. `timeout_s` bounds every operation, retries included.
+
+        `request_timeout_s` bounds one attempt at an answer: the connection is then made again (no bound where None).
+        As long as nothing is known of the cluster, an operation fails when no bootstrap address answers; with
+        `await_bootstrap` it tries them until its time is over.
+        """
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
+        self.request_timeout_s = request_timeout_s
+        self.await_bootstrap = await_bootstrap
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
@@ -247,13 +261,20 @@ class Client:
         while True:
             try:
                 connection = self.any_connection() if node_id is None else self.node_connection(node_id)
-                return self._wait_or_drop(connection, connection.send(request, response_class), retry.deadline)
+                call = connection.send(request, response_class)
+                return self._wait_or_drop(connection, call, self._attempt_ends(retry))
             except UnreachableError as error:
-                if node_id is None and self.nodes == {}:
+                if node_id is None and self.nodes == {} and not self.await_bootstrap:
                     raise
                 retry.pause(error)
-            except ConnectionLostError as error:
+            except (ConnectionLostError, TimedOutError) as error:
                 retry.pause(error)
+
+    def _attempt_ends(self, retry: Retry) -> float:
+        """Until when one attempt may take, of those that `retry` allows."""
+        if self.request_timeout_s is None:
+            return retry.deadline
+        return min(retry.deadline, time.monotonic() + self.request_timeout_s)
 
     def _wait_or_drop(self, connection: Connection, call: Call[R], deadline: float) -> R:
         """A call that does not end in time blocks those after it, so its connection goes too."""
@@ -421,8 +442,8 @@ class Client:
             ]
             for connection, call, part in calls:
                 try:
-                    response = self._wait_or_drop(connection, call, retry.deadline)
-                except ConnectionLostError as error:
+                    response = self._wait_or_drop(connection, call, self._attempt_ends(retry))
+                except (ConnectionLostError, TimedOutError) as error:
                     failed.update(dict.fromkeys(part, error))
                     continue
                 for at, code, value in results_of(response):

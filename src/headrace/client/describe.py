@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headrace.client.cluster import Client, Node
+from headrace.client.cluster import Client, Node, TopicPartition
+from headrace.client.errors import BrokerError
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
@@ -144,6 +145,36 @@ def describe_log_dirs(client: Client, topics: Iterable[str] | None = None) -> li
                 LogDir(node_id, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)
             )
     return found
+
+
+def partition_sizes(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The bytes that each partition's log takes at its leader.
+
+    Raises `BrokerError`, where the broker refuses (CLUSTER_AUTHORIZATION_FAILED) or a topic is gone,
+    and `ProtocolMismatchError` where it says nothing of a partition.
+    """
+    from headrace.wire.messages.k35_describe_log_dirs import (
+        DescribableLogDirTopic,
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse,
+    )
+
+    def request_of(part: dict[TopicPartition, None]) -> DescribeLogDirsRequest:
+        topics: dict[str, DescribableLogDirTopic] = {}
+        for name, index in part:
+            topics.setdefault(name, DescribableLogDirTopic(topic=name)).partitions.append(index)
+        return DescribeLogDirsRequest(topics=list(topics.values()))
+
+    def results_of(response: DescribeLogDirsResponse) -> Iterator[tuple[TopicPartition, int, int]]:
+        if response.error_code != ErrorCode.NONE:
+            raise BrokerError(response.error_code, "log directories")
+        for result in response.results:
+            for topic in result.topics:
+                for p in topic.partitions:
+                    if not p.is_future_key:
+                        yield (topic.name, p.partition_index), ErrorCode.NONE, p.partition_size
+
+    return client.at_leaders(dict.fromkeys(partitions), request_of, DescribeLogDirsResponse, results_of)
 
 
 def describe_features(client: Client) -> dict[str, int]:

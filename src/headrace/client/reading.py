@@ -335,7 +335,8 @@ class Fetcher:
                 if node_id not in self._flights:
                     request = self._request(part)
                     call = self.client.send(node_id, request, FetchResponse)
-                    deadline = time.monotonic() + self.max_wait_ms / 1000 + self.client.timeout_s
+                    patience_s = self.client.request_timeout_s or self.client.timeout_s
+                    deadline = time.monotonic() + self.max_wait_ms / 1000 + patience_s
                     self._flights[node_id] = _Flight(call, part, deadline)
         except (UnreachableError, ConnectionLostError, BrokerError) as error:
             self._recover(error, {at[0] for at in wanted})

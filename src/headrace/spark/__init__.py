@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,17 @@ __all__ = ["register", "write_stream", "write_updates"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("headrace")` known to a session. Changes no setting of it."""
-    from headrace.spark.data_source import HeadraceDataSource
+    """Make `format("headrace")` known to a session, and the session's number of cores to it: tasks are planned for it.
 
-    spark.dataSource.register(HeadraceDataSource)
+    Changes no setting of the session. Warns, in one sentence with the line to add, where the session runs on this
+    machine and its workers would run another Python.
+    """
+    from headrace.spark.data_source import source_for
+    from headrace.spark.session import other_python, session_cores
+
+    if why := other_python(spark):
+        warnings.warn(why, RuntimeWarning, stacklevel=2)
+    spark.dataSource.register(source_for(session_cores(spark)))
 
 
 def write_stream(rows: DataFrame, options: Mapping[str, str]) -> DataStreamWriter:

@@ -16,15 +16,27 @@ ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Which cluster, and how patient with it."""
+    """Which cluster, and how patient with it: a broker may be away for a minute, as long as Kafka's own clients wait,
+    and a query goes on; so the whole of a question has twice that."""
 
     bootstrap: str
     client_id: str = "headrace-spark"
-    api_timeout_ms: int = 30_000
+    api_timeout_ms: int = 120_000
+    request_timeout_ms: int = 30_000
 
-    def client(self) -> Client:
-        """A client of the cluster; it connects with its first call."""
-        return Client(self.bootstrap, client_id=self.client_id, timeout_s=self.api_timeout_ms / 1000)
+    def client(self, *, known: bool = False) -> Client:
+        """A client of the cluster; it connects with its first call.
+
+        Where the cluster is `known` to be there, as in a task that was planned, a bootstrap address that does not
+        answer is tried for as long as any other broker. Else it is likely to be wrong, and said to be at once.
+        """
+        return Client(
+            self.bootstrap,
+            client_id=self.client_id,
+            timeout_s=self.api_timeout_ms / 1000,
+            request_timeout_s=self.request_timeout_ms / 1000,
+            await_bootstrap=known,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +56,6 @@ class ProduceSettings:
 
     acks: int = -1
     batch_bytes: int = BATCH_BYTES
-    request_timeout_ms: int = 30_000
     delivery_timeout_ms: int = 120_000
 
 
@@ -59,7 +70,7 @@ def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:
     if text is None:
         raise ValueError("The option 'kafka.bootstrap.servers' is missing; it names brokers as host:port,host:port.")
     try:
-        parse_addresses(text)
+        parse_addresses(text, default_port=None)
     except ValueError as error:
         raise ValueError(f"The option 'kafka.bootstrap.servers' is wrong: {error}.") from None
     protocol = options.get("kafka.security.protocol", "PLAINTEXT")
@@ -70,6 +81,7 @@ def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:
         text,
         options.get("kafka.client.id", usual.client_id),
         _number(options, "kafka.default.api.timeout.ms", usual.api_timeout_ms, least=1),
+        _number(options, "kafka.request.timeout.ms", usual.request_timeout_ms, least=1),
     )
 
 
@@ -92,7 +104,6 @@ def produce_settings(options: Mapping[str, str]) -> ProduceSettings:
     return ProduceSettings(
         ACKS[acks],
         _number(options, "kafka.batch.size", PRODUCE.batch_bytes, least=1),
-        _number(options, "kafka.request.timeout.ms", PRODUCE.request_timeout_ms, least=1),
         _number(options, "kafka.delivery.timeout.ms", PRODUCE.delivery_timeout_ms, least=1),
     )
 

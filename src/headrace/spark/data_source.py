@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.spark.options import SourceOptions, check_event_time, source_options
-from headrace.spark.rows import row_ddl
+from headrace.spark.option_table import SOURCE_KEYS
+from headrace.spark.options import (
+    RowOptions,
+    SourceOptions,
+    check_event_time,
+    read_options,
+    source_options,
+    warn_of_ignored,
+)
+from headrace.spark.rows import row_ddl, row_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
@@ -18,6 +27,9 @@ if TYPE_CHECKING:
 
 class HeadraceDataSource(DataSource):
     """The source and sink, without a jar: the rows of Spark's own Kafka connector, their values decoded by option."""
+
+    cores: ClassVar[int | None] = None
+    """Those of the session, where `headrace.spark.register` has asked it: what Spark finds by itself is not told."""
 
     _inferred: pa.StructType | None = None
     """Kept, also where Spark carries the source to: a read has one schema."""
@@ -28,11 +40,8 @@ class HeadraceDataSource(DataSource):
 
     def schema(self) -> str:
         """The row of the source. Wrong options end here, before a query starts."""
-        try:
-            options = source_options(self.options, streaming=False)
-        except ValueError:
-            # what a batch may not say a stream may
-            options = source_options(self.options, streaming=True)
+        options = read_options(self.options)
+        warn_of_ignored(self.options, SOURCE_KEYS, "source")
         return row_ddl(self._with_schema(options).row)
 
     def _with_schema(self, options: SourceOptions) -> SourceOptions:
@@ -50,12 +59,20 @@ class HeadraceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.source import BatchReader
 
-        return BatchReader(self._with_schema(source_options(self.options, streaming=False)))
+        options = self._with_schema(source_options(self.options, streaming=False))
+        _check_schema(schema, options.row)
+        return BatchReader(options, self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from headrace.spark.source import StreamReader
+        from headrace.spark.source import RefusedStream, StreamReader
 
-        return StreamReader(source_options(self.options, streaming=True))
+        try:
+            options = source_options(self.options, streaming=True)
+            _check_schema(schema, options.row)
+        except ValueError as error:
+            # raised here it would end in an UnboundLocalError of Spark's, which wants to stop the reader it has not got
+            return RefusedStream(error)
+        return StreamReader(options, self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from headrace.spark.sink import batch_writer
@@ -66,3 +83,26 @@ class HeadraceDataSource(DataSource):
         from headrace.spark.sink import stream_writer
 
         return stream_writer(self.options, schema)
+
+
+def _check_schema(given: StructType, row: RowOptions) -> None:
+    """Raises ValueError, in one sentence, where a read was given another schema than its own, by `.schema(...)`.
+
+    Spark asks the source about it no earlier than for its reader.
+    """
+    own = from_arrow_schema(row_schema(row), prefer_timestamp_ntz=True)
+    if given.simpleString() != own.simpleString():
+        raise ValueError(
+            "The headrace source has a schema of its own: leave .schema(...) out, and say with the options "
+            "'valueFormat', 'valueSchema' and 'columns' what a row is."
+        )
+
+
+def source_for(cores: int | None) -> type[HeadraceDataSource]:
+    """The source for a session with so many cores. Spark carries the class to its workers as it is."""
+
+    class SessionDataSource(HeadraceDataSource):
+        pass
+
+    SessionDataSource.cores = cores
+    return SessionDataSource

@@ -1,7 +1,7 @@
 """JSON objects as maps: each is written anew as the list of its pairs, which is how Arrow's reader takes a map.
 
-Only punctuation is written anew: every key and number keeps its text, so that Arrow's reader alone decides what is
-malformed here as well.
+Most maps are read many at once by `json_flat_maps`; what it does not take is written anew here, value by value. Only
+punctuation is: every key and number keeps its text, so that Arrow's reader alone decides what is malformed here too.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.spark.json_values import JsonDecoder
-from headrace.spark.values import Decoder, MalformedError, as_text
+from headrace.spark.json_flat_maps import FlatMaps, flat_maps
+from headrace.spark.json_values import JSON_ROWS, JsonDecoder
+from headrace.spark.values import Decoder, MalformedError, as_text, joined
 
+FLAT_ROWS: Final = 1024
+"""Values that are not read at once are tried again in pieces of so many, before they are written anew one by one."""
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _SCALAR: Final = re.compile(
     r"""("[^"\\]*")[ \t\r\n]*:[ \t\r\n]*("[^"\\]*"|[^ \t\r\n"\[\]{},:]+)[ \t\r\n]*([,}])[ \t\r\n]*"""
@@ -32,7 +35,7 @@ Rewrite = Callable[[str, int], tuple[str, int]]
 def json_decoder(schema: pa.StructType) -> Decoder:
     """How values that are JSON objects of these fields are decoded."""
     plain, rewrite = JsonDecoder(schema), _rewrite(schema)
-    return plain if rewrite is None else MapsDecoder(plain, rewrite)
+    return plain if rewrite is None else MapsDecoder(plain, rewrite, flat_maps(schema))
 
 
 class MapsDecoder:
@@ -41,12 +44,30 @@ class MapsDecoder:
     A key that a map has twice is malformed, as is a field's name that an object has twice.
     """
 
-    def __init__(self, pairs: JsonDecoder, rewrite: Rewrite) -> None:
+    def __init__(self, pairs: JsonDecoder, rewrite: Rewrite, flat: FlatMaps | None = None) -> None:
         self.type = pairs.type
         self._pairs = pairs
         self._rewrite = rewrite
+        self._flat = flat
 
     def decode(self, values: pa.Array) -> pa.Array:
+        if self._flat is None:
+            return self._one_by_one(values)
+        pieces = [self._at_once(values.slice(start, JSON_ROWS)) for start in range(0, len(values), JSON_ROWS)]
+        return joined(pieces, self.type)
+
+    def _at_once(self, values: pa.Array) -> pa.Array:
+        """The column of values that are read together where that goes, else in pieces, else one by one."""
+        assert self._flat is not None
+        try:
+            return self._flat.column(values)
+        except MalformedError:
+            if len(values) <= FLAT_ROWS:
+                return self._one_by_one(values)
+        pieces = [self._at_once(values.slice(start, FLAT_ROWS)) for start in range(0, len(values), FLAT_ROWS)]
+        return joined(pieces, self.type)
+
+    def _one_by_one(self, values: pa.Array) -> pa.Array:
         written = [self._written(value) for value in values.to_pylist()]
         return self._pairs.decode(pa.array(written, pa.binary()))
 

@@ -90,6 +90,12 @@ class JsonDecoder:
         column = joined(found, self.type)
         return column if begun is None else spread(column, begun)
 
+    def sound(self, values: pa.Array) -> pa.Array:
+        """The column of values, at most `JSON_ROWS`, of which none is malformed; else raises `MalformedError`."""
+        if _begun(values) is not None:
+            raise MalformedError("it is no JSON object")
+        return self._column(values)
+
     def why(self, value: pa.Array) -> str:
         if _begun(value) is not None:
             return "it is no JSON object"

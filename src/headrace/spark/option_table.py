@@ -53,14 +53,19 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         Option("kafka.security.protocol", Use.ALL, "`PLAINTEXT`", "How brokers are spoken to.", "PLAINTEXT"),
         Option(
             "kafka.default.api.timeout.ms", Use.ALL, "milliseconds",
-            "How long the cluster may take to answer a question, attempts at a broker that is away included.", "30000",
+            "How long a question may go unanswered, attempts at a broker that is away included, before a query ends.",
+            "120000",
+        ),
+        Option(
+            "kafka.request.timeout.ms", Use.ALL, "milliseconds",
+            "How long a broker may take for one answer, before the connection to it is made again.", "30000",
         ),
     ),
     "What is read": (
         Option("subscribe", Use.READ, "`flights,weather`", "Topics by their names.", otherwise="one of the three"),
         Option(
             "subscribePattern", Use.READ, "`flights-.*`",
-            "Topics by a regular expression for their whole names; in a stream also those made later.",
+            "Topics by a regular expression of Java's for their whole names; in a stream also those made later.",
             otherwise="one of the three",
         ),
         Option(
@@ -117,11 +122,11 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "minPartitions", Use.READ, _NUMBER, "At least so many tasks, large ranges of offsets split evenly.",
-            otherwise="as the ranges come",
+            otherwise="[by bytes and cores](spark-tasks.md)",
         ),
         Option(
             "maxRecordsPerPartition", Use.READ, _NUMBER, "At most so many offsets a task.",
-            otherwise="2,000,000 of one range",
+            otherwise="[by bytes and cores](spark-tasks.md)",
         ),
     ),
     "How a task fetches": (
@@ -188,9 +193,6 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option("kafka.batch.size", Use.SINK, "bytes", "About how large a batch of records gets.", "524288"),
         Option(
-            "kafka.request.timeout.ms", Use.SINK, "milliseconds", "How long a broker may take to answer.", "30000"
-        ),
-        Option(
             "kafka.delivery.timeout.ms", Use.SINK, "milliseconds",
             "How long a batch is tried for before the task fails.", "120000",
         ),
@@ -208,3 +210,25 @@ SOURCE_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use
 SINK_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.SINK)
 BATCH_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.READ == Use.BATCH)
 """What only a batch read may say: a stream has no end."""
+
+_CLIENT_IGNORED: Final = (
+    "allow.auto.create.topics", "auto.include.jmx.reporter", "buffer.memory", "check.crcs", "client.dns.lookup",
+    "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "connections.max.idle.ms",
+    "enable.idempotence", "enable.metrics.push", "group.instance.id", "group.protocol", "heartbeat.interval.ms",
+    "linger.ms", "max.block.ms", "max.in.flight.requests.per.connection", "max.poll.interval.ms", "max.poll.records",
+    "max.request.size", "metadata.max.age.ms", "metadata.max.idle.ms", "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+    "metrics.sample.window.ms", "partition.assignment.strategy", "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms",
+    "retries", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes", "session.timeout.ms",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "transaction.timeout.ms",
+)  # fmt: skip
+"""Settings of the Java client that tune how it works and say nothing of what is read or written."""
+IGNORED: Final = (
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    *(f"kafka.{name}" for name in _CLIENT_IGNORED),
+)
+"""Options that Spark's Kafka connector has and that mean nothing here: warned about and passed over. So is a client's
+setting that the other side has, source or sink: programs give one set of them to both."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -24,7 +26,8 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
-from headrace.spark.option_table import BATCH_KEYS, SINK_KEYS, SOURCE_KEYS
+from headrace.spark.java_patterns import to_python
+from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.schemas import TIMESTAMP, ddl
 from headrace.spark.value_formats import RAW, ValueFormat, value_format
 from headrace.wire.records import Compression
@@ -68,10 +71,14 @@ DELAY_UNITS_S: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions are read: topics by name, by pattern, or partitions one by one. One of the three is set."""
+    """Which partitions are read: topics by name, by pattern, or partitions one by one. One of the three is set.
+
+    `pattern` is for Python's `re`, `written` the same as it was given.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
+    written: str = ""
     assigned: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -80,7 +87,7 @@ class Subscription:
         return sorted({*self.topics, *(topic for topic, _ in self.assigned)})
 
     def __str__(self) -> str:
-        return ", ".join(self.topics) or self.pattern or ", ".join(f"{topic}-{index}" for topic, index in self.assigned)
+        return ", ".join(self.topics) or self.written or ", ".join(f"{topic}-{index}" for topic, index in self.assigned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +138,54 @@ class SinkOptions:
 def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[str, str]:
     """The options by the names that the documentation has; raises for one that is none of them."""
     names = {key.lower(): key for key in keys}
+    ignored = set(ignored_options(options, keys))
     found: dict[str, str] = {}
     for key, value in options.items():
         name = names.get(key.lower())
         if name is not None:
             found[name] = value
-        elif key.lower() in _SPARKS_OWN:
-            continue
-        elif key.lower().startswith("kafka."):
-            served = ", ".join(name for name in keys if name.startswith("kafka."))
-            raise ValueError(f"The client setting {key!r} is not supported by the headrace {side}; it has {served}.")
-        else:
-            raise ValueError(f"The headrace {side} has no option {key!r}; it has {', '.join(keys)}.")
+        elif key.lower() not in _SPARKS_OWN and key not in ignored:
+            raise ValueError(_unknown(key, keys, side))
     return found
+
+
+def ignored_options(options: Mapping[str, str], keys: Sequence[str]) -> list[str]:
+    """Those of the options that one side, with these `keys`, passes over; a program that is ported may give them."""
+    clients = [name for name in (*SOURCE_KEYS, *SINK_KEYS) if name.startswith("kafka.") and name not in keys]
+    passed_over = {name.lower() for name in (*IGNORED, *clients)}
+    return [key for key in options if key.lower() in passed_over]
+
+
+def warn_of_ignored(options: Mapping[str, str], keys: Sequence[str], side: str) -> None:
+    """One warning that names what is passed over, if anything is."""
+    spelled = {name.lower(): name for name in (*IGNORED, *SOURCE_KEYS, *SINK_KEYS)}
+    if ignored := sorted(spelled[key.lower()] for key in ignored_options(options, keys)):
+        message = f"The headrace {side} has no use for these options and ignores them: {', '.join(ignored)}."
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def _unknown(key: str, keys: Sequence[str], side: str) -> str:
+    """The complaint about a name that is no option, with the one that may have been meant."""
+    client = key.lower().startswith("kafka.")
+    served = [name for name in keys if name.startswith("kafka.") == client]
+    near = get_close_matches(key.lower(), [name.lower() for name in served], n=1)
+    meant = next((name for name in served if name.lower() in near), None)
+    if meant is not None:
+        key = _spelled_as(meant, key)
+    problem = f"The headrace {side} has no option {key!r}"
+    if client:
+        problem = f"The client setting {key!r} is not supported by the headrace {side}"
+    return f"{problem}; did you mean {meant!r}?" if meant else f"{problem}; it has {', '.join(served)}."
+
+
+def _spelled_as(meant: str, key: str) -> str:
+    """A name as it was probably given: Spark hands it over in small letters, whatever the program says."""
+    if not key.islower():
+        return key
+    letters = list(key)
+    for block in SequenceMatcher(None, meant.lower(), key).get_matching_blocks():
+        letters[block.b : block.b + block.size] = meant[block.a : block.a + block.size]
+    return "".join(letters)
 
 
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -175,13 +217,12 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
             raise ValueError("The option 'subscribe' names no topic.")
         return Subscription(topics=topics)
     if given[0] == "subscribePattern":
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise ValueError(f"The option 'subscribePattern' is no regular expression: {error}.") from None
         if not text.strip():
             raise ValueError("The option 'subscribePattern' is empty.")
-        return Subscription(pattern=text)
+        try:
+            return Subscription(pattern=to_python(text), written=text)
+        except ValueError as error:
+            raise ValueError(f"The option 'subscribePattern' is no regular expression for us: {error}.") from None
     chosen = _json("assign", text)
     wrong = ValueError(f"""The option 'assign' looks like {{"topic": [0, 1]}}, not {text!r}.""")
     if not isinstance(chosen, dict) or not chosen:
@@ -211,7 +252,7 @@ def _by_partition(name: str, text: str, least: int, example: str) -> dict[str, d
     return found
 
 
-def _places(options: Mapping[str, str], side: str, default: Positions, words: tuple[str, ...]) -> Places:
+def _places(options: Mapping[str, str], side: str, default: Positions, words: Sequence[str]) -> Places:
     """Where a read begins (`side` is "starting") or ends; as in the connector, a time goes before an offset."""
     everywhere = _whole_number(options, f"{side}Timestamp", least=0)
     if everywhere is not None:
@@ -223,7 +264,7 @@ def _places(options: Mapping[str, str], side: str, default: Positions, words: tu
     return _positions(options, f"{side}Offsets", default, words)
 
 
-def _positions(options: Mapping[str, str], name: str, default: Positions, words: tuple[str, ...]) -> Positions:
+def _positions(options: Mapping[str, str], name: str, default: Positions, words: Sequence[str]) -> Positions:
     text = options.get(name)
     if text is None:
         return default
@@ -258,7 +299,7 @@ def _delay_s(options: Mapping[str, str], name: str, default: float) -> float:
     return int(found[1]) * DELAY_UNITS_S[found[2]]
 
 
-def _row_options(options: Mapping[str, str], *, streaming: bool) -> RowOptions:
+def _row_options(options: Mapping[str, str]) -> RowOptions:
     value = value_format(options)
     mode = options.get("mode", MODES[0]).upper()
     if mode not in MODES:
@@ -279,9 +320,6 @@ def _row_options(options: Mapping[str, str], *, streaming: bool) -> RowOptions:
         event_time=options.get("eventTime", ""),
     )
     check_event_time(row)
-    # the last complaint: a batch read that has another one is asked as a stream too
-    if streaming and value.to_be_inferred:
-        raise ValueError("A stream of JSON values needs the option 'valueSchema', such as 'id BIGINT, name STRING'.")
     return row
 
 
@@ -317,6 +355,45 @@ def check_event_time(row: RowOptions) -> None:
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a read. Raises ValueError with one sentence for what is unknown, missing or wrong."""
+    chosen = _source_options(options, streaming=streaming)
+    if why := _unfit(options, chosen, streaming=streaming):
+        raise ValueError(f"{why[0].upper()}{why[1:]}.")
+    return chosen
+
+
+def read_options(options: Mapping[str, str]) -> SourceOptions:
+    """The options of a read while Spark does not say yet whether it is of a batch or a stream: it asks for a schema
+    before. Raises ValueError with one sentence for what is wrong in either.
+    """
+    batch = _source_options(options, streaming=False)
+    not_batch = _unfit(options, batch, streaming=False)
+    if not not_batch:
+        return batch
+    stream = _source_options(options, streaming=True)
+    if not_stream := _unfit(options, stream, streaming=True):
+        raise ValueError(f"The options are for neither a batch read ({not_batch}) nor a stream ({not_stream}).")
+    return stream
+
+
+def _unfit(options: Mapping[str, str], chosen: SourceOptions, *, streaming: bool) -> str:
+    """Why options that are each right are not those of a stream, or of a batch read; nothing where they are."""
+    if not streaming:
+        starting = chosen.starting
+        if starting == "latest":
+            return "the option 'startingOffsets' of a batch read is 'earliest' or offsets as JSON, not 'latest'"
+        parts = starting.values() if isinstance(starting, dict) else ()
+        if any(at == LATEST_OFFSET for part in parts for at in part.values()):
+            return "the option 'startingOffsets' of a batch read cannot start at the latest offset (-1)"
+        return ""
+    given = {key.lower() for key in options}
+    if ends := [name for name in BATCH_KEYS if name.lower() in given]:
+        return f"the option {ends[0]!r} is for batch reads; a stream has no end"
+    if chosen.row.value.to_be_inferred:
+        return "a stream of JSON values needs the option 'valueSchema', such as 'id BIGINT, name STRING'"
+    return ""
+
+
+def _source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     known = _known(options, SOURCE_KEYS, "source")
     isolation = known.get("kafka.isolation.level", "read_uncommitted")
     if isolation not in ("read_uncommitted", "read_committed"):
@@ -325,20 +402,13 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     strategy = known.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise ValueError(f"The option 'startingOffsetsByTimestampStrategy' is error or latest, not {strategy!r}.")
-    if streaming and (ends := [name for name in BATCH_KEYS if name in known]):
-        raise ValueError(f"The option {ends[0]!r} is for batch reads; a stream has no end.")
-    starting_words = ("earliest", "latest") if streaming else ("earliest",)
-    starting = _places(known, "starting", "latest" if streaming else "earliest", starting_words)
-    if not streaming and isinstance(starting, dict):
-        if any(at == LATEST_OFFSET for part in starting.values() for at in part.values()):
-            raise ValueError("The option 'startingOffsets' of a batch read cannot start at the latest offset (-1).")
     least, most = (_whole_number(known, f"{which}OffsetsPerTrigger") for which in ("min", "max"))
     if least is not None and most is not None and least > most:
         raise ValueError(f"The option 'minOffsetsPerTrigger' ({least}) is larger than 'maxOffsetsPerTrigger' ({most}).")
     return SourceOptions(
         cluster=cluster_settings(known),
         subscription=_subscription(known),
-        starting=starting,
+        starting=_places(known, "starting", "latest" if streaming else "earliest", ("earliest", "latest")),
         ending=_places(known, "ending", "latest", ("latest",)),
         latest_where_too_late=strategy == "latest",
         max_offsets_per_trigger=most,
@@ -351,7 +421,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         commit_group_offsets=_flag(known, "commitGroupOffsets", True),
         fail_on_data_loss=_flag(known, "failOnDataLoss", True),
         include_headers=_flag(known, "includeHeaders", False),
-        row=_row_options(known, streaming=streaming),
+        row=_row_options(known),
         isolation="read_committed" if isolation == "read_committed" else "read_uncommitted",
         fetch=fetch_settings(known),
     )

@@ -1,13 +1,11 @@
-"""Where a read begins and ends: offsets of the cluster, limits, and how ranges become tasks. Runs beside the driver."""
+"""Where a read begins and ends: offsets of the cluster, and limits. Runs beside the driver."""
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
@@ -17,16 +15,6 @@ from headrace.wire import uuids
 from headrace.wire.errors import ErrorCode
 
 Offsets = dict[TopicPartition, int]
-
-MERGE_ROWS: Final = 50_000
-"""Ranges are merged into one task up to this many offsets: a Python task costs about 30 ms, whatever it reads."""
-SPLIT_ROWS: Final = 2_000_000
-"""A range of more offsets than this is shared out: seconds of work, which other cores may have time for."""
-
-
-SPLITS_MAX: Final = 1000
-"""But into no more pieces than this: where a damaged log makes a broker name an end that is far away, too."""
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -116,6 +104,22 @@ def earliest_there(client: Client, partitions: Iterable[TopicPartition]) -> Offs
             continue  # deleted since the client last heard of it, which it now has forgotten
 
 
+def log_ends_there(client: Client, partitions: Iterable[TopicPartition]) -> Offsets:
+    """Where the logs end, transactions that are open included, of the partitions that are there."""
+    asked = list(partitions)
+    while True:
+        try:
+            there = [at for at in asked if at[1] < partition_count(client, at[0])]
+            return {at: end.offset for at, end in list_offsets(client, dict.fromkeys(there, LATEST)).items()}
+        except UnknownTopicError:
+            continue  # deleted since the client last heard of it, which it now has forgotten
+
+
+def cut_back(client: Client, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+    """Those of the partitions whose log ends before the position now: the records there are lost."""
+    return {at for at, end in log_ends_there(client, positions).items() if end < positions[at]}
+
+
 def latest(client: Client, partitions: Iterable[TopicPartition], options: SourceOptions) -> Offsets:
     """Up to where each partition can be read now."""
     found = list_offsets(client, dict.fromkeys(partitions, LATEST), isolation=options.isolation)
@@ -125,7 +129,8 @@ def latest(client: Client, partitions: Iterable[TopicPartition], options: Source
 def resolve(
     client: Client, partitions: list[TopicPartition], places: Places, options: SourceOptions, *, ending: bool = False
 ) -> Offsets:
-    """The offsets that a place to begin at means, or to end at. Raises ValueError where it misses partitions."""
+    """The offsets that a place to begin at means, or to end at. Raises ValueError where it misses partitions, and
+    `DataLossError` where it begins beyond the end."""
     if places == "earliest":
         return earliest(client, partitions)
     if places == "latest":
@@ -134,9 +139,21 @@ def resolve(
         return _at_times(client, partitions, places, options, ending=ending)
     assert isinstance(places, dict)
     chosen = _covering(partitions, places, "offset")
+    if not ending:
+        chosen |= _within(client, {at: offset for at, offset in chosen.items() if offset >= 0}, options)
     first = earliest(client, [at for at in partitions if chosen[at] == EARLIEST_OFFSET])
     last = latest(client, [at for at in partitions if chosen[at] == LATEST_OFFSET], options)
     return chosen | first | last
+
+
+def _within(client: Client, begin: Offsets, options: SourceOptions) -> Offsets:
+    """Offsets to begin at, those beyond the end of the log complained about and put there."""
+    ends = {at: end.offset for at, end in list_offsets(client, dict.fromkeys(begin, LATEST)).items()}
+    for at, end in sorted(ends.items()):
+        if begin[at] > end:
+            where = f"topic {at[0]} partition {at[1]}"
+            lost(f"{where} ends at offset {end}, before offset {begin[at]} where the read is to begin", options)
+    return {at: min(offset, ends[at]) for at, offset in begin.items()}
 
 
 def _covering(partitions: list[TopicPartition], given: Mapping[str, Mapping[int, int]], what: str) -> Offsets:
@@ -170,17 +187,24 @@ def _at_times(
 
 
 def limited(start: Mapping[TopicPartition, int], end: Offsets, limit: int) -> Offsets:
-    """`end`, moved back so that at most about `limit` offsets lie before it, shared out by how far partitions lag."""
+    """`end`, moved back so that `limit` offsets lie before it, shared out by how far partitions lag.
+
+    Each partition that lags moves, where the limit is no smaller than their number: none starves beside larger ones.
+    """
     lag = {at: max(last - start.get(at, last), 0) for at, last in end.items()}
     total = sum(lag.values())
     if total <= limit:
         return end
-    # floor, but one for the first of those that lag: nothing may starve, and something must move
-    cut: Offsets = {}
-    for at in sorted(end):
-        share = max(lag[at] * limit // total, 1 if lag[at] and sum(cut.values()) < limit else 0)
-        cut[at] = min(share, lag[at])
-    return {at: start.get(at, last) + cut[at] if lag[at] else last for at, last in end.items()}
+    behind = sorted((at for at in end if lag[at]), key=lambda at: (-lag[at], at))
+    cut = dict.fromkeys(behind[:limit], 1)
+    rest, left = limit - len(cut), total - len(behind)
+    if rest:
+        # whole shares first; what rounding has left goes to those that it took most from
+        cut = {at: 1 + (lag[at] - 1) * rest // left for at in behind}
+        spare = limit - sum(cut.values())
+        for at in sorted(behind, key=lambda at: (-((lag[at] - 1) * rest % left), at))[:spare]:
+            cut[at] += 1
+    return {at: start.get(at, last) + cut.get(at, 0) if lag[at] else last for at, last in end.items()}
 
 
 def checked(
@@ -229,44 +253,3 @@ def lost(what: str, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(f"{what}. Set the option failOnDataLoss to false to go on without them.")
     warnings.warn(what, RuntimeWarning, stacklevel=3)
-
-
-def tasks_of(ranges: list[Range], options: SourceOptions) -> list[list[Range]]:
-    """Ranges as tasks: large ones are split evenly, small ones share a task, as the options bound it."""
-    most = options.max_records_per_partition or SPLIT_ROWS
-    least = options.min_partitions or 0
-    counts = [math.ceil(_size(part) / most) for part in ranges]
-    if options.max_records_per_partition is None:
-        counts = [min(count, SPLITS_MAX) for count in counts]
-    pieces = [piece for part, count in zip(ranges, counts) for piece in split(part, count)]
-    tasks = merged(pieces, min(MERGE_ROWS, most))
-    if len(tasks) >= least:
-        return tasks
-    total = sum(map(_size, ranges))
-    counts = [max(count, math.ceil(_size(part) * least / total)) for part, count in zip(ranges, counts)]
-    return [[piece] for part, count in zip(ranges, counts) for piece in split(part, count)]
-
-
-def _size(part: Range) -> int:
-    return part.end - part.start
-
-
-def split(part: Range, count: int) -> list[Range]:
-    """A range in `count` pieces that are equal but for one offset; as many as it has offsets at most."""
-    count = min(count, _size(part))
-    marks = [part.start + _size(part) * i // count for i in range(count + 1)]
-    return [replace(part, start=marks[i], end=marks[i + 1]) for i in range(count)]
-
-
-def merged(ranges: list[Range], rows: int = MERGE_ROWS) -> list[list[Range]]:
-    """Tasks: small ranges share one, up to `rows` offsets together; a large one has its own."""
-    tasks: list[list[Range]] = []
-    room = 0
-    for part in sorted(ranges, key=_size):
-        size = _size(part)
-        if not tasks or size > room:
-            tasks.append([])
-            room = rows
-        tasks[-1].append(part)
-        room -= size
-    return tasks

@@ -23,7 +23,7 @@ def kept_client(cluster: ClusterSettings) -> Client:
     """This process's client of a cluster."""
     client = _clients.get(cluster)
     if client is None:
-        client = _clients[cluster] = cluster.client()
+        client = _clients[cluster] = cluster.client(known=True)
     return client
 
 

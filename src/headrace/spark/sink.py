@@ -26,7 +26,8 @@ from headrace.arrow.encode import Headers, check_schema, encode_batch
 from headrace.client.cluster import Client
 from headrace.client.errors import UnknownTopicError
 from headrace.client.producer import Delivery, Producer
-from headrace.spark.options import SinkOptions, sink_options
+from headrace.spark.option_table import SINK_KEYS
+from headrace.spark.options import SinkOptions, sink_options, warn_of_ignored
 
 
 @dataclass
@@ -56,11 +57,11 @@ def _kept_producer(options: SinkOptions) -> Producer:
     if producer is None:
         how = options.produce
         producer = _producers[options] = Producer(
-            options.cluster.client(),
+            options.cluster.client(known=True),
             acks=how.acks,
             compression=options.compression,
             delivery_timeout_s=how.delivery_timeout_ms / 1000,
-            request_timeout_s=how.request_timeout_ms / 1000,
+            request_timeout_s=options.cluster.request_timeout_ms / 1000,
         )
     return producer
 
@@ -175,6 +176,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     chosen = sink_options(options)
+    warn_of_ignored(options, SINK_KEYS, "sink")
     check_schema(to_arrow_schema(schema, timezone="UTC"), chosen.topic)
     return chosen
 

@@ -18,11 +18,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import UnknownTopicError
-from headrace.spark import planning
+from headrace.spark import planning, tasks
 from headrace.spark.group_offsets import GroupOffsets
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Offsets, Range
@@ -51,16 +57,20 @@ class RangesPartition(InputPartition):
 class BatchReader(DataSourceReader):
     """One read of what is there, from startingOffsets to endingOffsets."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, cores: int | None = None) -> None:
+        """`cores` are those that tasks are planned for; where None, this machine's."""
         self.options = options
+        self.cores = cores
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; ends are resolved once, here."""
         options = self.options
         with options.cluster.client() as client:
             ranges = planning.batch_ranges(client, options)
+            taken = tasks.LogSizes().of(client, ranges)
+        planned = tasks.tasks_of(ranges, options, taken, self.cores or tasks.machine_cores())
         # of no tasks at all Spark makes one without a partition
-        return [RangesPartition(task) for task in planning.tasks_of(ranges, options) or [[]]]
+        return [RangesPartition(task) for task in planned or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task. Runs in a worker."""
@@ -84,8 +94,11 @@ def from_json(topics: dict[str, dict[str, int]]) -> Offsets:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream's planning, in one process beside the driver, and its reading, in the workers."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, cores: int | None = None) -> None:
+        """`cores` are those that tasks are planned for; where None, this machine's."""
         self.options = options
+        self.cores = cores
+        self._sizes = tasks.LogSizes()
         self._client: Client | None = None
         self._initial: Offsets | None = None
         self._frozen: Offsets | None = None
@@ -141,9 +154,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"topics": to_json(self._initial), "initial": True, **self._named({}, self._initial)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxOffsetsPerTrigger`, where it is given."""
-        limit = self.options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """`maxOffsetsPerTrigger`, else `minOffsetsPerTrigger`, where one is given; Spark replaces it under Once."""
+        least, most = self.options.min_offsets_per_trigger, self.options.max_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that arrives after this is read."""
@@ -191,11 +206,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_json(start["topics"])
         end = dict(self._ends() if self._frozen is None else self._frozen)
         vanished = self._vanished(begin, end)
+        # what was cut back goes back: the end is logged, and partitions() says so, also after a restart
+        back = planning.cut_back(self._cluster(), {at: begin[at] for at in begin if end.get(at, begin[at]) < begin[at]})
         for at, position in begin.items():
-            # one that was cut back goes back, and partitions() says so
-            if at not in vanished and (at not in end or (self._frozen is not None and end[at] < position)):
-                end[at] = position
-        if not start.get("initial") and (end == begin or self._waits_for_more(begin, end)):
+            if at not in vanished and at not in back:
+                end[at] = max(end.get(at, position), position)
+        if not start.get("initial") and (end == begin or (not back and self._waits_for_more(begin, end, limit))):
             return start
         # asked for after the ends: if a topic is still the one that was read, they are its own
         self._discovered = -DISCOVERY_S
@@ -216,10 +232,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered = time.monotonic()
         return after
 
-    def _waits_for_more(self, begin: Offsets, end: Offsets) -> bool:
-        """Whether `minOffsetsPerTrigger` holds a batch back: not the first, as in the connector, nor AvailableNow's."""
+    def _waits_for_more(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
+        """Whether `minOffsetsPerTrigger` holds a batch back: not the first, as in the connector, nor one of a query
+        that is to end, under AvailableNow or Once."""
         least = self.options.min_offsets_per_trigger
-        if least is None or self._frozen is not None:
+        if least is None or self._frozen is not None or isinstance(limit, ReadAllAvailable):
             return False
         rows = sum(max(last - begin.get(at, 0), 0) for at, last in end.items())
         return rows < least and time.monotonic() - self._triggered < self.options.max_trigger_delay_s
@@ -266,7 +283,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         ids = {name: uuids.from_text(text) for name, text in planned.items()}
         ranges = planning.checked(client, {at: (begin[at], until[at]) for at in until}, ids, self.options)
-        return [RangesPartition(task) for task in planning.tasks_of(ranges, self.options)]
+        taken = self._sizes.of(client, ranges)
+        planned = tasks.tasks_of(ranges, self.options, taken, self.cores or tasks.machine_cores())
+        return [RangesPartition(task) for task in planned]
 
     def _begin_of_new(self, new: list[TopicPartition]) -> Offsets:
         """Where partitions that the query has not read yet begin. As in the connector, each is complained about that
@@ -296,3 +315,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The records of one task. Runs in a worker."""
         assert isinstance(partition, RangesPartition)
         yield from read_ranges(partition.ranges, self.options)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream that cannot be: whatever Spark asks it for first, the answer is why."""
+
+    def __init__(self, error: ValueError) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self.error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self.error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self.error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self.error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self.error

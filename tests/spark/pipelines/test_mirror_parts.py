@@ -12,12 +12,13 @@ import headrace.testing
 from headrace.client import admin, groups
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.producer import Producer
-from headrace.spark import planning
 from headrace.spark.options import Subscription, source_options
 from headrace.spark.pipelines.mirror import CopiesFile, Mirror
 from headrace.spark.pipelines.mirror_groups import GroupSync
 from headrace.spark.pipelines.mirror_offsets import Run, Runs
 from headrace.spark.pipelines.mirror_topics import TopicFollower
+from headrace.spark.planning import Range
+from headrace.spark.tasks import tasks_of
 
 PATIENCE_S = 20.0
 
@@ -176,8 +177,9 @@ class TestGroups:
 def test_a_partition_is_one_tasks_however_large() -> None:
     """In pieces, it would be written out of order."""
     mirror = Mirror("127.0.0.1:1", "127.0.0.1:2", Path("state"), topics=("a",))
-    whole = planning.Range("a", 0, 0, 50 * planning.SPLIT_ROWS)
-    assert planning.tasks_of([whole], source_options(mirror.read_options(), streaming=True)) == [[whole]]
+    whole = Range("a", 0, 0, 1_000_000_000)
+    options = source_options(mirror.read_options(), streaming=True)
+    assert tasks_of([whole], options, {("a", 0): 1000.0}, cores=8) == [[whole]]
 
 
 def test_what_is_known_of_copies_outlives_the_driver(tmp_path: Path) -> None:
