@@ -350,13 +350,13 @@ def said(response: Any) -> str:
         each = [f"{m.member_id or m.group_instance_id} {ErrorCode(m.error_code).name}" for m in response.members]
         return " ".join([top, *each]).strip()
     if isinstance(response, (OffsetCommitResponse, OffsetDeleteResponse)):
-        top = getattr(response, "error_code", 0)
+        code = response.error_code if isinstance(response, OffsetDeleteResponse) else 0
         each = [
             f"{t.name}-{p.partition_index} {ErrorCode(p.error_code).name}"
             for t in response.topics
             for p in t.partitions
         ]
-        return " ".join(([ErrorCode(top).name] if top else []) + each)
+        return " ".join(([ErrorCode(code).name] if code else []) + each)
     return " ".join(f"{result.group_id} {ErrorCode(result.error_code).name}" for result in response)
 
 
