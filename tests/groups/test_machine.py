@@ -99,7 +99,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
         self.do("committed")
         before = self.machine.shard
         live = {group_id: durable(group) for group_id, group in before.state.groups.items()}
-        offsets = {group_id: dict(table.latest) for group_id, table in before.state.offsets.items()}
+        offsets = {group_id: dict(table.latest) for group_id, table in before.state.offsets.latest.items()}
         self.machine.quiet = True
         self.do("reload")
         after = self.machine.shard
@@ -108,7 +108,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
             if said is not None:
                 assert durable(after.state.groups[group_id]) == said
         assert set(after.state.groups) == set(live)
-        assert {group_id: dict(table.latest) for group_id, table in after.state.offsets.items()} == offsets
+        assert {group_id: dict(table.latest) for group_id, table in after.state.offsets.latest.items()} == offsets
         self.generations = {group_id: group.generation for group_id, group in after.state.groups.items()}
 
     @invariant()
@@ -123,8 +123,11 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
                 assert ("join", group_id) in state.timers
             assert group.generation >= self.generations.get(group_id, 0) or group.generation == 0
         self.generations = {group_id: group.generation for group_id, group in state.groups.items()}
-        if not self.machine.held:
-            assert all(not table.behind and table for table in state.offsets.values())
+        assert set(state.classic.latest) <= set(state.groups)
+        assert not any(table.is_empty for table in state.offsets.latest.values())
+        if self.machine.high_watermark == len(self.machine.log):
+            assert not len(state.timeline)
+            assert state.offsets.committed_items() == list(state.offsets.latest.items())
 
 
 def check(group: Group) -> None:

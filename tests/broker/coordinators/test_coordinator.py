@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from headrace.broker.coordinators.coordinator_partition import LoadState
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.apis import (
@@ -26,6 +25,7 @@ from headrace.broker.requests.apis import (
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
+from headrace.machine.runtime import ShardState
 from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.batch import iter_headers, read_header
@@ -105,10 +105,22 @@ class Replicas:
         self.appends: list[bytes] = []
         self.holding = False
         self.held: list[Callable[[ErrorCode], None]] = []
+        self.committed = dict.fromkeys(self.logs, 0)
+        self.leader_epoch = 0
 
     def find(self, topic: str, index: int) -> Any:
         assert topic == OFFSETS_TOPIC
-        return SimpleNamespace(log=self.logs[index])
+        log = self.logs[index]
+        high_watermark = self.committed[index] if self.holding else log.end_offset
+        return SimpleNamespace(log=log, leader_epoch=self.leader_epoch, high_watermark=high_watermark)
+
+    def hold(self) -> None:
+        """Nothing is committed from here on, until it is released."""
+        self.holding = True
+        self.committed = {index: log.end_offset for index, log in self.logs.items()}
+
+    def when_committed(self, replica: Any, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        self.held.append(callback)
 
     def append_internal(
         self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
@@ -128,6 +140,7 @@ class Replicas:
             on_committed(ErrorCode.NONE, base)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        self.holding = False
         held, self.held = self.held, []
         for end in held:
             end(error)
@@ -170,11 +183,19 @@ class FakeBroker:
         self.quorum = SimpleNamespace(on_image=lambda _listener: None)
         self.authorizer = OpenAuthorizer()
         self.metrics = Registry()
-        self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
+        self.on_image = self.quorum.on_image
+        self.groups = GroupCoordinator(
+            config=lambda: self.config,
+            partitions=self.replicas,
+            node=self.node,
+            node_id=self.node_id,
+            metrics=self.metrics,
+        )
 
     def ask(self, handler: Any, request: Any, version: int) -> Any:
         context = RequestContext(self.authorizer, client_id="c", api_version=version)
-        return handler.handle(self, request, context)
+        answer = handler.handle(self, request, context)
+        return answer.value if isinstance(answer, Pending) and answer.resolved else answer
 
     def commit(self, position: int, group: str = "g") -> Any:
         asked = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, position)])]
@@ -189,13 +210,14 @@ class FakeBroker:
     def join(self, member_id: str = "") -> Any:
         protocols = [JoinGroupRequestProtocol("range", b"")]
         request = JoinGroupRequest("g", 10_000, 60_000, member_id, None, "consumer", protocols)
-        return self.ask(k11_join_group, request, 9)
+        context = RequestContext(self.authorizer, client_id="c", api_version=9)
+        return k11_join_group.handle(self, request, context)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 async def broker() -> Any:
     broker = FakeBroker()
-    broker.groups.start()
+    broker.groups.start(broker)  # type: ignore[arg-type]
     yield broker
     await broker.groups.stop()
     await broker.node.close()
@@ -211,7 +233,7 @@ async def test_a_commit_is_answered_at_once_when_it_is_committed_at_once(broker:
 
 
 async def test_an_answer_waits_for_the_commit(broker: FakeBroker) -> None:
-    broker.replicas.holding = True
+    broker.replicas.hold()
     answer = broker.commit(5)
     assert isinstance(answer, Pending) and not answer.resolved
     assert broker.fetched() == []
@@ -228,17 +250,139 @@ async def test_a_refused_append_changes_nothing(broker: FakeBroker) -> None:
     assert broker.fetched() == [5]
 
 
-async def test_an_append_that_is_lost_later_makes_the_coordinator_load_again(broker: FakeBroker) -> None:
+async def test_an_append_that_is_lost_later_is_taken_back_without_a_look_at_the_log(broker: FakeBroker) -> None:
     broker.commit(5)
-    broker.replicas.holding = True
+    broker.replicas.hold()
     answer = broker.commit(6)
     log = broker.replicas.logs[broker.groups.partition_for("g")]
     log.data = log.data[: read_header(log.data).size]  # the log lost its tail
     log.end_offset = 1
     broker.replicas.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert error_of(answer.value) == ErrorCode.NOT_COORDINATOR
+    assert broker.fetched() == [5]
+    assert error_of(broker.commit(7)) == ErrorCode.NONE
+    assert broker.fetched() == [7]
+
+
+async def test_a_log_that_kept_what_was_taken_for_lost_is_loaded_again(broker: FakeBroker) -> None:
+    """What its coordinator holds and what the log holds are not the same any more: only the log can tell."""
+    broker.commit(5)
+    broker.replicas.hold()
+    broker.commit(6)
+    broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert broker.fetched() == [5]
+    assert error_of(broker.commit(7)) == ErrorCode.NOT_COORDINATOR
+    assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await broker.groups.loaded()
+    assert broker.fetched() == [6]
+    assert error_of(broker.commit(7)) == ErrorCode.NONE
+
+
+async def test_a_commit_that_the_disk_holds_up_is_answered_in_time(broker: FakeBroker) -> None:
+    """offsets.commit.timeout.ms: an error that the client tries again; what comes through later counts."""
+    broker.config = BrokerConfig.load({"offsets.commit.timeout.ms": "50"})
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    broker.replicas.hold()
+    answer = broker.commit(5)
+    broker.clock.pass_ms(49)
+    broker.groups._wake()
+    assert not answer.resolved
+    broker.clock.pass_ms(1)
+    broker.groups._wake()
+    assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.fetched() == []
+    broker.replicas.release()
+    assert broker.fetched() == [5]
+
+
+async def test_an_answer_that_waits_too_long_is_woken_for(broker: FakeBroker) -> None:
+    """A timer of its own: nothing else happens that would look at the time."""
+    broker.config = BrokerConfig.load({"offsets.commit.timeout.ms": "1"})
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    broker.replicas.hold()
+    answer = broker.commit(5)
+    broker.clock.pass_ms(1)
+    await asyncio.sleep(0.05)
+    assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_who_is_deposed_tells_nobody_that_it_worked(broker: FakeBroker) -> None:
+    """KAFKA-20634: the end of an append comes after the leader has changed."""
+    broker.replicas.hold()
+    answer = broker.commit(5)
+    broker.groups._take_up(image(leader=2))
+    assert error_of(answer.value) == ErrorCode.NOT_COORDINATOR
+    broker.replicas.release()
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_shard_of_another_epoch_appends_nothing(broker: FakeBroker) -> None:
+    """The partitions follow the metadata first: what is decided between the two must not be written."""
+    broker.replicas.leader_epoch = 1
+    assert error_of(broker.commit(5)) == ErrorCode.NOT_COORDINATOR
+    assert broker.replicas.logs[log_index(broker)].data == b""
+
+
+async def test_the_uncommitted_end_of_a_loaded_log_is_not_told(broker: FakeBroker) -> None:
+    broker.commit(5)
+    broker.replicas.hold()
+    broker.commit(6)
+    broker.groups._take_up(image(leader=2))
+    broker.replicas.held.clear()
+    broker.groups._take_up(image())
     await broker.groups.loaded()
     assert broker.fetched() == [5]
+    broker.replicas.release()
+    assert broker.fetched() == [6]
+
+
+async def test_the_uncommitted_end_of_a_loaded_log_is_lost_with_the_memory_of_it(broker: FakeBroker) -> None:
+    broker.commit(5)
+    broker.replicas.hold()
+    broker.commit(6)
+    broker.groups._take_up(image(leader=2))
+    broker.replicas.held.clear()
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    log = broker.replicas.logs[log_index(broker)]
+    log.data, log.end_offset = log.data[: read_header(log.data).size], 1
+    broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+
+
+async def test_a_defect_in_a_load_is_reported(broker: FakeBroker) -> None:
+    broker.commit(5)
+
+    def fail() -> None:
+        raise AssertionError("nobody expects this")
+
+    index = log_index(broker)
+    broker.replicas.logs[index].before_read = fail
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.groups.runtime.shards[index].state is ShardState.FAILED
+    assert broker.node.defects.count == 1 and isinstance(broker.node.defects.first, AssertionError)
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_an_append_that_fails_the_disk_of_others_is_told_in_turn(broker: FakeBroker) -> None:
+    """The partitions end the appends of every log on a failed disk before the one that found out returns."""
+    broker.replicas.hold()
+    other = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
+    waiting, also_waiting = broker.commit(1), broker.commit(1, other)
+
+    def fail(topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]) -> None:
+        broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+        on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+    broker.replicas.append_internal = fail  # type: ignore[method-assign]
+    assert error_of(broker.commit(2)) == ErrorCode.NOT_COORDINATOR
+    assert error_of(waiting.value) == error_of(also_waiting.value) == ErrorCode.NOT_COORDINATOR
+    assert broker.fetched() == broker.fetched(other) == []
 
 
 async def test_another_coordinator_finds_everything_in_the_log(broker: FakeBroker) -> None:
@@ -355,7 +499,7 @@ async def test_a_log_that_cannot_be_read_leaves_its_groups_unserved(broker: Fake
     broker.groups._take_up(image(leader=2))
     broker.groups._take_up(image())
     await broker.groups.loaded()
-    assert broker.groups.partitions[index].state is LoadState.FAILED
+    assert broker.groups.runtime.shards[index].state is ShardState.FAILED
     assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
 
 
@@ -394,16 +538,17 @@ def log_index(broker: FakeBroker, group: str = "g") -> int:
 
 def commit_many(broker: FakeBroker, count: int) -> Any:
     """The answer to a commit of as many partitions, of 200 bytes each."""
-    part = broker.groups.partitions[log_index(broker)]
     partitions = [OffsetCommitRequestPartition(0, 1)]
     topics = [OffsetCommitRequestTopic("t" * 200 + str(i), partitions=partitions) for i in range(count)]
     request = OffsetCommitRequest(group_id="g", topics=topics)
-    return broker.groups.run(part, part.shard.commit(request, 9, 0), lambda error: error)
+    answer: Pending[Any] = Pending()
+    broker.groups.write("g", lambda shard, now_ms: shard.commit(request, 9, now_ms), answer, lambda error: error)
+    return answer.value
 
 
 async def test_a_huge_decision_goes_out_in_several_batches_of_one_append(broker: FakeBroker) -> None:
     assert error_of(commit_many(broker, 3_000)) == ErrorCode.NONE
-    broker.replicas.holding = True
+    broker.replicas.hold()
     broker.replicas.appends.clear()
     answer = broker.ask(k42_delete_groups, DeleteGroupsRequest(["g", "nobody"]), 2)
     (appended,) = broker.replicas.appends
@@ -427,11 +572,11 @@ async def test_a_decision_that_finds_no_room_has_no_effect(broker: FakeBroker) -
 async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(broker: FakeBroker) -> None:
     commit_many(broker, 3_000)
     index = log_index(broker)
-    log, part = broker.replicas.logs[index], broker.groups.partitions[index]
+    log, part = broker.replicas.logs[index], broker.groups.runtime.shards[index]
     log.room = 600 * 1024
     nothing_exists: dict[str, bytes] = {}
-    deleted = {topic: TOPIC_ID for topic, _ in part.shard.state.offsets["g"].latest}
-    broker.groups._run_alone(part, part.shard.forget_topics(deleted, nothing_exists))
+    deleted = {topic: TOPIC_ID for topic, _ in part.shard.state.offsets.latest["g"].latest}
+    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists))
     left = len(broker.fetched())
     assert 0 < left < 3_000
     broker.groups._take_up(image(leader=2))
@@ -439,8 +584,8 @@ async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(brok
     await broker.groups.loaded()
     assert len(broker.fetched()) == left
     log.room = 1 << 20
-    part = broker.groups.partitions[index]
-    broker.groups._run_alone(part, part.shard.forget_topics(deleted, nothing_exists))
+    part = broker.groups.runtime.shards[index]
+    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists))
     assert broker.fetched() == []
 
 
