@@ -11,7 +11,7 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.groups.join import Asker
 from headrace.groups.outcome import GroupSettings
@@ -404,9 +404,16 @@ def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
         yield prose, commands, expected
 
 
-def rewritten(text: str) -> str:
+class Does(Protocol):
+    """Whatever runs a transcript's commands."""
+
+    def do(self, line: str) -> list[str]:
+        """Runs one command; returns its trace."""
+        ...
+
+
+def rewritten(text: str, machine: Does) -> str:
     """The transcript with the trace that the machine leaves now."""
-    machine = Machine()
     out: list[str] = []
     for prose, commands, _ in blocks(text):
         out.extend(prose)

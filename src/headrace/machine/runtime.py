@@ -326,7 +326,8 @@ class ShardRuntime(Generic[S]):
 
     def committed(self, high_watermark: int) -> None:
         """The log is committed up to there."""
-        if self.state in (ShardState.ACTIVE, ShardState.LOADING):
+        if self.state is ShardState.ACTIVE:
+            assert high_watermark <= self._timeline.written_offset, "the log holds what the shard holds"
             self._timeline.commit(high_watermark)
             self._release()
 

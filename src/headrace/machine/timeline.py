@@ -22,11 +22,15 @@ _ABSENT: Final[Any] = object()
 class Timeline:
     """One log, as the tables that are filled from it see it: how far it is written, and how far it is committed."""
 
-    __slots__ = ("_changes", "committed_offset", "is_level", "written_offset")
+    __slots__ = ("_changes", "_settled_offset", "_writes", "committed_offset", "is_level", "written_offset")
 
     def __init__(self) -> None:
         self._changes: deque[tuple[int, TimelineTable[Any, Any], Any, Any, Any]] = deque()
         """(end offset of the append, table, key, old value, new value) of what is not committed, in order."""
+        self._writes: deque[int] = deque()
+        """Where each append ends that is not committed, in order."""
+        self._settled_offset = 0
+        """Where the last append ends that is committed as a whole."""
         self.written_offset = 0
         """Where the log ends whose records the tables hold."""
         self.committed_offset = 0
@@ -43,12 +47,18 @@ class Timeline:
         assert end_offset >= self.written_offset, f"{end_offset} after {self.written_offset}"
         self.written_offset = end_offset
         self.is_level = end_offset <= self.committed_offset
+        if self.is_level:
+            self._settled_offset = end_offset
+        else:
+            self._writes.append(end_offset)
 
     def commit(self, offset: int) -> None:
         """The log is committed up to `offset`; what was known before does not go back."""
         if offset <= self.committed_offset:
             return
         self.committed_offset = offset
+        while self._writes and self._writes[0] <= offset:
+            self._settled_offset = self._writes.popleft()
         changes = self._changes
         while changes and changes[0][0] <= offset:
             _, table, key, _, value = changes.popleft()
@@ -57,12 +67,13 @@ class Timeline:
         assert not changes or not self.is_level
 
     def revert(self) -> None:
-        """Takes back everything that is not committed: the log ends where the last committed append ended."""
+        """Takes back every append that is not committed as a whole: the tables hold what the log held before it."""
         changes = self._changes
         while changes:
             _, table, key, old, _ = changes.pop()
             table.undo(key, old)
-        self.written_offset = min(self.written_offset, self.committed_offset)
+        self._writes.clear()
+        self.written_offset = self._settled_offset
         self.is_level = True
 
     def note(self, table: TimelineTable[Any, Any], key: Any, old: Any, value: Any) -> None:
