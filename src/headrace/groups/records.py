@@ -19,7 +19,7 @@ from headrace.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headrace.wire.primitives import DecodeError
+from headrace.wire.primitives import DecodeError, EncodeError
 from headrace.wire.uuids import ZERO
 
 StoredGroup: TypeAlias = GroupMetadataValue
@@ -131,9 +131,13 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """OffsetCommitKey behind its type: written out here because every commit passes through."""
+    """OffsetCommitKey behind its type: written out here because every commit passes through. Raises EncodeError."""
     group, name = group_id.encode(), topic.encode()
-    return b"".join((b"\x00\x01", _INT16.pack(len(group)), group, _INT16.pack(len(name)), name, _INT32.pack(partition)))
+    try:
+        sizes = _INT16.pack(len(group)), _INT16.pack(len(name))
+    except struct.error as error:
+        raise EncodeError(f"an OffsetCommitKey cannot be encoded: {error}") from None
+    return b"".join((b"\x00\x01", sizes[0], group, sizes[1], name, _INT32.pack(partition)))
 
 
 def encode_offset(offset: Offset | None) -> bytes | None:

@@ -27,6 +27,7 @@ from headrace.machine.batches import BATCH_BYTES_MAX, Pair, build_coordinator_ba
 from headrace.machine.outcome import Outcome, Refuse, Waiter
 from headrace.machine.timeline import Timeline
 from headrace.wire.errors import ErrorCode
+from headrace.wire.primitives import EncodeError
 from headrace.wire.records import Compression
 
 UNCOMMITTED_MAX: Final = 250_000
@@ -81,7 +82,7 @@ class Shard(Protocol):
     timeline: Timeline
 
     def encode(self, record: Any) -> Pair:
-        """The key and the value of a decided record."""
+        """The key and the value of a decided record. Raises EncodeError where the format cannot say it."""
         ...
 
     def decode(self, key: bytes, value: bytes | None) -> Any:
@@ -152,7 +153,7 @@ class RuntimeSettings:
 class _Write:
     """A decision from its append to its answer."""
 
-    __slots__ = ("appending", "deadline_ms", "end_offset", "further", "outcome", "refuse", "waiter")
+    __slots__ = ("appending", "deadline_ms", "end_offset", "further", "outcome", "pairs", "refuse", "waiter")
 
     def __init__(self, outcome: Outcome, waiter: Waiter | None, refuse: Refuse | None, deadline_ms: int) -> None:
         self.outcome = outcome
@@ -161,6 +162,8 @@ class _Write:
         self.deadline_ms = deadline_ms
         self.end_offset = -1
         """Where the log ended after it: committed beyond, it has come true."""
+        self.pairs: list[Pair] = []
+        """Its records, encoded."""
         self.appending: Sequence[Any] = outcome.records
         """The records that are to be appended next: all, unless it may take effect in parts."""
         self.further: deque[tuple[Sequence[Any], bytes]] | None = None
@@ -191,6 +194,12 @@ class ShardRuntime(Generic[S]):
     def is_active(self) -> bool:
         """Whether it decides."""
         return self.state is ShardState.ACTIVE
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a decision is on its way into the log: nothing else may be decided until it is told what became of
+        it."""
+        return self._writing is not None
 
     @property
     def written_offset(self) -> int:
@@ -244,15 +253,26 @@ class ShardRuntime(Generic[S]):
         assert self.state is ShardState.ACTIVE and self._writing is None
         write = _Write(outcome, waiter, refuse, now_ms + self._settings.commit_timeout_ms)
         if outcome.records:
-            if not self._timeline.is_level and len(self._timeline) > UNCOMMITTED_MAX:
-                self._ended.append((write, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            else:
-                self._writing = write
+            self._write(write)
         elif outcome.reply is not None and not self._timeline.is_level:
             write.end_offset = self._timeline.written_offset
             self._in_flight.append(write)
         else:
             self._ended.append((write, ErrorCode.NONE))
+
+    def _write(self, write: _Write) -> None:
+        """A decision with records: it is to be appended next, unless that cannot be."""
+        if not self._timeline.is_level and len(self._timeline) > UNCOMMITTED_MAX:
+            self._ended.append((write, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        encode = self.shard.encode
+        try:
+            write.pairs = [encode(record) for record in write.outcome.records]
+        except EncodeError:
+            # A name that is longer than the log's format can say: Kafka answers the same.
+            self._ended.append((write, ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._writing = write
 
     def settle(self, now_ms: int) -> bool:
         """Answers what has ended, up to the first decision that has to be appended; says whether there is one.
@@ -276,9 +296,9 @@ class ShardRuntime(Generic[S]):
         if write.further:
             write.appending, batch = write.further.popleft()
             return batch
-        encode, records = self.shard.encode, write.outcome.records
-        pairs = [encode(record) for record in records]
-        batches = build_coordinator_batches(pairs, now_ms, min(BATCH_BYTES_MAX, max_batch_bytes), self._settings.codec)
+        records = write.outcome.records
+        max_bytes = min(BATCH_BYTES_MAX, max_batch_bytes)
+        batches = build_coordinator_batches(write.pairs, now_ms, max_bytes, self._settings.codec)
         if len(batches) == 1:
             return batches[0][1]
         if write.outcome.is_atomic:
@@ -399,7 +419,6 @@ class ShardRuntime(Generic[S]):
 
     def resign(self, now_ms: int) -> None:
         """This broker leads the partition no more, or under another epoch: whoever waits is sent to look again."""
-        assert self._writing is None
         was_active = self.is_active
         self.state = ShardState.CLOSED
         if was_active:
@@ -408,6 +427,9 @@ class ShardRuntime(Generic[S]):
             self._answer(write, _ANSWERED_AS.get(error, error))
         for write in self._in_flight:
             self._answer(write, ErrorCode.NOT_COORDINATOR)
+        if self._writing is not None:
+            self._answer(self._writing, ErrorCode.NOT_COORDINATOR)
+            self._writing = None
         self._ended.clear()
         self._in_flight.clear()
 

@@ -598,3 +598,38 @@ async def test_batches_are_as_small_as_the_topic_wants_them(broker: FakeBroker) 
     log.config.max_message_bytes = 200
     assert commit_many(broker, 3) == ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka 4
     assert log.data == before and len(broker.fetched()) == 100
+
+
+async def test_a_step_that_fails_half_way_leaves_its_shard_to_the_log(broker: FakeBroker) -> None:
+    """A defect between append and apply: whoever asked hears of it, the next ones find what the log holds."""
+    broker.commit(5)
+    runtime = broker.groups.runtime.shards[log_index(broker)]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    runtime.shard.apply = fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a defect"):
+        broker.commit(6)
+    assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await broker.groups.loaded()
+    assert broker.fetched() == [6]
+    assert error_of(broker.commit(7)) == ErrorCode.NONE
+
+
+async def test_what_cannot_be_written_down_harms_nobody(broker: FakeBroker) -> None:
+    """A group id that is longer than Kafka's format can say."""
+    name = "g" * 40_000
+    assert error_of(broker.commit(1, name)) == ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka
+    other = next(f"g{i}" for i in itertools.count() if log_index(broker, f"g{i}") == log_index(broker, name))
+    assert error_of(broker.commit(1, other)) == ErrorCode.NONE
+
+
+async def test_a_step_that_fails_on_an_empty_log_is_got_over_too(broker: FakeBroker) -> None:
+    log = broker.replicas.logs[log_index(broker)]
+    del log.config.max_message_bytes
+    with pytest.raises(AttributeError):
+        broker.commit(1)
+    log.config.max_message_bytes = 1_048_588
+    await asyncio.sleep(0)
+    assert error_of(broker.commit(1)) == ErrorCode.NONE

@@ -201,8 +201,20 @@ class Coordinator(Generic[S]):
                 runtime, event = self._events.popleft()
                 event(now_ms)
                 self._drive(runtime, now_ms)
+        except BaseException:
+            if runtime.is_writing:
+                # Nobody knows what the step that failed has left behind. The log is what counts.
+                self._load_again(runtime, self.now_ms())
+            raise
         finally:
             self._is_telling = False
+            if self._events:
+                self._owner.soon(self._tell_rest)
+
+    def _tell_rest(self) -> None:
+        """Events that were left behind by a step that failed."""
+        if self._events:
+            self._tell(*self._events.popleft())
 
     def _drive(self, runtime: ShardRuntime[S], now_ms: int) -> None:
         """Does everything that a shard wants."""
