@@ -14,6 +14,9 @@ Pair = tuple[bytes, bytes | None]
 BATCH_BYTES_MAX: Final = 512 * 1024
 """How large a batch of several records gets; what a decision has beyond it goes into further batches."""
 
+_FEW: Final = 100
+"""So many records are put into one batch before anybody looks how large they are: they fit, but for rare ones."""
+
 _RECORD_OVERHEAD_MAX: Final = 23
 """What surrounds key and value in a record, at most: its length, attributes, two deltas, two lengths, header count."""
 
@@ -25,6 +28,10 @@ def build_coordinator_batches(
 
     A batch has no more than `max_bytes`, unless a single record is larger: then it has a batch of its own.
     """
+    if len(pairs) <= _FEW:
+        batch = build_coordinator_batch(pairs, timestamp_ms, codec)
+        if len(batch) <= max_bytes or len(pairs) == 1:
+            return [(len(pairs), batch)]
     batches = []
     first = 0
     size = BATCH_OVERHEAD

@@ -319,8 +319,7 @@ class ShardRuntime(Generic[S]):
         timeline, apply = self._timeline, self.shard.apply
         offset = end_offset - len(records)
         assert offset == timeline.written_offset, "nobody else writes to the log"
-        timeline.commit(high_watermark)
-        timeline.write(end_offset)
+        timeline.append(end_offset, high_watermark)
         for record in records:
             apply(record, offset)
             offset += 1
@@ -359,10 +358,10 @@ class ShardRuntime(Generic[S]):
     def lost(self, error: ErrorCode) -> bool:
         """What is not committed will not be, as far as this leader knows: it is taken back.
 
-        Returns whether the shard must be loaded again, because a part of what it was loaded from is lost.
+        Returns whether the shard must be loaded again, because a part of what it was loaded from is lost, or may be.
         """
         if self.state is not ShardState.ACTIVE:
-            return False
+            return self.state is ShardState.LOADING
         assert self._writing is None
         self._timeline.revert()
         self.shard.reverted()

@@ -52,6 +52,17 @@ class Timeline:
         else:
             self._writes.append(end_offset)
 
+    def append(self, end_offset: int, committed_offset: int) -> None:
+        """What is changed from here on was appended, up to `end_offset`; the log is committed up to `committed_offset`
+        by now."""
+        if committed_offset >= end_offset and self.is_level:
+            assert end_offset >= self.written_offset
+            self.written_offset = self._settled_offset = end_offset
+            self.committed_offset = max(committed_offset, self.committed_offset)
+        else:
+            self.commit(committed_offset)
+            self.write(end_offset)
+
     def commit(self, offset: int) -> None:
         """The log is committed up to `offset`; what was known before does not go back."""
         if offset <= self.committed_offset:
