@@ -136,6 +136,10 @@ class ShardState(Enum):
     """Resigned: its runtime is another one, or nobody's here."""
 
 
+_ACTIVE: Final = ShardState.ACTIVE
+_NONE: Final = ErrorCode.NONE
+"""Looked up once: every request asks for them several times, and an enum is slow to say."""
+
 Output: TypeAlias = tuple[Waiter, Any] | str
 """Somebody who waits and the reply, which may leave now; or a sentence for the log."""
 
@@ -193,7 +197,7 @@ class ShardRuntime(Generic[S]):
     @property
     def is_active(self) -> bool:
         """Whether it decides."""
-        return self.state is ShardState.ACTIVE
+        return self.state is _ACTIVE
 
     @property
     def is_writing(self) -> bool:
@@ -234,7 +238,7 @@ class ShardRuntime(Generic[S]):
         """There are no more pieces: the shard is served from here on."""
         if self.state is not ShardState.LOADING:
             return
-        self.state = ShardState.ACTIVE
+        self.state = _ACTIVE
         self._loaded_to = self._timeline.written_offset
         self.decided(self.shard.loaded(now_ms), now_ms)
 
@@ -250,7 +254,7 @@ class ShardRuntime(Generic[S]):
     ) -> None:
         """A decision of the shard, made upon its latest state. `refuse` makes the reply to `waiter` where its records
         could not be stored."""
-        assert self.state is ShardState.ACTIVE and self._writing is None
+        assert self.state is _ACTIVE and self._writing is None
         write = _Write(outcome, waiter, refuse, now_ms + self._settings.commit_timeout_ms)
         if outcome.records:
             self._write(write)
@@ -258,7 +262,7 @@ class ShardRuntime(Generic[S]):
             write.end_offset = self._timeline.written_offset
             self._in_flight.append(write)
         else:
-            self._ended.append((write, ErrorCode.NONE))
+            self._ended.append((write, _NONE))
 
     def _write(self, write: _Write) -> None:
         """A decision with records: it is to be appended next, unless that cannot be."""
@@ -281,7 +285,7 @@ class ShardRuntime(Generic[S]):
         """
         while self._writing is None and self._ended:
             write, error = self._ended.popleft()
-            if error is not ErrorCode.NONE:
+            if error is not _NONE:
                 error = _ANSWERED_AS.get(error, error)
             self._answer(write, error)
             then = write.outcome.then
@@ -331,21 +335,21 @@ class ShardRuntime(Generic[S]):
                 write.end_offset = end_offset
                 self._in_flight.append(write)
             elif self._ended or write.outcome.then is not None:
-                self._ended.append((write, ErrorCode.NONE))
+                self._ended.append((write, _NONE))
             else:
-                self._answer(write, ErrorCode.NONE)
+                self._answer(write, _NONE)
         return len(records)
 
     def refused(self, error: ErrorCode) -> None:
         """The log did not take what `next_append` told, nor does it take the rest of that decision."""
         write = self._writing
-        assert write is not None and error is not ErrorCode.NONE
+        assert write is not None and error is not _NONE
         self._writing = None
         self._ended.append((write, error))
 
     def committed(self, high_watermark: int) -> None:
         """The log is committed up to there."""
-        if self.state is ShardState.ACTIVE:
+        if self.state is _ACTIVE:
             assert high_watermark <= self._timeline.written_offset, "the log holds what the shard holds"
             self._timeline.commit(high_watermark)
             self._release()
@@ -353,14 +357,14 @@ class ShardRuntime(Generic[S]):
     def _release(self) -> None:
         in_flight, committed = self._in_flight, self._timeline.committed_offset
         while in_flight and in_flight[0].end_offset <= committed:
-            self._ended.append((in_flight.popleft(), ErrorCode.NONE))
+            self._ended.append((in_flight.popleft(), _NONE))
 
     def lost(self, error: ErrorCode) -> bool:
         """What is not committed will not be, as far as this leader knows: it is taken back.
 
         Returns whether the shard must be loaded again, because a part of what it was loaded from is lost, or may be.
         """
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not _ACTIVE:
             return self.state is ShardState.LOADING
         assert self._writing is None
         self._timeline.revert()
@@ -375,7 +379,7 @@ class ShardRuntime(Generic[S]):
             self.outputs.extend(outcome.notes)
         if write.waiter is not None and outcome.reply is not None:
             reply = outcome.reply
-            if error is not ErrorCode.NONE:
+            if error is not _NONE:
                 assert write.refuse is not None
                 reply = write.refuse(error)
             self.outputs.append((write.waiter, reply))
@@ -386,7 +390,7 @@ class ShardRuntime(Generic[S]):
 
     def deadline_ms(self) -> int | None:
         """`tick` is to be called no later than this."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not _ACTIVE:
             return None
         deadline_ms = self.shard.deadline_ms()
         if self._in_flight:
@@ -396,7 +400,7 @@ class ShardRuntime(Generic[S]):
 
     def tick(self, now_ms: int) -> bool:
         """Does the first thing whose time has come; False when there is none. To be settled before the next call."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not _ACTIVE:
             return False
         if self._in_flight and self._in_flight[0].deadline_ms <= now_ms:
             # Its records may be committed yet, and count then: whoever asked has to ask again to know.
@@ -421,7 +425,7 @@ class ShardRuntime(Generic[S]):
         was_active = self.is_active
         self.state = ShardState.CLOSED
         if was_active:
-            self._answer(_Write(self.shard.unload(now_ms), None, None, now_ms), ErrorCode.NONE)
+            self._answer(_Write(self.shard.unload(now_ms), None, None, now_ms), _NONE)
         for write, error in self._ended:
             self._answer(write, _ANSWERED_AS.get(error, error))
         for write in self._in_flight:
@@ -477,7 +481,7 @@ class Runtime(Generic[S]):
         runtime = self.shards.get(index)
         if runtime is None:
             return ErrorCode.NOT_COORDINATOR
-        return runtime if runtime.state is ShardState.ACTIVE else ErrorCode(runtime.state.value)
+        return runtime if runtime.state is _ACTIVE else ErrorCode(runtime.state.value)
 
     def clock_stepped(self, by_ms: int) -> None:
         """Somebody set the wall clock."""

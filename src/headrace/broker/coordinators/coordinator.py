@@ -180,7 +180,7 @@ class Coordinator(Generic[S]):
         refuse: Refuse | None,
         now_ms: int,
     ) -> None:
-        if runtime.state is ShardState.ACTIVE:
+        if runtime.is_active:
             runtime.decided(decide(runtime.shard, now_ms), now_ms, waiter, refuse)
         elif waiter is not None and refuse is not None:
             waiter.resolve(refuse(ErrorCode.NOT_COORDINATOR))
@@ -238,7 +238,7 @@ class Coordinator(Generic[S]):
         append = _Append(self, runtime)
         self._partitions.append_internal(self._topic, runtime.index, batches, append)
         append.returned = True
-        if append.error is not None and append.error is not ErrorCode.NONE:
+        if append.error:
             self._refuse(runtime, append.error)
             return
         append.end_offset = end_offset = led.log.end_offset
