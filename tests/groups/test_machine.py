@@ -100,6 +100,7 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
     def lose(self, error: str) -> None:
         """What was appended and not committed is gone from the log, and from the groups."""
         self.do(f"fail {error}")
+        self.generations = {group_id: group.generation for group_id, group in self.machine.shard.state.groups.items()}
 
     @rule()
     def move_to_another_broker(self) -> None:

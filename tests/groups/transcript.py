@@ -79,6 +79,7 @@ class Machine:
     trace: list[str] = field(default_factory=list)
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     holding: bool = False
+    refusal: ErrorCode | None = None
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -104,6 +105,9 @@ class Machine:
         """Appends what the runtime wants appended, and gives out what it releases."""
         while self.runtime.settle(self.now_ms):
             self.give_out()
+            if self.refusal is not None:
+                self.runtime.refused(self.refusal)
+                continue
             batches = self.runtime.next_append(self.now_ms, 1 << 20)
             for at, _ in iter_headers(batches):
                 for record in decode_batch(batches, at):
@@ -133,7 +137,7 @@ class Machine:
             self.runtime.committed(self.high_watermark)
         else:
             del self.log[self.high_watermark :]
-            self.runtime.lost(error)
+            self.runtime.lost(error, self.now_ms)
         self.drive()
 
     def advance(self, by_ms: int) -> None:
@@ -332,6 +336,10 @@ class Machine:
 
     def do_fail(self, plain: list[str], named: dict[str, str]) -> None:
         self.release(ErrorCode[plain[0]])
+
+    def do_refuse(self, plain: list[str], named: dict[str, str]) -> None:
+        """Appends are not taken from here on; NONE: they are again."""
+        self.refusal = None if plain[0] == "NONE" else ErrorCode[plain[0]]
 
     def do_reload(self, plain: list[str], named: dict[str, str]) -> None:
         self.reload()

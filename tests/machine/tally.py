@@ -27,7 +27,6 @@ class Tally:
         self.timers = Timers()
         self.watchers: dict[str, list[Any]] = {}
         """Who waits for a name's number to be changed: in memory alone."""
-        self.times_reverted = 0
 
     # --- requests
 
@@ -96,8 +95,9 @@ class Tally:
     def loaded(self, now_ms: int) -> Outcome:
         return Outcome(notes=[f"{len(self.numbers.latest)} numbers are loaded"])
 
-    def reverted(self) -> None:
-        self.times_reverted += 1
+    def revert(self, now_ms: int) -> Outcome:
+        self.timeline.revert()
+        return Outcome(notes=["numbers went back"])
 
     def unload(self, now_ms: int) -> Outcome:
         waiters = [(waiter, "gone") for name in sorted(self.watchers) for waiter in self.watchers[name]]

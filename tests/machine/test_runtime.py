@@ -192,7 +192,7 @@ class AnyOrder(RuleBasedStateMachine):
         del self.log[self.high_watermark :]
         self.ends = []
         shard = self.shard
-        if shard.lost(ErrorCode.KAFKA_STORAGE_ERROR):
+        if shard.lost(ErrorCode.KAFKA_STORAGE_ERROR, self.now_ms):
             self.elected_again()
         self.loading_at = min(self.loading_at, len(self.log))
         self.drive(shard)

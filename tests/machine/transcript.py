@@ -203,7 +203,7 @@ class Machine:
         log.held = False
         del log.entries[log.high_watermark :]
         shard = self.runtime.shards[int(index)]
-        if shard.lost(ErrorCode[error]):
+        if shard.lost(ErrorCode[error], self.now_ms):
             self.say("to be loaded again")
         self.drive(shard)
 

@@ -241,6 +241,8 @@ class _Joining:
 
         def stored(error: ErrorCode, now_ms: int) -> Outcome:
             done = Outcome()
+            if group.state is GroupState.DEAD:
+                return done
             if group.members.get(new_id) is not member or group.generation != generation:
                 return done
             if error is not ErrorCode.NONE:

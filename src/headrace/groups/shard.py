@@ -237,25 +237,34 @@ class GroupShard:
                 state.classic.put(group_id, NEVER_JOINED)
                 state.groups.setdefault(group_id, Group(group_id))
 
-    def reverted(self) -> None:
-        """Groups whose removal was lost stand up again; those that are neither stored nor have members go."""
-        state = self.state
-        for group_id, stored in state.classic.latest.items():
-            if group_id not in state.groups:
-                state.groups[group_id] = restored(group_id, stored)
-        for group in list(state.groups.values()):
-            if group.id not in state.classic.latest and not group.members and not group.pending_joins:
-                self._retire(state.groups.pop(group.id))
+    def revert(self, now_ms: int) -> Outcome:
+        """See Shard.revert: groups of which a record was lost stand up from what is stored, as after a load."""
+        state, out = self.state, Outcome()
+        touched = state.classic.uncommitted()
+        self.timeline.revert()
+        for group_id in touched:
+            group = state.groups.pop(group_id, None)
+            if group is not None:
+                self._retire(group)
+                _send_away(group, now_ms, out)
+            if group_id in state.classic.latest:
+                self._stand_up(group_id, now_ms)
+        return out
+
+    def _stand_up(self, group_id: str, now_ms: int) -> Group:
+        """A group as it is stored; its members' sessions start anew."""
+        group = self.state.groups[group_id] = restored(group_id, self.state.classic.latest[group_id])
+        for member in group.members.values():
+            rebalance.touch(self.state, member, now_ms)
+        return group
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> Outcome:
         """Groups stand up from what was stored, their members' sessions start anew."""
         out = Outcome()
-        for group_id, stored in self.state.classic.latest.items():
-            group = self.state.groups[group_id] = restored(group_id, stored)
-            for member in group.members.values():
-                rebalance.touch(self.state, member, now_ms)
+        for group_id in self.state.classic.latest:
+            group = self._stand_up(group_id, now_ms)
             if len(group.members) > self.state.settings.max_size:
                 rebalance.prepare(self.state, group, "group.max.size is lower than its size now", now_ms, out)
         self.state.timers.schedule(EXPIRE_KEY, now_ms + self.state.settings.retention_check_interval_ms)
@@ -264,13 +273,18 @@ class GroupShard:
     def unload(self, now_ms: int) -> Outcome:
         """The partition is led elsewhere now: whoever waits hears NOT_COORDINATOR."""
         out = Outcome()
-        error = ErrorCode.NOT_COORDINATOR
         for group in self.state.groups.values():
-            group.move(GroupState.DEAD, now_ms)
-            for member in group.members.values():
-                rebalance.answer_join(group, member, rebalance.join_error(member.id, error), out)
-                rebalance.answer_sync(member, SyncGroupResponse(error_code=error), out)
+            _send_away(group, now_ms, out)
         return out
+
+
+def _send_away(group: Group, now_ms: int, out: Outcome) -> None:
+    """The group is not coordinated any more: whoever waits in it looks for its coordinator again."""
+    error = ErrorCode.NOT_COORDINATOR
+    group.move(GroupState.DEAD, now_ms)
+    for member in group.members.values():
+        rebalance.answer_join(group, member, rebalance.join_error(member.id, error), out)
+        rebalance.answer_sync(member, SyncGroupResponse(error_code=error), out)
 
 
 def _stored_members(members: list[MemberMetadata]) -> list[DescribedGroupMember]:

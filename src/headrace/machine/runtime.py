@@ -101,8 +101,9 @@ class Shard(Protocol):
         """Everything in the log is applied: brings what lives in memory alone up from it."""
         ...
 
-    def reverted(self) -> None:
-        """The tables went back to what is committed: brings what lives in memory alone in line."""
+    def revert(self, now_ms: int) -> Outcome:
+        """Takes the tables back to what is committed (`timeline.revert`) and brings what lives in memory alone in line;
+        answers whoever waits in what is gone. Its records are not looked at."""
         ...
 
     def unload(self, now_ms: int) -> Outcome:
@@ -167,7 +168,7 @@ class _Write:
         self.end_offset = -1
         """Where the log ended after it: committed beyond, it has come true."""
         self.pairs: list[Pair] = []
-        """Its records, encoded."""
+        """Its records, encoded, until they are in batches."""
         self.appending: Sequence[Any] = outcome.records
         """The records that are to be appended next: all, unless it may take effect in parts."""
         self.further: deque[tuple[Sequence[Any], bytes]] | None = None
@@ -303,6 +304,7 @@ class ShardRuntime(Generic[S]):
         records = write.outcome.records
         max_bytes = min(BATCH_BYTES_MAX, max_batch_bytes)
         batches = build_coordinator_batches(write.pairs, now_ms, max_bytes, self._settings.codec)
+        write.pairs = []
         if len(batches) == 1:
             return batches[0][1]
         if write.outcome.is_atomic:
@@ -359,7 +361,7 @@ class ShardRuntime(Generic[S]):
         while in_flight and in_flight[0].end_offset <= committed:
             self._ended.append((in_flight.popleft(), _NONE))
 
-    def lost(self, error: ErrorCode) -> bool:
+    def lost(self, error: ErrorCode, now_ms: int) -> bool:
         """What is not committed will not be, as far as this leader knows: it is taken back.
 
         Returns whether the shard must be loaded again, because a part of what it was loaded from is lost, or may be.
@@ -367,8 +369,7 @@ class ShardRuntime(Generic[S]):
         if self.state is not _ACTIVE:
             return self.state is ShardState.LOADING
         assert self._writing is None
-        self._timeline.revert()
-        self.shard.reverted()
+        self._answer(_Write(self.shard.revert(now_ms), None, None, now_ms), _NONE)
         self._ended.extend((write, error) for write in self._in_flight)
         self._in_flight.clear()
         return self._timeline.written_offset < self._loaded_to

@@ -137,6 +137,10 @@ class TimelineTable(Generic[K, V]):
         items.extend((key, value) for key, (value, _) in self._behind.items() if value is not _ABSENT)
         return items
 
+    def uncommitted(self) -> list[K]:
+        """Every key whose latest value is not committed."""
+        return list(self._behind)
+
     def _note(self, key: K, value: V) -> None:
         old = self.latest.get(key, _ABSENT)
         committed, count = self._behind.get(key, (old, 0))

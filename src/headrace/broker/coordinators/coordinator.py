@@ -264,7 +264,7 @@ class Coordinator(Generic[S]):
             self._tell(runtime, partial(self._lose, runtime, error))
 
     def _lose(self, runtime: ShardRuntime[S], error: ErrorCode, now_ms: int) -> None:
-        if runtime.lost(error):
+        if runtime.lost(error, now_ms):
             self._load_again(runtime, now_ms)
 
     def _give_out(self, runtime: ShardRuntime[S]) -> None:
