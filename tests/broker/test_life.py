@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
+from headrace.broker.coordinators.coordinator import Coordinator
+from headrace.broker.coordinators.door import LedPartition
 from headrace.env.posix import PosixFile
-from headrace.env.workers import Workers
-from headrace.log.log import Log
 from headrace.log.manager import CheckpointError, LogDirLocked
+from headrace.machine.runtime import ShardRuntime
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
@@ -317,13 +317,13 @@ def test_where_cold_data_lies_is_looked_up_on_a_worker(tmp_path: Path) -> None:
 
 def test_groups_are_loaded_once_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    load = CoordinatorPartition.load
+    load = Coordinator._load
 
-    async def counted(part: CoordinatorPartition, log: Log, workers: Workers) -> int:
-        loads.append(part.index)
-        return await load(part, log, workers)
+    async def counted(self: Coordinator[Any], runtime: ShardRuntime[Any], led: LedPartition) -> None:
+        loads.append(runtime.index)
+        await load(self, runtime, led)
 
-    monkeypatch.setattr(CoordinatorPartition, "load", counted)
+    monkeypatch.setattr(Coordinator, "_load", counted)
     offsets_asked = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 1)])]
     with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
         create_topic(served.port, "t")

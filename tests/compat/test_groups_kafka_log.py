@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,13 +13,13 @@ import confluent_kafka.admin
 import pytest
 from peers.kafka import KafkaPeer, java, kafka_tool
 
-from headrace.broker.coordinators.coordinator_log import replay_log
-from headrace.env.posix_network import PosixWorkers
+from headrace.broker.coordinators.loading import read_piece
 from headrace.groups.outcome import GroupSettings
-from headrace.groups.partitions import partition_of
 from headrace.groups.records import ModernRecord, decode, encode
 from headrace.groups.shard import GroupShard
 from headrace.log.results import ReadResult
+from headrace.machine.runtime import Marker
+from headrace.machine.sharding import partition_of
 from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
@@ -162,15 +161,18 @@ def test_its_groups_stand_up_again(data: Path) -> None:
     shard = GroupShard(GroupSettings(), lambda: "id")
     segments = [Segment(each / "00000000000000000000.log") for each in sorted(data.glob("__consumer_offsets-*"))]
 
-    async def replay() -> None:
-        workers = PosixWorkers("load", 1)
-        for segment in segments:
-            await replay_log(segment, shard, workers)  # type: ignore[arg-type]
-        workers.close()
-
-    asyncio.run(replay())
+    for segment in segments:
+        offset = 0
+        while offset < segment.end_offset:
+            piece = read_piece(segment, offset, shard.decode)  # type: ignore[arg-type]
+            for said in piece.said:
+                if isinstance(said, Marker):
+                    shard.apply_marker(said.producer_id, said.committed)
+                else:
+                    shard.apply(said.record, said.log_offset, said.producer_id)
+            offset = piece.next_offset
     shard.loaded(0)
-    assert not shard.state.open_transactions
+    assert not shard.state.open_transactions.latest
     states = {group.group_id: (group.group_state, group.group_type) for group in shard.list_groups((), ())}
     assert states == {
         "left": ("Empty", "classic"),

@@ -17,7 +17,7 @@ from compat.kafka_says.group_conversation import Link, commit, join
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, java, kafka_tool
 
-from headrace.groups.partitions import partition_of
+from headrace.machine.sharding import partition_of
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import OffsetCommitRequestPartition
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup

@@ -9,8 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.groups.group import Group
 from headrace.groups.outcome import GroupSettings
+from headrace.groups.records import decode
+from headrace.groups.shard import GroupShard
 from headrace.groups.states import GroupState
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
 
 GROUPS = st.sampled_from(["g", "h"])
 CLIENTS = st.sampled_from(["a", "b", "c", "d"])
@@ -93,13 +96,19 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
     def release(self) -> None:
         self.do("committed")
 
+    @rule(error=st.sampled_from(["KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER"]))
+    def lose(self, error: str) -> None:
+        """What was appended and not committed is gone from the log, and from the groups."""
+        self.do(f"fail {error}")
+        self.generations = {group_id: group.generation for group_id, group in self.machine.shard.state.groups.items()}
+
     @rule()
     def move_to_another_broker(self) -> None:
         """Nothing but the log comes along, and it gives what was stable, and what was committed."""
         self.do("committed")
         before = self.machine.shard
         live = {group_id: durable(group) for group_id, group in before.state.groups.items()}
-        offsets = {group_id: dict(table.latest) for group_id, table in before.state.offsets.items()}
+        offsets = {group_id: dict(table.latest) for group_id, table in before.state.offsets.latest.items()}
         self.machine.quiet = True
         self.do("reload")
         after = self.machine.shard
@@ -108,8 +117,20 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
             if said is not None:
                 assert durable(after.state.groups[group_id]) == said
         assert set(after.state.groups) == set(live)
-        assert {group_id: dict(table.latest) for group_id, table in after.state.offsets.items()} == offsets
+        assert {group_id: dict(table.latest) for group_id, table in after.state.offsets.latest.items()} == offsets
         self.generations = {group_id: group.generation for group_id, group in after.state.groups.items()}
+
+    @invariant()
+    def nobody_is_told_what_is_not_committed(self) -> None:
+        """Another coordinator, that has the committed log alone, tells the same of what lies in the log."""
+        machine = self.machine
+        committed = GroupShard(GroupSettings(), lambda: "")
+        for offset, (key, value) in enumerate(machine.log[: machine.high_watermark]):
+            record = decode(key, value)
+            assert record is not None
+            committed.apply(record, offset)
+        assert told(machine.shard) == told(committed)
+        assert len(machine.log) == machine.runtime.written_offset
 
     @invariant()
     def groups_are_whole(self) -> None:
@@ -123,8 +144,24 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
                 assert ("join", group_id) in state.timers
             assert group.generation >= self.generations.get(group_id, 0) or group.generation == 0
         self.generations = {group_id: group.generation for group_id, group in state.groups.items()}
-        if not self.machine.held:
-            assert all(not table.behind and table for table in state.offsets.values())
+        assert set(state.classic.latest) <= set(state.groups)
+        assert not any(table.is_empty for table in state.offsets.latest.values())
+        if self.machine.high_watermark == len(self.machine.log):
+            assert not len(state.timeline)
+            assert state.offsets.committed_items() == list(state.offsets.latest.items())
+
+
+def told(shard: GroupShard) -> object:
+    """What others are told of a shard's log: groups, offsets, and the members of a stable group."""
+    offsets = {}
+    for group_id, _ in shard.state.classic.committed_items():
+        found = shard.fetch(OffsetFetchRequestGroup(group_id=group_id, topics=None), require_stable=True)
+        offsets[group_id] = [
+            (topic.name, p.partition_index, p.committed_offset) for topic in found.topics for p in topic.partitions
+        ]
+    listed = [group.group_id for group in shard.list_groups((), ())]
+    generations = {group_id: stored.generation for group_id, stored in shard.state.classic.committed_items()}
+    return sorted(listed), offsets, generations
 
 
 def check(group: Group) -> None:

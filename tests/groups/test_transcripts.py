@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from groups.transcript import rewritten
+from groups.transcript import Machine, rewritten
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "scripts" / "groups").glob("*.txt"))
 
@@ -13,7 +13,7 @@ SCRIPTS = sorted((Path(__file__).parent.parent / "scripts" / "groups").glob("*.t
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_transcript(script: Path, request: pytest.FixtureRequest) -> None:
     text = script.read_text()
-    now = rewritten(text)
+    now = rewritten(text, Machine())
     if request.config.getoption("--rewrite"):
         script.write_text(now)
     else:

@@ -11,12 +11,15 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.groups.join import Asker
-from headrace.groups.outcome import GroupSettings, Outcome
-from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode, encode
+from headrace.groups.outcome import GroupSettings
+from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
 from headrace.groups.shard import GroupShard
+from headrace.machine.outcome import Outcome
+from headrace.machine.runtime import LoadedRecord, LogPiece, RuntimeSettings, ShardRuntime
+from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -34,8 +37,10 @@ from headrace.wire.messages.k47_offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from headrace.wire.records import decode_batch
 
 DIVIDER = "----"
+NEVER_MS = 1 << 40
 
 
 @dataclass
@@ -54,6 +59,9 @@ class Waiter:
     client: Client
     what: str
 
+    def resolve(self, value: Any) -> None:
+        raise AssertionError("the runtime gives answers out, it does not resolve them")
+
 
 def subscription(topics: list[str], tail: bytes = b"") -> bytes:
     """Consumer metadata, version 0, naming these topics."""
@@ -71,79 +79,93 @@ class Machine:
     trace: list[str] = field(default_factory=list)
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     holding: bool = False
+    refusal: ErrorCode | None = None
     quiet: bool = False
 
     def __post_init__(self) -> None:
         ids = itertools.count(1)
         self._new_id: Callable[[], str] = lambda: str(next(ids))
         self.clients: dict[str, Client] = {}
-        self.held: list[tuple[int, Outcome, Waiter | None]] = []
-        self.sequence = 0
-        self.shard = GroupShard(self.settings, self._new_id)
-        self.run(self.shard.loaded(self.now_ms))
+        self.high_watermark = 0
+        self.runtime_settings = RuntimeSettings(commit_timeout_ms=NEVER_MS)
+        self.reload()
+
+    @property
+    def shard(self) -> GroupShard:
+        return self.runtime.shard
 
     # --- the shell's part --------------------------------------------------------------------------------------------
 
     def run(self, out: Outcome, waiter: Waiter | None = None) -> None:
-        """Appends, applies, and settles at once or when the appends are released."""
-        if not out.records:
-            self.settle(out, waiter, ErrorCode.NONE)
-            return
-        self.sequence += 1
-        for record in out.records:
-            self.say(said_record(record))
-            self.log.append(encode(record))
-        if not self.holding:
-            self.shard.committed(self.sequence)
-        for record in out.records:
-            self.shard.apply(record, self.sequence)
-        if self.holding:
-            self.held.append((self.sequence, out, waiter))
-        else:
-            self.settle(out, waiter, ErrorCode.NONE)
+        """Does what a decision says."""
+        self.runtime.decided(out, self.now_ms, waiter, lambda error: error)
+        self.drive()
 
-    def settle(self, out: Outcome, waiter: Waiter | None, error: ErrorCode) -> None:
-        for note in out.notes:
-            self.say(f"# {note}")
-        if out.reply is not None and waiter is not None:
-            if error is ErrorCode.NONE:
-                self.answer(waiter, out.reply)
+    def drive(self) -> None:
+        """Appends what the runtime wants appended, and gives out what it releases."""
+        while self.runtime.settle(self.now_ms):
+            self.give_out()
+            if self.refusal is not None:
+                self.runtime.refused(self.refusal)
+                continue
+            batches = self.runtime.next_append(self.now_ms, 1 << 20)
+            for at, _ in iter_headers(batches):
+                for record in decode_batch(batches, at):
+                    key, value = record.key or b"", record.value
+                    decoded = decode(key, value)
+                    assert decoded is not None
+                    self.say(said_record(decoded))
+                    self.log.append((key, value))
+            if not self.holding:
+                self.high_watermark = len(self.log)
+            self.runtime.appended(len(self.log), self.high_watermark)
+        self.give_out()
+
+    def give_out(self) -> None:
+        outputs, self.runtime.outputs = self.runtime.outputs, []
+        for output in outputs:
+            if isinstance(output, str):
+                self.say(f"# {output}")
             else:
-                self.say(f"{waiter.client.name} {waiter.what}: {error.name}")
-        for each, response in out.released:
-            self.answer(each, response)
-        if out.then is not None:
-            self.run(out.then(error, self.now_ms))
+                self.answer(*output)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Everything that was held is committed, or failed."""
-        held, self.held = self.held, []
+        """Everything that was held is committed, or lost."""
         self.holding = False
-        for sequence, out, waiter in held:
-            if error is ErrorCode.NONE:
-                self.shard.committed(sequence)
-            self.settle(out, waiter, error)
+        if error is ErrorCode.NONE:
+            self.high_watermark = len(self.log)
+            self.runtime.committed(self.high_watermark)
+        else:
+            del self.log[self.high_watermark :]
+            self.runtime.lost(error, self.now_ms)
+        self.drive()
 
     def advance(self, by_ms: int) -> None:
         """Lets time pass, firing timers when they are due and not later."""
         end_ms = self.now_ms + by_ms
-        while (deadline_ms := self.shard.deadline_ms()) is not None and deadline_ms <= end_ms:
+        while (deadline_ms := self.runtime.deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            while (out := self.shard.due(self.now_ms)) is not None:
+            while self.runtime.tick(self.now_ms):
                 before = len(self.trace)
-                self.run(out)
+                self.drive()
                 if len(self.trace) > before:
                     self.trace.insert(before, f"at {self.now_ms}")
         self.now_ms = end_ms
 
     def reload(self) -> None:
         """Another coordinator takes over with nothing but the log."""
-        self.shard = GroupShard(self.settings, self._new_id)
+        shard = GroupShard(self.settings, self._new_id)
+        self.high_watermark = len(self.log)
+        self.runtime = ShardRuntime(0, 0, shard, self.runtime_settings)
+        said = []
         for offset, (key, value) in enumerate(self.log):
-            record = decode(key, value, offset)
+            record = decode(key, value)
             if record is not None:
-                self.shard.replay(record)
-        self.run(self.shard.loaded(self.now_ms))
+                said.append(LoadedRecord(record, offset, -1))
+        self.runtime.begin(0, self.high_watermark)
+        self.runtime.load(LogPiece(said, len(said), len(self.log)), self.high_watermark)
+        self.runtime.loaded(self.now_ms)
+        self.drive()
 
     def say(self, line: str) -> None:
         if not self.quiet:
@@ -152,6 +174,9 @@ class Machine:
     def answer(self, waiter: Waiter, response: Any) -> None:
         """Notes an answer, and lets the client remember what it was given."""
         client = waiter.client
+        if isinstance(response, ErrorCode):
+            self.say(f"{client.name} {waiter.what}: {response.name}")
+            return
         self.say(f"{client.name} {waiter.what}: {said(response)}")
         if isinstance(response, JoinGroupResponse):
             if response.error_code in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
@@ -175,6 +200,7 @@ class Machine:
         return self.trace
 
     def do_settings(self, plain: list[str], named: dict[str, str]) -> None:
+        self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(named.pop("commit_timeout_ms", NEVER_MS)))
         self.settings = GroupSettings(**{key: int(value) for key, value in named.items()})
         self.reload()
 
@@ -311,11 +337,16 @@ class Machine:
     def do_fail(self, plain: list[str], named: dict[str, str]) -> None:
         self.release(ErrorCode[plain[0]])
 
+    def do_refuse(self, plain: list[str], named: dict[str, str]) -> None:
+        """Appends are not taken from here on; NONE: they are again."""
+        self.refusal = None if plain[0] == "NONE" else ErrorCode[plain[0]]
+
     def do_reload(self, plain: list[str], named: dict[str, str]) -> None:
         self.reload()
 
     def do_unload(self, plain: list[str], named: dict[str, str]) -> None:
-        self.settle(self.shard.unload(self.now_ms), None, ErrorCode.NONE)
+        self.runtime.resign(self.now_ms)
+        self.give_out()
 
 
 def said_record(record: Record) -> str:
@@ -381,9 +412,16 @@ def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
         yield prose, commands, expected
 
 
-def rewritten(text: str) -> str:
+class Does(Protocol):
+    """Whatever runs a transcript's commands."""
+
+    def do(self, line: str) -> list[str]:
+        """Runs one command; returns its trace."""
+        ...
+
+
+def rewritten(text: str, machine: Does) -> str:
     """The transcript with the trace that the machine leaves now."""
-    machine = Machine()
     out: list[str] = []
     for prose, commands, _ in blocks(text):
         out.extend(prose)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
-from headrace.broker.coordinators.coordinator import GroupCoordinator
+from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
@@ -76,7 +76,13 @@ class Broker:
             node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
         )
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
-        self.groups = GroupCoordinator(self)
+        self.groups = GroupCoordinator(
+            config=lambda: self.config,
+            partitions=self.replicas,
+            node=node,
+            node_id=config.node_id,
+            metrics=self.metrics,
+        )
         self.background = Background(self)
         self.moves = ReplicaMoves(self)
         self.node_id = config.node_id
@@ -158,7 +164,7 @@ class Broker:
             node = registration(self.node, self.config, self.layout, ports, online)
             self.epoch = await self._register(node)
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
-            self.groups.start()
+            self.groups.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
             self.server.serve()

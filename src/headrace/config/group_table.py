@@ -7,7 +7,6 @@ from typing import Final
 from .setting import INT_MAX, Setting, Type
 
 _CLASSIC: Final = "of these protocols the classic one alone is served yet"
-_NO_REPLICAS: Final = "a commit has no other replicas to wait for yet"
 _SMALL_PIECES: Final = "logs are read in pieces so small that replaying one does not stall the event loop"
 _ONE_LOOP: Final = "groups share the event loop and write each batch when it is ready"
 
@@ -36,9 +35,8 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         "offsets.commit.timeout.ms",
         Type.INT,
         5000,
-        "How long a commit waits for the replicas of its partition.",
+        "How long a group waits until what it stores is committed.",
         at_least=1,
-        unserved=_NO_REPLICAS,
     ),
     Setting(
         "offsets.load.buffer.size",

@@ -1,23 +1,21 @@
 """A classic group: its members, their votes, and the counts that decide when a rebalance can move on.
 
 This is the half of a group that lives in memory alone: a join in progress is lost with its coordinator, as in Kafka,
-and the clients join again. What a restart must not lose (the last completed generation) is `Group.stored`, which only
-`GroupShard.apply` writes.
+and the clients join again. What a restart must not lose, the last completed generation, is in `ShardState.classic`,
+which only `GroupShard.apply` writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from headrace.groups.records import StoredGroup
 from headrace.groups.states import MAY_FOLLOW, GroupState
 from headrace.groups.subscription import subscribed_topics
+from headrace.machine.outcome import Waiter
 from headrace.wire.errors import ErrorCode
-
-Waiter: TypeAlias = Any
-"""Whatever the shell wants back with an answer that comes later; opaque to the machine."""
 
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of consumers: the only one whose metadata the coordinator looks into."""
@@ -86,8 +84,6 @@ class Group:
     """The part of the initial delay that runs now."""
     initial_remaining_ms: int = 0
     """How far the initial delay may still be extended: it never exceeds the rebalance timeout."""
-    stored: StoredGroup | None = None
-    """The last generation in the log. Written by `GroupShard.apply` alone."""
 
     # --- state -------------------------------------------------------------------------------------------------------
 
@@ -251,3 +247,29 @@ class Group:
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
     """The key of the timer that expires a member, or a pending member id."""
     return ("session", group_id, member_id)
+
+
+def restored(group_id: str, stored: StoredGroup) -> Group:
+    """A group as its last stored generation left it: stable with those members, or empty."""
+    group = Group(group_id)
+    group.generation = stored.generation
+    group.protocol_type = stored.protocol_type or None
+    group.protocol = stored.protocol
+    group.state = group.previous_state = GroupState.STABLE if stored.members else GroupState.EMPTY
+    group.state_since_ms = stored.current_state_timestamp
+    for said in stored.members:
+        member = Member(
+            id=said.member_id,
+            instance_id=said.group_instance_id,
+            client_id=said.client_id,
+            client_host=said.client_host,
+            session_timeout_ms=said.session_timeout,
+            rebalance_timeout_ms=said.rebalance_timeout if said.rebalance_timeout >= 0 else said.session_timeout,
+            protocols={stored.protocol or "": said.subscription},
+            session_key=session_key(group.id, said.member_id),
+            assignment=said.assignment,
+        )
+        group.add(member, stored.protocol_type, None)
+    group.leader = stored.leader if stored.leader in group.members else next(iter(group.members), None)
+    group.subscribed = group.read_subscriptions()
+    return group

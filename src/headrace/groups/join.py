@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.groups.group import Group, Member, Waiter, session_key
-from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, Outcome, ShardState, tombstones
+from headrace.groups.group import Group, Member, session_key
+from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ShardState, tombstones
 from headrace.groups.rebalance import (
     answer_join,
     answer_sync,
@@ -26,6 +26,7 @@ from headrace.groups.rebalance import (
 )
 from headrace.groups.records import GroupRecord
 from headrace.groups.states import GroupState
+from headrace.machine.outcome import Outcome, Waiter
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k11_join_group import JoinGroupRequest
 from headrace.wire.messages.k14_sync_group import SyncGroupResponse
@@ -46,14 +47,22 @@ class Asker:
 
 
 def join(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
-    """Decides a JoinGroup. The answer is `reply`, or comes to `waiter` when the rebalance is over."""
+    """Decides a JoinGroup. It is answered now, or when the rebalance is over; in the end `waiter` hears of it.
+
+    An answer without a record speaks of what lives in memory, and does not wait for the log: it is no `reply`.
+    """
+    out = _decide(shard, request, asker, waiter, now_ms)
+    return out if out.records else out.at_once(waiter)
+
+
+def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
     settings = shard.settings
     if not request.group_id:
         return _refuse(request.member_id, ErrorCode.INVALID_GROUP_ID)
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
         return _refuse(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
-    modern = shard.modern.get(request.group_id)
-    if modern is not None and (modern.type != "consumer" or modern.member_count):
+    modern = shard.modern.latest.get(request.group_id)
+    if modern is not None and (modern.type != "consumer" or modern.has_members):
         return _refuse("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     group = shard.groups.get(request.group_id)
     is_new = group is None
@@ -232,6 +241,8 @@ class _Joining:
 
         def stored(error: ErrorCode, now_ms: int) -> Outcome:
             done = Outcome()
+            if group.state is GroupState.DEAD:
+                return done
             if group.members.get(new_id) is not member or group.generation != generation:
                 return done
             if error is not ErrorCode.NONE:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from headrace.groups.group import Group, session_key
-from headrace.groups.outcome import Outcome, ShardState
+from headrace.groups.outcome import ShardState
 from headrace.groups.rebalance import complete_if_joined, drop_member, rebalance_or_complete, touch
 from headrace.groups.states import GroupState
+from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k13_leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 

@@ -6,15 +6,18 @@ Sources: KIP-211 (expiry), KIP-447 (RequireStable), KIP-496 (OffsetDelete), KIP-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from headrace.groups.group import Group
 from headrace.groups.offsets_table import OffsetTable, PartitionKey
-from headrace.groups.outcome import Outcome, ShardState, tombstones
+from headrace.groups.outcome import NEVER_JOINED, ShardState, tombstones
 from headrace.groups.rebalance import touch
 from headrace.groups.records import GroupRecord, Offset, OffsetRecord, Record
 from headrace.groups.states import GroupState
+from headrace.machine.outcome import Outcome
+from headrace.machine.timeline import Timeline
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -78,10 +81,10 @@ def _check_commit(
 ) -> ErrorCode:
     member_id, instance_id = request.member_id, request.group_instance_id
     if group is None:
-        modern = shard.modern.get(request.group_id)
+        modern = shard.modern.latest.get(request.group_id)
         if modern is not None:
             # Its members do not speak to us, so that only an administrator's commit to an empty group can be meant.
-            return ErrorCode.NONE if generation < 0 and not modern.member_count else ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if generation < 0 and not modern.has_members else ErrorCode.UNKNOWN_MEMBER_ID
         if generation < 0:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE if shard.is_full else ErrorCode.NONE
         known_so = api_version >= _GROUP_ID_NOT_FOUND_FROM
@@ -121,29 +124,32 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 
 def fetch(shard: ShardState, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error."""
-    known = request.group_id in shard.groups or request.group_id in shard.modern
-    table = (shard.offsets.get(request.group_id) if known else None) or _EMPTY_TABLE
+    group_id = request.group_id
+    known = shard.classic.committed(group_id) is not None or shard.modern.committed(group_id) is not None
+    table = (shard.offsets.committed(group_id) if known else None) or _EMPTY_TABLE
+    unstable = table.unstable() if require_stable else _NONE
+    committed = table.positions.committed
     if request.topics is None:
-        return OffsetFetchResponseGroup(group_id=request.group_id, topics=_fetch_all(table, require_stable))
+        return OffsetFetchResponseGroup(group_id=group_id, topics=_fetch_all(table, unstable))
     topics = []
     for asked in request.topics:
         partitions = []
         for index in asked.partition_indexes:
             key = (asked.name, index)
-            offset = table.committed(key)
+            offset = committed(key)
             if offset is not None and asked.topic_id != ZERO and offset.topic_id not in (ZERO, asked.topic_id):
                 offset = None  # committed for another topic that had this name
-            partitions.append(_fetched(index, offset, require_stable and table.is_unstable(key)))
+            partitions.append(_fetched(index, offset, key in unstable))
         topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
-    return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+    return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
 
-def _fetch_all(table: OffsetTable, require_stable: bool) -> list[OffsetFetchResponseTopics]:
+def _fetch_all(table: OffsetTable, unstable: AbstractSet[PartitionKey]) -> list[OffsetFetchResponseTopics]:
     topics: list[OffsetFetchResponseTopics] = []
     for key, offset in table.all_committed():
         if not topics or topics[-1].name != key[0]:
             topics.append(OffsetFetchResponseTopics(name=key[0]))
-        topics[-1].partitions.append(_fetched(key[1], offset, require_stable and table.is_unstable(key)))
+        topics[-1].partitions.append(_fetched(key[1], offset, key in unstable))
     return topics
 
 
@@ -164,7 +170,8 @@ def _fetched(index: int, offset: Offset | None, unstable: bool) -> OffsetFetchRe
     )
 
 
-_EMPTY_TABLE: Final = OffsetTable()
+_EMPTY_TABLE: Final = OffsetTable(Timeline())
+_NONE: Final[frozenset[PartitionKey]] = frozenset()
 
 
 # --- delete ----------------------------------------------------------------------------------------------------------
@@ -173,16 +180,16 @@ _EMPTY_TABLE: Final = OffsetTable()
 def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
     """Decides an OffsetDelete whose topics are known to exist: offsets of topics that nobody in the group reads."""
     group_id = request.group_id
-    group, modern = shard.groups.get(group_id), shard.modern.get(group_id)
+    group, modern = shard.groups.get(group_id), shard.modern.latest.get(group_id)
     if modern is None and (group is None or group.state is GroupState.DEAD):
         return Outcome(OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
     if group is not None and group.state is not GroupState.EMPTY and not group.is_consumer:
         return Outcome(OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
-    table = shard.offsets.get(group_id) or _EMPTY_TABLE
+    table = shard.offsets.latest.get(group_id) or _EMPTY_TABLE
     out = Outcome()
     topics = []
     for topic in request.topics:
-        subscribed = bool(modern.member_count) if group is None and modern is not None else _reads(group, topic.name)
+        subscribed = modern.has_members if group is None and modern is not None else _reads(group, topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
         for asked in topic.partitions:
             if not subscribed and _holds(table, (topic.name, asked.partition_index)):
@@ -198,21 +205,20 @@ def _reads(group: Group | None, topic: str) -> bool:
 
 
 def _holds(table: OffsetTable, key: PartitionKey) -> bool:
-    return key in table.latest or table.is_unstable(key)
+    return key in table.latest or table.is_pending(key)
 
 
 def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Record]]:
     """The records that delete a group with its offsets, or why it cannot be deleted."""
-    group, modern = shard.groups.get(group_id), shard.modern.get(group_id)
+    group, modern = shard.groups.get(group_id), shard.modern.latest.get(group_id)
     if modern is None and (group is None or group.state is GroupState.DEAD):
         return ErrorCode.GROUP_ID_NOT_FOUND, []
-    if (group is not None and group.state is not GroupState.EMPTY) or (modern is not None and modern.member_count):
+    if (group is not None and group.state is not GroupState.EMPTY) or (modern is not None and modern.has_members):
         return ErrorCode.NON_EMPTY_GROUP, []
     records: list[Record] = []
-    table = shard.offsets.get(group_id)
+    table = shard.offsets.latest.get(group_id)
     if table is not None:
-        keys = set(table.latest).union(*table.pending.values())
-        records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(keys))
+        records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(table.keys()))
     if modern is not None:
         records.extend(tombstones(modern))
     else:
@@ -223,16 +229,15 @@ def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Reco
 def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
     """Tombstones for the offsets of deleted topics (name -> id); a topic made anew under the name keeps its own."""
     out = Outcome(is_atomic=False)
-    for group_id in sorted(shard.offsets):
-        table = shard.offsets[group_id]
+    for group_id, table in sorted(shard.offsets.latest.items()):
         found = set()
-        for offsets in (table.latest, *table.pending.values()):
-            for key, offset in offsets.items():
-                topic_id = deleted.get(key[0])
-                if topic_id is None:
-                    continue
-                if offset.topic_id == topic_id or (offset.topic_id == ZERO and key[0] not in exists):
-                    found.add(key)
+        pending = [(key, offset) for (_, key), offset in table.pending.latest.items()]
+        for key, offset in [*table.latest.items(), *pending]:
+            topic_id = deleted.get(key[0])
+            if topic_id is None:
+                continue
+            if offset.topic_id == topic_id or (offset.topic_id == ZERO and key[0] not in exists):
+                found.add(key)
         out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(found))
     if out.records:
         out.notes.append(f"{len(out.records)} offsets of deleted topics {', '.join(sorted(deleted))} are removed")
@@ -242,8 +247,8 @@ def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Colle
 def forget_missing(shard: ShardState, topic_ids: Container[bytes]) -> Outcome:
     """Tombstones for offsets of topics that are no more: they may have been deleted while nobody coordinated them."""
     out = Outcome(is_atomic=False)
-    for group_id in sorted(shard.offsets):
-        for (topic, partition), offset in sorted(shard.offsets[group_id].latest.items(), key=lambda item: item[0]):
+    for group_id, table in sorted(shard.offsets.latest.items()):
+        for (topic, partition), offset in sorted(table.latest.items(), key=lambda item: item[0]):
             if offset.topic_id != ZERO and offset.topic_id not in topic_ids:
                 out.records.append(OffsetRecord(group_id, topic, partition, None))
     if out.records:
@@ -259,10 +264,10 @@ def expire(shard: ShardState, now_ms: int) -> Outcome:
     out = Outcome(is_atomic=False)
     for group_id in sorted(shard.groups):
         group = shard.groups[group_id]
-        table = shard.offsets.get(group_id) or _EMPTY_TABLE
+        table = shard.offsets.latest.get(group_id) or _EMPTY_TABLE
         expired = _expired(shard, group, table, now_ms)
         out.records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(expired))
-        holds = len(expired) < len(table.latest) or bool(table.pending)
+        holds = len(expired) < len(table.latest) or bool(table.pending.latest)
         if group.state is GroupState.EMPTY and not holds and not group.pending_joins:
             out.records.append(GroupRecord(group_id, None))
     if out.records:
@@ -282,7 +287,7 @@ def _expired(shard: ShardState, group: Group, table: OffsetTable, now_ms: int) -
     retention_ms = shard.settings.offsets_retention_ms
     expired = []
     for key, offset in table.latest.items():
-        if _reads(group, key[0]) or table.is_unstable(key):
+        if _reads(group, key[0]) or table.is_pending(key):
             continue
         if offset.expires_ms >= 0:
             over = now_ms >= offset.expires_ms
@@ -296,25 +301,56 @@ def _expired(shard: ShardState, group: Group, table: OffsetTable, now_ms: int) -
 # --- transactions ----------------------------------------------------------------------------------------------------
 
 
+def put(shard: ShardState, record: OffsetRecord) -> None:
+    """An offset that counts from now on, or its tombstone."""
+    group_id, key, offset = record.group_id, (record.topic, record.partition), record.offset
+    table = shard.offsets.latest.get(group_id)
+    if offset is not None:
+        if table is None or group_id not in shard.classic.latest:
+            table = _table_of(shard, group_id)
+        table.positions.put(key, offset)
+    elif table is not None:
+        table.remove(key)
+        if table.is_empty:
+            shard.offsets.remove(group_id)
+
+
 def hold(shard: ShardState, producer_id: int, record: OffsetRecord) -> None:
-    """An offset of an open transaction, found in the log: it counts once the transaction commits."""
-    table = shard.offsets.setdefault(record.group_id, OffsetTable())
-    key = (record.topic, record.partition)
+    """An offset of an open transaction: it counts once the transaction commits."""
     assert record.offset is not None
-    table.pending.setdefault(producer_id, {})[key] = record.offset
-    shard.open_transactions.setdefault(producer_id, set()).add(record.group_id)
+    key = (record.topic, record.partition)
+    _table_of(shard, record.group_id).pending.put((producer_id, key), record.offset)
+    touched = shard.open_transactions.latest.get(producer_id, frozenset())
+    if record.group_id not in touched:
+        shard.open_transactions.put(producer_id, touched | {record.group_id})
 
 
-def end_transaction(shard: ShardState, producer_id: int, committed: bool) -> Iterable[str]:
-    """A transaction's marker: its offsets count from now on, or never did. Returns the groups that it touched."""
-    touched = sorted(shard.open_transactions.pop(producer_id, ()))
-    for group_id in touched:
-        table = shard.offsets[group_id]
-        for key, offset in table.pending.pop(producer_id, {}).items():
-            existing = table.latest.get(key)
+def _table_of(shard: ShardState, group_id: str) -> OffsetTable:
+    """The offsets of a group, which there is from now on if there was none."""
+    table = shard.offsets.latest.get(group_id)
+    if group_id not in shard.classic.latest and group_id not in shard.modern.latest:
+        shard.classic.put(group_id, NEVER_JOINED)
+        if group_id not in shard.groups:
+            shard.groups[group_id] = Group(group_id)
+    if table is None:
+        table = OffsetTable(shard.timeline)
+        shard.offsets.put(group_id, table)
+    return table
+
+
+def end_transaction(shard: ShardState, producer_id: int, committed: bool) -> None:
+    """A transaction's marker: its offsets count from now on, or never did."""
+    touched = shard.open_transactions.latest.get(producer_id, frozenset())
+    shard.open_transactions.remove(producer_id)
+    for group_id in sorted(touched):
+        table = shard.offsets.latest.get(group_id)
+        if table is None:
+            continue  # tombstones took them
+        for waiting, offset in [(k, o) for k, o in table.pending.latest.items() if k[0] == producer_id]:
+            table.pending.remove(waiting)
+            existing = table.latest.get(waiting[1])
             # A plain commit that stands later in the log than this one's record wins over it.
             if committed and (existing is None or offset.log_offset > existing.log_offset):
-                table.put(key, offset)
-        if not table:
-            del shard.offsets[group_id]
-    return touched
+                table.positions.put(waiting[1], offset)
+        if table.is_empty:
+            shard.offsets.remove(group_id)

@@ -1,69 +1,55 @@
-"""The offsets of one group: as last appended, as last committed, and those that wait for a transaction to end."""
+"""The offsets of one group: as committed by its members, and those that wait for a transaction to end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeAlias
 
 from headrace.groups.records import Offset
+from headrace.machine.timeline import Timeline, TimelineTable
 
 PartitionKey: TypeAlias = tuple[str, int]
 """(topic, partition)"""
 
 
 class OffsetTable:
-    """Committed offsets by (topic, partition).
+    """Committed offsets by (topic, partition). Decisions look at the latest ones; fetches see those whose records are
+    committed in the log."""
 
-    Decisions look at what was appended last (`latest`); fetches see what is committed. The two differ for the moment
-    between an append and its commit, and `behind` holds that difference alone, so that it is empty most of the time.
-    """
+    __slots__ = ("pending", "positions")
 
-    __slots__ = ("behind", "latest", "pending")
+    def __init__(self, timeline: Timeline) -> None:
+        self.positions: TimelineTable[PartitionKey, Offset] = TimelineTable(timeline)
+        self.pending: TimelineTable[tuple[int, PartitionKey], Offset] = TimelineTable(timeline)
+        """(producer id, partition) -> the offset that counts once the producer's transaction commits"""
 
-    def __init__(self) -> None:
-        self.latest: dict[PartitionKey, Offset] = {}
-        self.behind: dict[PartitionKey, tuple[Offset | None, int]] = {}
-        """Where the committed value is another one: that value, and how many appended changes are not committed."""
-        self.pending: dict[int, dict[PartitionKey, Offset]] = {}
-        """producer id -> offsets of its open transaction"""
+    @property
+    def latest(self) -> dict[PartitionKey, Offset]:
+        """What decisions see; to be read."""
+        return self.positions.latest
 
-    def __bool__(self) -> bool:
-        return bool(self.latest or self.behind or self.pending)
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left in it."""
+        return not self.positions.latest and not self.pending.latest
 
-    def put(self, key: PartitionKey, offset: Offset | None) -> None:
-        """A committed change: an offset, or None for its removal."""
-        if offset is None:
-            self.latest.pop(key, None)
-        else:
-            self.latest[key] = offset
+    def remove(self, key: PartitionKey) -> None:
+        """Removes the offset of a partition, and what transactions would make of it."""
+        self.positions.remove(key)
+        for waiting in [waiting for waiting in self.pending.latest if waiting[1] == key]:
+            self.pending.remove(waiting)
 
-    def put_uncommitted(self, key: PartitionKey, offset: Offset | None) -> None:
-        """A change that is appended and not committed; `commit` follows for each, in order."""
-        value, count = self.behind.get(key) or (self.latest.get(key), 0)
-        self.behind[key] = (value, count + 1)
-        self.put(key, offset)
+    def keys(self) -> set[PartitionKey]:
+        """Every partition that has an offset, or may get one."""
+        return set(self.positions.latest).union(key for _, key in self.pending.latest)
 
-    def commit(self, key: PartitionKey, offset: Offset | None) -> None:
-        """The oldest uncommitted change of `key`, to `offset`, is committed."""
-        _, count = self.behind[key]
-        if count == 1:
-            del self.behind[key]
-        else:
-            self.behind[key] = (offset, count - 1)
+    def is_pending(self, key: PartitionKey) -> bool:
+        """Whether an open transaction may yet change the offset, as decisions see it."""
+        return bool(self.pending.latest) and any(waiting == key for _, waiting in self.pending.latest)
 
-    def committed(self, key: PartitionKey) -> Offset | None:
-        """The offset that a fetch sees."""
-        if self.behind and key in self.behind:
-            return self.behind[key][0]
-        return self.latest.get(key)
-
-    def all_committed(self) -> Iterator[tuple[PartitionKey, Offset]]:
+    def all_committed(self) -> list[tuple[PartitionKey, Offset]]:
         """Everything that a fetch sees, by topic and partition."""
-        for key in sorted({*self.latest, *self.behind}):
-            offset = self.committed(key)
-            if offset is not None:
-                yield key, offset
+        return sorted(self.positions.committed_items(), key=lambda item: item[0])
 
-    def is_unstable(self, key: PartitionKey) -> bool:
-        """Whether an open transaction may yet change the offset (KIP-447)."""
-        return bool(self.pending) and any(key in offsets for offsets in self.pending.values())
+    def unstable(self) -> set[PartitionKey]:
+        """Partitions whose offset an open transaction may yet change, as a fetch sees it (KIP-447)."""
+        return {key for (_, key), _ in self.pending.committed_items()} if self.pending else set()

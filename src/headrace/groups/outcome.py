@@ -1,41 +1,19 @@
-"""What deciding about groups yields, and the shard state that is decided upon."""
+"""The state of a shard of groups: what is decided upon."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final
 
-from headrace.groups.group import Group, Waiter
+from headrace.groups.group import Group
 from headrace.groups.offsets_table import OffsetTable
-from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, STREAMS_KEYS, ModernRecord, Record
-from headrace.groups.timers import Timers
-from headrace.wire.errors import ErrorCode
+from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, STREAMS_KEYS, ModernRecord, StoredGroup
+from headrace.machine.timeline import Timeline, TimelineTable
+from headrace.machine.timers import Timers
 
-Then: TypeAlias = "Callable[[ErrorCode, int], Outcome]"
-"""What to decide once an outcome's records are committed, or could not be: (error, now_ms)."""
-
-
-@dataclass(slots=True, eq=False)
-class Outcome:
-    """What the shell owes the machine after one step, in this order.
-
-    1. append `records`, all or none, and apply them; 2. once they are committed, send `reply` to whoever asked; 3. send
-    `released` to those who waited; 4. call `then`, and do what it says. Without records all of it happens at once. If
-    the records cannot be appended, an error takes the place of `reply` (`released` goes out all the same), and `then`
-    hears of it.
-    """
-
-    reply: Any = None
-    """The response to the request; None when the machine kept its waiter."""
-    records: list[Record] = field(default_factory=list)
-    released: list[tuple[Waiter, Any]] = field(default_factory=list)
-    """Answers to requests that waited, this one among them perhaps."""
-    then: Then | None = None
-    notes: list[str] = field(default_factory=list)
-    """Sentences for the log: the machine writes none itself."""
-    is_atomic: bool = True
-    """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
+NEVER_JOINED: Final = StoredGroup(protocol=None, leader=None)
+"""What is stored of a group that only holds offsets: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +39,37 @@ PENDING_MEMBERS_MAX: Final = 10_000
 """Member ids that a group has given out and that were not used yet; beyond it: GROUP_MAX_SIZE_REACHED."""
 
 
-@dataclass(slots=True, eq=False)
 class ModernGroup:
     """A consumer, share or streams group found in the log: kept, listed, and otherwise left alone."""
 
-    id: str
-    type: str
-    """As ListGroups names it: "consumer", "share" or "streams"."""
-    keys: dict[bytes, ModernRecord] = field(default_factory=dict)
-    """Its live records, for their tombstones should the group be deleted."""
-    member_count: int = 0
+    __slots__ = ("id", "keys", "members", "type")
+
+    def __init__(self, group_id: str, group_type: str, timeline: Timeline) -> None:
+        self.id = group_id
+        self.type = group_type
+        """As ListGroups names it: "consumer", "share" or "streams"."""
+        self.keys: TimelineTable[bytes, ModernRecord] = TimelineTable(timeline)
+        """Its live records, for their tombstones should the group be deleted."""
+        self.members: TimelineTable[bytes, ModernRecord] = TimelineTable(timeline)
+        """Those of them that are members."""
 
     @property
-    def state(self) -> str:
-        """The state's name, as far as the records tell it."""
-        return "Stable" if self.member_count else "Empty"
+    def has_members(self) -> bool:
+        """Whether anybody is in it, as far as the records tell."""
+        return bool(self.members.latest)
+
+    @property
+    def committed_state(self) -> str:
+        """The state's name, as far as the committed records tell it."""
+        return "Stable" if self.members.committed_items() else "Empty"
 
     def apply(self, record: ModernRecord) -> None:
         """Takes in one record of the group."""
-        had = self.keys.pop(record.key, None) is not None
-        if record.value is not None:
-            self.keys[record.key] = record
-        if record.kind in MODERN_MEMBER_KEYS:
-            self.member_count += (record.value is not None) - had
+        tables = (self.keys, self.members) if record.kind in MODERN_MEMBER_KEYS else (self.keys,)
+        for table in tables:
+            table.remove(record.key)
+            if record.value is not None:
+                table.put(record.key, record)
 
 
 def modern_type(kind: int) -> str:
@@ -93,22 +79,32 @@ def modern_type(kind: int) -> str:
     return "streams" if kind in STREAMS_KEYS else "consumer"
 
 
-@dataclass(slots=True, eq=False)
 class ShardState:
-    """Everything that one coordinator shard knows; the functions of this package decide upon it."""
+    """Everything that one shard of groups knows; the functions of this package decide upon it.
 
-    settings: GroupSettings
-    new_id: Callable[[], str]
-    """Entropy, as the text of a random UUID."""
-    group_count: Callable[[], int]
-    """Groups of all kinds, in all shards of the broker."""
-    groups: dict[str, Group] = field(default_factory=dict)
-    modern: dict[str, ModernGroup] = field(default_factory=dict)
-    offsets: dict[str, OffsetTable] = field(default_factory=dict)
-    """Committed offsets by group id, whatever the type of the group."""
-    open_transactions: dict[int, set[str]] = field(default_factory=dict)
-    """producer id -> the groups in which it has offsets pending"""
-    timers: Timers = field(default_factory=Timers)
+    The tables hold what is in the log, and `GroupShard.apply` alone writes them; `groups` and `timers` live in memory.
+    """
+
+    __slots__ = ("classic", "group_count", "groups", "modern", "new_id", "offsets", "open_transactions", "settings",
+                 "timeline", "timers")  # fmt: skip
+
+    def __init__(self, settings: GroupSettings, new_id: Callable[[], str], group_count: Callable[[], int]) -> None:
+        self.settings = settings
+        self.new_id = new_id
+        """Entropy, as the text of a random UUID."""
+        self.group_count = group_count
+        """Groups of all kinds, in all shards of the broker."""
+        self.timeline = timeline = Timeline()
+        self.classic: TimelineTable[str, StoredGroup] = TimelineTable(timeline)
+        """Classic groups, each with its last stored generation, or NEVER_JOINED."""
+        self.modern: TimelineTable[str, ModernGroup] = TimelineTable(timeline)
+        self.offsets: TimelineTable[str, OffsetTable] = TimelineTable(timeline)
+        """Committed offsets by group id, whatever the type of the group."""
+        self.open_transactions: TimelineTable[int, frozenset[str]] = TimelineTable(timeline)
+        """producer id -> the groups in which it has offsets pending"""
+        self.groups: dict[str, Group] = {}
+        """Classic groups as they live: those of `classic`, and those whose first record is on its way."""
+        self.timers = Timers()
 
     @property
     def is_full(self) -> bool:
@@ -120,5 +116,5 @@ def tombstones(modern: ModernGroup) -> list[ModernRecord]:
     """Records that remove every record of a group of the newer kinds, members before the group itself."""
     return [
         ModernRecord(modern.id, record.kind, record.key, None)
-        for record in sorted(modern.keys.values(), key=lambda record: (-record.kind, record.key))
+        for record in sorted(modern.keys.latest.values(), key=lambda record: (-record.kind, record.key))
     ]

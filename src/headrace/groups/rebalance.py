@@ -7,10 +7,11 @@ KIP-394 (member ids).
 from __future__ import annotations
 
 from headrace.groups.group import Group, Member
-from headrace.groups.outcome import Outcome, ShardState
+from headrace.groups.outcome import ShardState
 from headrace.groups.records import GroupRecord, StoredGroup
 from headrace.groups.states import GroupState
-from headrace.groups.timers import TimerKey
+from headrace.machine.outcome import Outcome
+from headrace.machine.timers import TimerKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.group_records import MemberMetadata
 from headrace.wire.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, in Kafka's formats: a key behind its type, a value behind its version.
+"""The records of groups, in the formats of `__consumer_offsets`: a key behind its type, a value behind its version.
 
 Source: the coordinator-key and coordinator-value schemas. Offsets are written as OffsetCommitValue v4 (v1 where the
 client gave an expiry of its own), group metadata as GroupMetadataValue v3: what Apache Kafka 4.3 writes at every
@@ -19,7 +19,7 @@ from headrace.wire.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headrace.wire.primitives import DecodeError
+from headrace.wire.primitives import DecodeError, EncodeError
 from headrace.wire.uuids import ZERO
 
 StoredGroup: TypeAlias = GroupMetadataValue
@@ -72,7 +72,7 @@ class Offset:
         self.topic_id = topic_id
         """The topic that it was committed for, or zero where that is not known (records before Kafka 4.1)."""
         self.log_offset = log_offset
-        """Where its record stands in the log, or -1 for one appended since the start."""
+        """Where its record stands in the log; -1 until it is applied."""
 
     def _values(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.__slots__ if name != "log_offset")
@@ -87,9 +87,9 @@ class Offset:
         return f"Offset({self.position}, epoch={self.leader_epoch}, metadata={self.metadata!r})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OffsetRecord:
-    """A committed offset, or with None its tombstone."""
+    """A committed offset, or with None its tombstone. Not frozen: that would cost as much as to encode it."""
 
     group_id: str
     topic: str
@@ -131,9 +131,13 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """OffsetCommitKey behind its type: written out here because every commit passes through."""
+    """OffsetCommitKey behind its type: written out here because every commit passes through. Raises EncodeError."""
     group, name = group_id.encode(), topic.encode()
-    return b"".join((b"\x00\x01", _INT16.pack(len(group)), group, _INT16.pack(len(name)), name, _INT32.pack(partition)))
+    try:
+        sizes = _INT16.pack(len(group)), _INT16.pack(len(name))
+    except struct.error as error:
+        raise EncodeError(f"an OffsetCommitKey cannot be encoded: {error}") from None
+    return b"".join((b"\x00\x01", sizes[0], group, sizes[1], name, _INT32.pack(partition)))
 
 
 def encode_offset(offset: Offset | None) -> bytes | None:
@@ -176,7 +180,7 @@ def encode_offset_generally(offset: Offset) -> bytes:
     return _INT16.pack(_OFFSET_VALUE_VERSION) + value.encode(_OFFSET_VALUE_VERSION)
 
 
-def decode(key: bytes, value: bytes | None, log_offset: int = -1) -> Record | None:
+def decode(key: bytes, value: bytes | None) -> Record | None:
     """What a record of the log says; None for a key type that nobody knows (Kafka skips those too).
 
     Raises DecodeError for a record that is not what its type says.
@@ -186,7 +190,7 @@ def decode(key: bytes, value: bytes | None, log_offset: int = -1) -> Record | No
     (kind,) = _INT16.unpack_from(key)
     if kind in (LEGACY_OFFSET_KEY, OFFSET_KEY):
         where = OffsetCommitKey.decode(key, 0, 2)
-        return OffsetRecord(where.group, intern(where.topic), where.partition, _decode_offset(value, log_offset))
+        return OffsetRecord(where.group, intern(where.topic), where.partition, _decode_offset(value))
     if kind == GROUP_KEY:
         return GroupRecord(GroupMetadataKey.decode(key, 0, 2).group, _decode_group(value))
     if kind in MODERN_KEYS:
@@ -208,7 +212,7 @@ def _version(value: bytes) -> int:
     return version
 
 
-def _decode_offset(value: bytes | None, log_offset: int) -> Offset | None:
+def _decode_offset(value: bytes | None) -> Offset | None:
     if value is None:
         return None
     version = _version(value)
@@ -222,7 +226,6 @@ def _decode_offset(value: bytes | None, log_offset: int) -> Offset | None:
         said.commit_timestamp,
         said.expire_timestamp,
         _shared(said.topic_id),
-        log_offset,
     )
 
 

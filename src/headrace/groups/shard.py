@@ -1,24 +1,24 @@
-"""One coordinator shard: the groups of one `__consumer_offsets` partition, as one machine.
+"""One shard of groups: a machine for the coordinators' runtime (`machine.runtime.Shard`), which knows no topic.
 
-A request is decided into an `Outcome`; `apply` is the only writer of what the log holds, live and at a reload alike.
-A shard that is loaded is filled by `replay`, record by record, and opened by `loaded`.
+A request is decided into an `Outcome`; `apply` is the only writer of what the log holds, live and at a load alike.
+Fetch, describe and list tell only of what is committed.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Container, Mapping
 
 from headrace.groups import membership, offsets, rebalance
-from headrace.groups.group import CONSUMER_PROTOCOL, Group, Member, Waiter, session_key
+from headrace.groups.group import CONSUMER_PROTOCOL, Group, restored, session_key
 from headrace.groups.join import Asker, join
-from headrace.groups.offsets_table import OffsetTable, PartitionKey
-from headrace.groups.outcome import GroupSettings, ModernGroup, Outcome, ShardState, modern_type
-from headrace.groups.records import GroupRecord, ModernRecord, Offset, OffsetRecord, Record, StoredGroup
+from headrace.groups.outcome import NEVER_JOINED, GroupSettings, ModernGroup, ShardState, modern_type
+from headrace.groups.records import GroupRecord, ModernRecord, OffsetRecord, Record, StoredGroup, decode, encode
 from headrace.groups.states import GroupState
 from headrace.groups.sync import sync
-from headrace.groups.timers import TimerKey
+from headrace.machine.outcome import Outcome, Waiter
+from headrace.machine.timers import TimerKey
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.group_records import MemberMetadata
 from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from headrace.wire.messages.k11_join_group import JoinGroupRequest
@@ -33,7 +33,7 @@ EXPIRE_KEY: TimerKey = ("expire",)
 
 
 class GroupShard:
-    """The machine of one coordinator partition.
+    """The groups of one partition.
 
     `group_count` says how many groups there are with those of the other shards; None where this is the only one.
     """
@@ -42,14 +42,12 @@ class GroupShard:
         self, settings: GroupSettings, new_id: Callable[[], str], group_count: Callable[[], int] | None = None
     ) -> None:
         self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count))
-        self._uncommitted: deque[tuple[int, str, PartitionKey, Offset | None]] = deque()
-        """Appended offset changes in order, each with the sequence number of its append."""
-        self._committed_sequence = -1
+        self.timeline = self.state.timeline
 
     @property
     def group_count(self) -> int:
         """Groups of all kinds."""
-        return len(self.state.groups) + len(self.state.modern)
+        return len(self.state.groups) + len(self.state.modern.latest)
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -105,47 +103,47 @@ class GroupShard:
 
     def describe_group(self, group_id: str) -> DescribedGroup:
         """DescribeGroups for one group; a group that is not there is Dead with GROUP_ID_NOT_FOUND and a sentence."""
-        group = self.state.groups.get(group_id)
-        if group is None:
-            modern = group_id in self.state.modern
+        stored = self.state.classic.committed(group_id)
+        if stored is None:
+            modern = self.state.modern.committed(group_id) is not None
             return DescribedGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                 error_message=f"Group {group_id} is not a classic group." if modern else f"Group {group_id} not found.",
                 group_id=group_id,
                 group_state=GroupState.DEAD.value,
             )
-        protocol = group.protocol if group.state is GroupState.STABLE else None
+        group = self._as_told(group_id, stored)
+        stable = group.state is GroupState.STABLE
         return DescribedGroup(
             group_id=group_id,
             group_state=group.state.value,
             protocol_type=group.protocol_type or "",
-            protocol_data=protocol or "",
-            members=[
-                DescribedGroupMember(
-                    member_id=member.id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.protocols[protocol] if protocol is not None else b"",
-                    member_assignment=member.assignment,
-                )
-                for member in group.members.values()
-            ],
+            protocol_data=(stored.protocol or "") if stable else "",
+            members=_stored_members(stored.members) if stable else _living_members(group),
         )
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """ListGroups, filtered by lower-case state and type names; an empty filter lets everything pass."""
-        found = [
-            ListedGroup(group.id, group.protocol_type or "", group.state.value, "classic")
-            for group in self.state.groups.values()
-        ]
-        for modern in self.state.modern.values():
-            found.append(ListedGroup(modern.id, _modern_protocol(modern), modern.state, modern.type))
+        found = []
+        for group_id, stored in self.state.classic.committed_items():
+            group = self._as_told(group_id, stored)
+            found.append(ListedGroup(group_id, group.protocol_type or "", group.state.value, "classic"))
+        for group_id, modern in self.state.modern.committed_items():
+            protocol = CONSUMER_PROTOCOL if modern.type == "consumer" else modern.type
+            found.append(ListedGroup(group_id, protocol, modern.committed_state, modern.type))
         return [
             each
             for each in sorted(found, key=lambda each: each.group_id)
             if (not states or each.group_state.lower() in states) and (not types or each.group_type in types)
         ]
+
+    def _as_told(self, group_id: str, stored: StoredGroup) -> Group:
+        """A committed group: as it lives; where it is to be removed, or came up from more than is committed, as it is
+        stored."""
+        group = self.state.groups.get(group_id)
+        if group is None or (group.state is GroupState.STABLE and not stored.members):
+            return restored(group_id, stored)
+        return group
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -179,59 +177,38 @@ class GroupShard:
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
-    def apply(self, record: Record, sequence: int = -1) -> None:
-        """Takes in a record that is in the log: the only writer of what the log holds.
+    encode = staticmethod(encode)
+    decode = staticmethod(decode)
 
-        `sequence` numbers the live appends; the change is seen by fetches once `committed` has reached it.
-        """
+    def apply(self, record: Record, log_offset: int, producer_id: int = -1) -> None:
+        """See Shard.apply."""
         if isinstance(record, OffsetRecord):
-            self._apply_offset(record, sequence)
+            if record.offset is not None:
+                record.offset.log_offset = log_offset
+                if producer_id >= 0:
+                    offsets.hold(self.state, producer_id, record)
+                    return
+            offsets.put(self.state, record)
         elif isinstance(record, GroupRecord):
             self._apply_group(record)
         else:
             self._apply_modern(record)
 
-    def committed(self, sequence: int) -> None:
-        """Everything appended up to `sequence` is committed."""
-        self._committed_sequence = sequence
-        while self._uncommitted and self._uncommitted[0][0] <= sequence:
-            _, group_id, key, offset = self._uncommitted.popleft()
-            table = self.state.offsets[group_id]
-            table.commit(key, offset)
-            if not table:
-                del self.state.offsets[group_id]
-
-    def _apply_offset(self, record: OffsetRecord, sequence: int) -> None:
-        state = self.state
-        group_id, key, offset = record.group_id, (record.topic, record.partition), record.offset
-        table = state.offsets.get(group_id)
-        if offset is not None:
-            if group_id not in state.groups and group_id not in state.modern:
-                state.groups[group_id] = Group(group_id)
-            if table is None:
-                table = state.offsets[group_id] = OffsetTable()
-        elif table is None:
-            return
-        else:
-            for pending in table.pending.values():
-                pending.pop(key, None)
-        if sequence > self._committed_sequence:
-            table.put_uncommitted(key, offset)
-            self._uncommitted.append((sequence, group_id, key, offset))
-        else:
-            table.put(key, offset)
-            if not table:
-                del state.offsets[group_id]
+    def apply_marker(self, producer_id: int, committed: bool) -> None:
+        """See Shard.apply_marker."""
+        offsets.end_transaction(self.state, producer_id, committed)
 
     def _apply_group(self, record: GroupRecord) -> None:
+        state, group_id = self.state, record.group_id
         if record.stored is None:
-            group = self.state.groups.pop(record.group_id, None)
+            state.classic.remove(group_id)
+            group = state.groups.pop(group_id, None)
             if group is not None:
                 self._retire(group)
             return
-        if record.group_id not in self.state.groups:
-            self.state.groups[record.group_id] = Group(record.group_id)
-        self.state.groups[record.group_id].stored = record.stored
+        state.classic.put(group_id, record.stored)
+        if group_id not in state.groups:
+            state.groups[group_id] = Group(group_id)
 
     def _retire(self, group: Group) -> None:
         for member_id in group.pending_joins:
@@ -242,45 +219,52 @@ class GroupShard:
         self.state.timers.cancel(rebalance.sync_key(group.id))
 
     def _apply_modern(self, record: ModernRecord) -> None:
-        state = self.state
-        modern = state.modern.get(record.group_id)
+        state, group_id = self.state, record.group_id
+        modern = state.modern.latest.get(group_id)
         if modern is None:
             if record.value is None:
                 return
-            modern = state.modern[record.group_id] = ModernGroup(record.group_id, modern_type(record.kind))
-            group = state.groups.get(record.group_id)
-            if group is not None and group.stored is None and group.protocol_type is None:
+            modern = ModernGroup(group_id, modern_type(record.kind), state.timeline)
+            state.modern.put(group_id, modern)
+            if state.classic.latest.get(group_id) is NEVER_JOINED and state.groups[group_id].protocol_type is None:
                 # It only held offsets that came before: they belong to the group of the newer kind.
-                del state.groups[record.group_id]
+                state.classic.remove(group_id)
+                del state.groups[group_id]
         modern.apply(record)
-        if not modern.keys:
-            del state.modern[record.group_id]
-            if record.group_id in state.offsets and record.group_id not in state.groups:
-                state.groups[record.group_id] = Group(record.group_id)
+        if not modern.keys.latest:
+            state.modern.remove(group_id)
+            if group_id in state.offsets.latest and group_id not in state.classic.latest:
+                state.classic.put(group_id, NEVER_JOINED)
+                state.groups.setdefault(group_id, Group(group_id))
+
+    def revert(self, now_ms: int) -> Outcome:
+        """See Shard.revert: groups of which a record was lost stand up from what is stored, as after a load."""
+        state, out = self.state, Outcome()
+        touched = state.classic.uncommitted()
+        self.timeline.revert()
+        for group_id in touched:
+            group = state.groups.pop(group_id, None)
+            if group is not None:
+                self._retire(group)
+                _send_away(group, now_ms, out)
+            if group_id in state.classic.latest:
+                self._stand_up(group_id, now_ms)
+        return out
+
+    def _stand_up(self, group_id: str, now_ms: int) -> Group:
+        """A group as it is stored; its members' sessions start anew."""
+        group = self.state.groups[group_id] = restored(group_id, self.state.classic.latest[group_id])
+        for member in group.members.values():
+            rebalance.touch(self.state, member, now_ms)
+        return group
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
-    def replay(self, record: Record, producer_id: int = -1) -> None:
-        """A record read back from the log; `producer_id` is that of its batch if it is transactional, else -1."""
-        if producer_id >= 0 and isinstance(record, OffsetRecord) and record.offset is not None:
-            if record.group_id not in self.state.groups and record.group_id not in self.state.modern:
-                self.state.groups[record.group_id] = Group(record.group_id)
-            offsets.hold(self.state, producer_id, record)
-            return
-        self.apply(record)
-
-    def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """A transaction marker read back from the log."""
-        offsets.end_transaction(self.state, producer_id, committed)
-
     def loaded(self, now_ms: int) -> Outcome:
-        """Everything is replayed: groups stand up from what was stored, their members' sessions start anew."""
+        """Groups stand up from what was stored, their members' sessions start anew."""
         out = Outcome()
-        for group in list(self.state.groups.values()):
-            if group.stored is not None:
-                restore(group, group.stored)
-            for member in group.members.values():
-                rebalance.touch(self.state, member, now_ms)
+        for group_id in self.state.classic.latest:
+            group = self._stand_up(group_id, now_ms)
             if len(group.members) > self.state.settings.max_size:
                 rebalance.prepare(self.state, group, "group.max.size is lower than its size now", now_ms, out)
         self.state.timers.schedule(EXPIRE_KEY, now_ms + self.state.settings.retention_check_interval_ms)
@@ -289,39 +273,45 @@ class GroupShard:
     def unload(self, now_ms: int) -> Outcome:
         """The partition is led elsewhere now: whoever waits hears NOT_COORDINATOR."""
         out = Outcome()
-        error = ErrorCode.NOT_COORDINATOR
         for group in self.state.groups.values():
-            group.move(GroupState.DEAD, now_ms)
-            for member in group.members.values():
-                rebalance.answer_join(group, member, rebalance.join_error(member.id, error), out)
-                rebalance.answer_sync(member, SyncGroupResponse(error_code=error), out)
+            _send_away(group, now_ms, out)
         return out
 
 
-def _modern_protocol(modern: ModernGroup) -> str:
-    return CONSUMER_PROTOCOL if modern.type == "consumer" else modern.type
+def _send_away(group: Group, now_ms: int, out: Outcome) -> None:
+    """The group is not coordinated any more: whoever waits in it looks for its coordinator again."""
+    error = ErrorCode.NOT_COORDINATOR
+    group.move(GroupState.DEAD, now_ms)
+    for member in group.members.values():
+        rebalance.answer_join(group, member, rebalance.join_error(member.id, error), out)
+        rebalance.answer_sync(member, SyncGroupResponse(error_code=error), out)
 
 
-def restore(group: Group, stored: StoredGroup) -> None:
-    """A group as its last stored generation left it: stable with those members, or empty."""
-    assert not group.members
-    group.generation = stored.generation
-    group.protocol_type = stored.protocol_type or None
-    group.protocol = stored.protocol
-    group.state = group.previous_state = GroupState.STABLE if stored.members else GroupState.EMPTY
-    group.state_since_ms = stored.current_state_timestamp
-    for said in stored.members:
-        member = Member(
-            id=said.member_id,
-            instance_id=said.group_instance_id,
-            client_id=said.client_id,
-            client_host=said.client_host,
-            session_timeout_ms=said.session_timeout,
-            rebalance_timeout_ms=said.rebalance_timeout if said.rebalance_timeout >= 0 else said.session_timeout,
-            protocols={stored.protocol or "": said.subscription},
-            session_key=session_key(group.id, said.member_id),
-            assignment=said.assignment,
+def _stored_members(members: list[MemberMetadata]) -> list[DescribedGroupMember]:
+    """The members of a stable group, as its generation is stored."""
+    return [
+        DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.subscription,
+            member_assignment=member.assignment,
         )
-        group.add(member, stored.protocol_type, None)
-    group.leader = stored.leader if stored.leader in group.members else next(iter(group.members), None)
-    group.subscribed = group.read_subscriptions()
+        for member in members
+    ]
+
+
+def _living_members(group: Group) -> list[DescribedGroupMember]:
+    """The members of a group between two generations: they live in memory alone, and there is no protocol yet."""
+    return [
+        DescribedGroupMember(
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=b"",
+            member_assignment=member.assignment,
+        )
+        for member in group.members.values()
+    ]

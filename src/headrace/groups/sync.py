@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.groups.group import Group, Waiter
-from headrace.groups.outcome import Outcome, ShardState
+from headrace.groups.group import Group
+from headrace.groups.outcome import ShardState
 from headrace.groups.rebalance import (
     hand_out,
     hand_out_error,
@@ -14,12 +14,17 @@ from headrace.groups.rebalance import (
 )
 from headrace.groups.records import GroupRecord
 from headrace.groups.states import GroupState
+from headrace.machine.outcome import Outcome, Waiter
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 def sync(shard: ShardState, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
-    """Decides a SyncGroup. The answer is `reply`, or comes to `waiter` when the assignment is stored."""
+    """Decides a SyncGroup. It is answered now, or when the assignment is stored; in the end `waiter` hears of it."""
+    return _decide(shard, request, waiter).at_once(waiter)
+
+
+def _decide(shard: ShardState, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
     group = shard.groups.get(request.group_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import cramjam
@@ -307,6 +308,9 @@ def decode_batch(buf: Buffer, at: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTE
         raise CorruptBatch(f"the batch at offset {header.base_offset}: {error}") from None
 
 
+_timestamp_of = attrgetter("timestamp")
+
+
 def build_batch(
     records: Sequence[Record],
     *,
@@ -333,7 +337,7 @@ def build_batch(
     attributes = compression
     attributes |= TRANSACTIONAL_BIT if transactional else 0
     attributes |= CONTROL_BIT if control else 0
-    max_timestamp = max(record.timestamp for record in records)
+    max_timestamp = max(map(_timestamp_of, records))
     if log_append_time is not None:
         attributes |= TIMESTAMP_TYPE_BIT
         max_timestamp = log_append_time

@@ -1,208 +1,25 @@
-"""The coordinator's runtime over a log in memory: when answers leave, what a failed append does, and loading."""
+"""The coordinator over logs in memory: when answers leave, and what an append that fails does."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Callable
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from broker.coordinators.memory import TOPIC_ID, FakeBroker, commit_many, error_of, image, log_index
 
-from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC, GroupCoordinator
-from headrace.broker.coordinators.coordinator_partition import LoadState
 from headrace.broker.net.answers import Pending
-from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.apis import (
-    k08_offset_commit,
-    k09_offset_fetch,
-    k11_join_group,
     k12_heartbeat,
     k42_delete_groups,
 )
-from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
-from headrace.env.posix_node import PosixNode
-from headrace.metadata.image import ClusterImage, Partition, Topic, TopicsImage
-from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
-from headrace.wire.file_slice import FileSlice
-from headrace.wire.messages.k08_offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
 from headrace.wire.messages.k42_delete_groups import DeleteGroupsRequest
 from headrace.wire.records import Compression
-
-TOPIC_ID = b"\x07" * 16
-
-
-class MemoryLog:
-    """One log: batches in a row, as a file of its own."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.log_start_offset = 0
-        self.end_offset = 0
-        self.config = SimpleNamespace(max_message_bytes=1_048_588)
-        self.room = 1 << 30
-        self.before_read: Callable[[], None] = lambda: None
-
-    def append(self, batches: bytes) -> int | ErrorCode:
-        """All of it or nothing, like a log's."""
-        if len(batches) > self.room:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if any(header.size > self.config.max_message_bytes for _, header in iter_headers(batches)):
-            return ErrorCode.MESSAGE_TOO_LARGE
-        self.room -= len(batches)
-        base = self.end_offset
-        for at, header in iter_headers(batches):
-            self.data += self.end_offset.to_bytes(8, "big") + batches[at + 8 : at + header.size]
-            self.end_offset += header.last_offset_delta + 1
-        return base
-
-    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one: bool) -> Any:
-        """From the batch that holds `offset`, cut wherever `max_bytes` falls."""
-        self.before_read()
-        at = 0
-        while read_header(self.data, at).next_offset <= offset:
-            at += read_header(self.data, at).size
-        size = max(max_bytes, read_header(self.data, at).size) if min_one else max_bytes
-        end = min(len(self.data), at + size)
-        return SimpleNamespace(error=ErrorCode.NONE, slice=FileSlice(self, at, end - at), size=end - at)
-
-    def fileno(self) -> int:
-        raise AssertionError
-
-    def read_at(self, at: int, size: int) -> bytes:
-        return self.data[at : at + size]
-
-
-class MemoryFile(MemoryLog):
-    """A log whose slices are read through `read(at, size)`, like a file's."""
-
-    def read(self, offset: int, *args: int, **limits: Any) -> Any:
-        if args:
-            return self.read_at(offset, args[0])
-        return super().read(offset, **limits)
-
-
-class Replicas:
-    """Appends to the logs; commits at once, or when the test says so, or never."""
-
-    def __init__(self) -> None:
-        self.logs = {index: MemoryFile() for index in range(2)}
-        self.refusal: ErrorCode | None = None
-        self.appends: list[bytes] = []
-        self.holding = False
-        self.held: list[Callable[[ErrorCode], None]] = []
-
-    def find(self, topic: str, index: int) -> Any:
-        assert topic == OFFSETS_TOPIC
-        return SimpleNamespace(log=self.logs[index])
-
-    def append_internal(
-        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
-    ) -> None:
-        assert topic == OFFSETS_TOPIC
-        if self.refusal is not None:
-            on_committed(self.refusal, -1)
-            return
-        base = self.logs[partition].append(batches)
-        if isinstance(base, ErrorCode):
-            on_committed(base, -1)
-            return
-        self.appends.append(batches)
-        if self.holding:
-            self.held.append(lambda error: on_committed(error, base))
-        else:
-            on_committed(ErrorCode.NONE, base)
-
-    def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        held, self.held = self.held, []
-        for end in held:
-            end(error)
-
-
-class Clock:
-    wall_ms = 1_700_000_000_000
-    steady_s = 0.0
-
-    def now_ms(self) -> int:
-        return self.wall_ms
-
-    def monotonic(self) -> float:
-        return self.steady_s
-
-    def pass_ms(self, ms: int) -> None:
-        self.wall_ms += ms
-        self.steady_s += ms / 1000
-
-
-def image(leader: int = 1) -> ClusterImage:
-    topics = [
-        Topic(OFFSETS_TOPIC, b"\x01" * 16, tuple(Partition(i, (1,), (b"",), (1,), leader, 0, 0) for i in range(2))),
-        Topic("t", TOPIC_ID, (Partition(0, (1,), (b"",), (1,), leader, 0, 0),)),
-    ]
-    return ClusterImage(topics=TopicsImage({t.id: t for t in topics}, {t.name: t for t in topics}))
-
-
-class FakeBroker:
-    def __init__(self) -> None:
-        self.node_id = 1
-        self.image = image()
-        self.config = BrokerConfig.load({"group.initial.rebalance.delay.ms": "0"})
-        self.replicas = Replicas()
-        ids = itertools.count(1)
-        self.clock = Clock()
-        self.node = PosixNode(worker_threads=1, sync_threads=1)
-        self.node.clock = self.clock
-        self.node.entropy = SimpleNamespace(uuid=lambda: next(ids).to_bytes(16, "big"))  # type: ignore[assignment]
-        self.quorum = SimpleNamespace(on_image=lambda _listener: None)
-        self.authorizer = OpenAuthorizer()
-        self.metrics = Registry()
-        self.groups = GroupCoordinator(self)  # type: ignore[arg-type]
-
-    def ask(self, handler: Any, request: Any, version: int) -> Any:
-        context = RequestContext(self.authorizer, client_id="c", api_version=version)
-        return handler.handle(self, request, context)
-
-    def commit(self, position: int, group: str = "g") -> Any:
-        asked = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, position)])]
-        return self.ask(k08_offset_commit, OffsetCommitRequest(group_id=group, topics=asked), 9)
-
-    def fetched(self, group: str = "g") -> list[int]:
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-        found = self.ask(k09_offset_fetch, request, 9).groups[0]
-        assert not found.error_code
-        return [p.committed_offset for topic in found.topics for p in topic.partitions]
-
-    def join(self, member_id: str = "") -> Any:
-        protocols = [JoinGroupRequestProtocol("range", b"")]
-        request = JoinGroupRequest("g", 10_000, 60_000, member_id, None, "consumer", protocols)
-        return self.ask(k11_join_group, request, 9)
-
-
-@pytest.fixture
-async def broker() -> Any:
-    broker = FakeBroker()
-    broker.groups.start()
-    yield broker
-    await broker.groups.stop()
-    await broker.node.close()
-
-
-def error_of(response: OffsetCommitResponse) -> int:
-    return response.topics[0].partitions[0].error_code
 
 
 async def test_a_commit_is_answered_at_once_when_it_is_committed_at_once(broker: FakeBroker) -> None:
@@ -211,7 +28,7 @@ async def test_a_commit_is_answered_at_once_when_it_is_committed_at_once(broker:
 
 
 async def test_an_answer_waits_for_the_commit(broker: FakeBroker) -> None:
-    broker.replicas.holding = True
+    broker.replicas.hold()
     answer = broker.commit(5)
     assert isinstance(answer, Pending) and not answer.resolved
     assert broker.fetched() == []
@@ -228,32 +45,64 @@ async def test_a_refused_append_changes_nothing(broker: FakeBroker) -> None:
     assert broker.fetched() == [5]
 
 
-async def test_an_append_that_is_lost_later_makes_the_coordinator_load_again(broker: FakeBroker) -> None:
+async def test_an_append_that_is_lost_later_is_taken_back_without_a_look_at_the_log(broker: FakeBroker) -> None:
     broker.commit(5)
-    broker.replicas.holding = True
+    broker.replicas.hold()
     answer = broker.commit(6)
     log = broker.replicas.logs[broker.groups.partition_for("g")]
     log.data = log.data[: read_header(log.data).size]  # the log lost its tail
     log.end_offset = 1
     broker.replicas.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert error_of(answer.value) == ErrorCode.NOT_COORDINATOR
-    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+    assert error_of(broker.commit(7)) == ErrorCode.NONE
+    assert broker.fetched() == [7]
+
+
+async def test_a_commit_that_the_disk_holds_up_is_answered_in_time(broker: FakeBroker) -> None:
+    """offsets.commit.timeout.ms: an error that the client tries again; what comes through later counts."""
+    broker.config = BrokerConfig.load({"offsets.commit.timeout.ms": "50"})
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    broker.replicas.hold()
+    answer = broker.commit(5)
+    broker.clock.pass_ms(49)
+    broker.groups._wake()
+    assert not answer.resolved
+    broker.clock.pass_ms(1)
+    broker.groups._wake()
+    assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert broker.fetched() == []
+    broker.replicas.release()
     assert broker.fetched() == [5]
 
 
-async def test_another_coordinator_finds_everything_in_the_log(broker: FakeBroker) -> None:
-    for position in range(3_000):
-        broker.commit(position, f"group-{position % 100}")
-    broker.image = image(leader=2)
-    broker.groups._take_up(broker.image)
-    assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
-    broker.image = image()
-    broker.groups._take_up(broker.image)
-    assert error_of(broker.commit(1)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    beat = broker.ask(k12_heartbeat, HeartbeatRequest("g", 1, "m"), 4)
-    assert beat.error_code == ErrorCode.NONE
-    await broker.groups.loaded()
-    assert broker.fetched("group-7") == [2907]
+async def test_an_answer_that_waits_too_long_is_woken_for(broker: FakeBroker) -> None:
+    """A timer of its own: nothing else happens that would look at the time."""
+    broker.config = BrokerConfig.load({"offsets.commit.timeout.ms": "1"})
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    broker.replicas.hold()
+    answer = broker.commit(5)
+    broker.clock.pass_ms(1)
+    await asyncio.sleep(0.05)
+    assert error_of(answer.value) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_an_append_that_fails_the_disk_of_others_is_told_in_turn(broker: FakeBroker) -> None:
+    """The partitions end the appends of every log on a failed disk before the one that found out returns."""
+    broker.replicas.hold()
+    other = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
+    waiting, also_waiting = broker.commit(1), broker.commit(1, other)
+
+    def fail(topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]) -> None:
+        broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+        on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+    broker.replicas.append_internal = fail  # type: ignore[method-assign]
+    assert error_of(broker.commit(2)) == ErrorCode.NOT_COORDINATOR
+    assert error_of(waiting.value) == error_of(also_waiting.value) == ErrorCode.NOT_COORDINATOR
+    assert broker.fetched() == broker.fetched(other) == []
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -279,84 +128,6 @@ async def test_beyond_group_count_max_no_group_is_made(broker: FakeBroker) -> No
     errors = [error_of(broker.commit(1, name)) for name in names]
     assert errors == [ErrorCode.NONE] * 3 + [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert error_of(broker.commit(2, names[0])) == ErrorCode.NONE
-
-
-async def test_a_slow_disk_holds_up_nothing_but_its_own_groups(broker: FakeBroker) -> None:
-    """Kafka answers COORDINATOR_LOAD_IN_PROGRESS meanwhile; everybody else is served."""
-    broker.commit(5)
-    log = broker.replicas.logs[broker.groups.partition_for("g")]
-    is_asked, is_read = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        is_asked.set()
-        assert is_read.wait(30)
-
-    log.before_read = wait
-    broker.groups._take_up(image(leader=2))
-    broker.groups._take_up(image())
-    assert await asyncio.to_thread(is_asked.wait, 30)
-    assert error_of(broker.commit(6)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    elsewhere = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
-    assert error_of(broker.commit(1, elsewhere)) == ErrorCode.NONE
-    is_read.set()
-    await broker.groups.loaded()
-    assert broker.fetched() == [5]
-
-
-async def test_a_partition_that_goes_while_it_is_read_is_not_taken_for_loaded(broker: FakeBroker) -> None:
-    broker.commit(5)
-    log = broker.replicas.logs[log_index(broker)]
-    is_asked, is_read = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        is_asked.set()
-        assert is_read.wait(30)
-
-    log.before_read = wait
-    broker.groups._take_up(image(leader=2))
-    broker.groups._take_up(image())
-    assert await asyncio.to_thread(is_asked.wait, 30)
-    broker.groups._take_up(image(leader=2))
-    is_read.set()
-    await broker.groups.loaded()
-    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
-    broker.groups._take_up(image())
-    await broker.groups.loaded()
-    assert broker.fetched() == [5]
-
-
-async def test_offsets_of_topics_that_were_deleted_meanwhile_go(broker: FakeBroker) -> None:
-    broker.commit(5)
-    broker.groups._take_up(image(leader=2))
-    broker.image = replace(image(), topics=TopicsImage({b"\x01" * 16: image().topics.topics_by_name[OFFSETS_TOPIC]}))
-    broker.groups._take_up(image())
-    await broker.groups.loaded()
-    assert broker.fetched() == []
-
-
-async def test_a_deleted_topic_takes_its_offsets_along(broker: FakeBroker) -> None:
-    broker.commit(5)
-    old, deleted = broker.image, broker.image.topics.topics_by_name["t"]
-    topic = broker.image.topics.topics_by_name[OFFSETS_TOPIC]
-    broker.image = replace(old, topics=TopicsImage({topic.id: topic}, {topic.name: topic}))
-    delta = SimpleNamespace(deleted_topics={deleted.id: deleted})
-    broker.groups._image_changed(old, broker.image, delta)  # type: ignore[arg-type]
-    await asyncio.sleep(0.01)
-    assert broker.fetched() == []
-
-
-async def test_a_log_that_cannot_be_read_leaves_its_groups_unserved(broker: FakeBroker) -> None:
-    broker.commit(1)
-    index = broker.groups.partition_for("g")
-    log = broker.replicas.logs[index]
-    log.data = log.data[:-1] + b"\xff"
-    log.data = log.data[:61] + b"\xff" * (len(log.data) - 61)
-    broker.groups._take_up(image(leader=2))
-    broker.groups._take_up(image())
-    await broker.groups.loaded()
-    assert broker.groups.partitions[index].state is LoadState.FAILED
-    assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_join_waits_for_its_rebalance_and_hears_of_the_end(broker: FakeBroker) -> None:
@@ -388,22 +159,9 @@ async def test_a_clock_that_is_set_ends_no_session(broker: FakeBroker) -> None:
     assert broker.ask(k12_heartbeat, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def log_index(broker: FakeBroker, group: str = "g") -> int:
-    return broker.groups.partition_for(group)
-
-
-def commit_many(broker: FakeBroker, count: int) -> Any:
-    """The answer to a commit of as many partitions, of 200 bytes each."""
-    part = broker.groups.partitions[log_index(broker)]
-    partitions = [OffsetCommitRequestPartition(0, 1)]
-    topics = [OffsetCommitRequestTopic("t" * 200 + str(i), partitions=partitions) for i in range(count)]
-    request = OffsetCommitRequest(group_id="g", topics=topics)
-    return broker.groups.run(part, part.shard.commit(request, 9, 0), lambda error: error)
-
-
 async def test_a_huge_decision_goes_out_in_several_batches_of_one_append(broker: FakeBroker) -> None:
     assert error_of(commit_many(broker, 3_000)) == ErrorCode.NONE
-    broker.replicas.holding = True
+    broker.replicas.hold()
     broker.replicas.appends.clear()
     answer = broker.ask(k42_delete_groups, DeleteGroupsRequest(["g", "nobody"]), 2)
     (appended,) = broker.replicas.appends
@@ -427,11 +185,11 @@ async def test_a_decision_that_finds_no_room_has_no_effect(broker: FakeBroker) -
 async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(broker: FakeBroker) -> None:
     commit_many(broker, 3_000)
     index = log_index(broker)
-    log, part = broker.replicas.logs[index], broker.groups.partitions[index]
+    log, part = broker.replicas.logs[index], broker.groups.runtime.shards[index]
     log.room = 600 * 1024
     nothing_exists: dict[str, bytes] = {}
-    deleted = {topic: TOPIC_ID for topic, _ in part.shard.state.offsets["g"].latest}
-    broker.groups._run_alone(part, part.shard.forget_topics(deleted, nothing_exists))
+    deleted = {topic: TOPIC_ID for topic, _ in part.shard.state.offsets.latest["g"].latest}
+    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists))
     left = len(broker.fetched())
     assert 0 < left < 3_000
     broker.groups._take_up(image(leader=2))
@@ -439,8 +197,8 @@ async def test_tidying_up_goes_as_far_as_there_is_room_and_on_the_next_time(brok
     await broker.groups.loaded()
     assert len(broker.fetched()) == left
     log.room = 1 << 20
-    part = broker.groups.partitions[index]
-    broker.groups._run_alone(part, part.shard.forget_topics(deleted, nothing_exists))
+    part = broker.groups.runtime.shards[index]
+    broker.groups.decide_alone(part, lambda shard, _: shard.forget_topics(deleted, nothing_exists))
     assert broker.fetched() == []
 
 
@@ -453,3 +211,11 @@ async def test_batches_are_as_small_as_the_topic_wants_them(broker: FakeBroker) 
     log.config.max_message_bytes = 200
     assert commit_many(broker, 3) == ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka 4
     assert log.data == before and len(broker.fetched()) == 100
+
+
+async def test_what_cannot_be_written_down_harms_nobody(broker: FakeBroker) -> None:
+    """A group id that is longer than Kafka's format can say."""
+    name = "g" * 40_000
+    assert error_of(broker.commit(1, name)) == ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka
+    other = next(f"g{i}" for i in itertools.count() if log_index(broker, f"g{i}") == log_index(broker, name))
+    assert error_of(broker.commit(1, other)) == ErrorCode.NONE

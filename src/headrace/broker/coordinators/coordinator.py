@@ -1,137 +1,127 @@
-"""The group coordinator's runtime: one `GroupShard` a partition of `__consumer_offsets` that this broker leads.
+"""The shell around the coordinators' runtime: it appends, loads, keeps the time and gives out answers.
 
-It hands requests to the shard, appends the records that the shard decides, applies them, releases answers once they are
-committed, and wakes the shards when their timers are due. Partitions are loaded from their logs piece by piece, and
-workers read and decode, so that the loop never stalls; until then their groups are answered
-COORDINATOR_LOAD_IN_PROGRESS.
+Everything that happens to a shard is an event: it is told to the shard's runtime, then what the runtime wants is done,
+then the next event is told. So whatever a step sets off (an append whose disk fails ends the appends of other shards)
+comes after that step.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from headrace.broker.net.answers import Pending
-from headrace.groups.partitions import partition_of
+from headrace.broker.coordinators.loading import read_piece
+from headrace.machine.runtime import Runtime, Shard, ShardRuntime, ShardState
+from headrace.machine.sharding import partition_of
 from headrace.wire.batch import CorruptBatch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import DecodeError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
-    from headrace.env import Timer
-    from headrace.groups.outcome import Outcome
-    from headrace.groups.records import Record
-    from headrace.log.log import Log
+    from headrace.broker.coordinators.door import LedPartition, LedPartitions, Metadata
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.env.node import Node, Timer
+    from headrace.machine.outcome import Outcome, Refuse, Waiter
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 _CLOCK_STEP_MS: Final = 1_000
 """A wall clock that moves this much against the steady one was set: timers move with it, sessions do not end."""
 
-_log = logging.getLogger("headrace.groups")
+Event: TypeAlias = Callable[[int], object]
+"""Tells a shard's runtime what happened; called with the time, in milliseconds."""
 
-_ANSWERED_AS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What a client hears when its records could not be appended for the reason on the left, as in Kafka since 4.0: of too
-large a commit too, which older ones called INVALID_COMMIT_OFFSET_SIZE."""
+_KEYS_MAX: Final = 100_000
+"""Keys whose partition is remembered."""
 
-ErrorReply = Callable[[ErrorCode], Any]
+S = TypeVar("S", bound=Shard)
 
 
 class _Append:
-    """Records on their way: how it ended, if that was known before the call returned."""
+    """An append under way: how it ended, if that was known before the call returned."""
 
-    __slots__ = ("coordinator", "error", "on_done", "part", "returned", "sequence")
+    __slots__ = ("coordinator", "end_offset", "error", "returned", "runtime")
 
-    def __init__(
-        self,
-        coordinator: GroupCoordinator,
-        part: CoordinatorPartition,
-        sequence: int,
-        on_done: Callable[[ErrorCode], None],
-    ) -> None:
+    def __init__(self, coordinator: Coordinator[S], runtime: ShardRuntime[S]) -> None:
         self.coordinator = coordinator
-        self.part = part
-        self.sequence = sequence
-        self.on_done = on_done
+        self.runtime = runtime
         self.returned = False
         self.error: ErrorCode | None = None
+        self.end_offset = -1
 
     def __call__(self, error: ErrorCode, base_offset: int) -> None:
         """What `append_internal` calls, before or after it returns."""
         if self.returned:
-            self.coordinator.append_ended(self, error)
+            self.coordinator.log_moved(self.runtime, self.end_offset, error)
         else:
             self.error = error
 
 
-def _ignore(error: ErrorCode) -> None:
-    """An append whose end nobody waits for."""
+class Coordinator(Generic[S]):
+    """The shards of one internal topic that this broker leads. `start` after the partitions; `stop` before them."""
 
-
-class GroupCoordinator:
-    """All coordinator partitions of one broker. `start` after the replica manager; `stop` before it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.partitions: dict[int, CoordinatorPartition] = {}
-        self._clock = broker.node.clock
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        runtime: Runtime[S],
+        *,
+        partition_count: Callable[[], int],
+        partitions: LedPartitions,
+        node: Node,
+        node_id: int,
+        metrics: Registry,
+    ) -> None:
+        """`name` is what counters and log lines call it; `partition_count` says how many partitions the topic would be
+        created with."""
+        self.runtime = runtime
+        self._topic = topic
+        self._name = name
+        self._default_count = partition_count
+        self._partitions = partitions
+        self._node = node
+        self._node_id = node_id
+        self._clock = node.clock
+        self._owner = node.owner("coordinators")
+        self._log = node.logger(name)
+        self._metadata: Metadata | None = None
+        self._topic_id = b""
         self._partition_count = 0
         self._partition_of: dict[str, int] = {}
-        self._owner = broker.node.owner("coordinators")
+        self._events: deque[tuple[ShardRuntime[S], Event]] = deque()
+        """What happened while another event was told."""
+        self._is_telling = False
         self._timer: Timer | None = None
         self._wake_ms = 0
         self._clock_base_ms = self._clock.now_ms() - int(self._clock.monotonic() * 1000)
         self._stopped = True
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._records = broker.metrics.counter("groups.records_appended")
-        self._refused = broker.metrics.counter("groups.appends_refused")
-        broker.metrics.gauge("groups.count", self.group_count)
-
-    def group_count(self) -> int:
-        """Groups of all kinds that this broker keeps."""
-        return sum(part.shard.group_count for part in self.partitions.values())
+        self._loads: dict[ShardRuntime[S], asyncio.Task[None]] = {}
+        self._records = metrics.counter(f"{name}.records_appended")
+        self._refused = metrics.counter(f"{name}.appends_refused")
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, metadata: Metadata) -> None:
         """Takes up the partitions that this broker leads and follows the cluster image from here on."""
+        self._metadata = metadata
         self._stopped = False
-        self._take_up(self.broker.image)
-        self.broker.quorum.on_image(self._image_changed)
+        self._take_up(metadata.image)
+        metadata.on_image(self._image_changed)
 
     async def stop(self) -> None:
         """Answers whoever still waits with NOT_COORDINATOR and stops all timers and loads."""
         self._stopped = True
-        tasks = [part.load_task for part in self.partitions.values() if part.load_task is not None]
-        for task in self._tasks:
-            task.cancel()
-            tasks.append(task)
-        for index in list(self.partitions):
-            self._give_up(index)
-        if self._timer is not None:
-            self._timer.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for index in list(self.runtime.shards):
+            self._give_out(self.runtime.resign(index, self.now_ms()))
+        await self._owner.closed()
 
     async def loaded(self) -> None:
         """Returns once no partition is loading."""
-        while tasks := [part.load_task for part in self.partitions.values() if part.load_task is not None]:
-            await asyncio.wait(tasks)
+        while self._loads:
+            await asyncio.wait(list(self._loads.values()))
 
     def now_ms(self) -> int:
         """The wall clock; when somebody sets it, all deadlines move along."""
@@ -139,255 +129,266 @@ class GroupCoordinator:
         step_ms = wall_ms - int(self._clock.monotonic() * 1000) - self._clock_base_ms
         if abs(step_ms) > _CLOCK_STEP_MS:
             self._clock_base_ms += step_ms
-            for part in self.partitions.values():
-                part.shard.clock_stepped(step_ms)
+            self.runtime.clock_stepped(step_ms)
         return wall_ms
 
-    # --- who coordinates what ----------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
-    def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group belongs to."""
-        index = self._partition_of.get(group_id)
+    def partition_for(self, key: str) -> int:
+        """The partition that a key (a group id) belongs to."""
+        index = self._partition_of.get(key)
         if index is None:
-            if len(self._partition_of) >= 100_000:
+            if len(self._partition_of) >= _KEYS_MAX:
                 self._partition_of.clear()
-            index = self._partition_of[group_id] = partition_of(group_id, self.partition_count)
+            index = self._partition_of[key] = partition_of(key, self._partition_count or self._default_count())
         return index
 
-    @property
-    def partition_count(self) -> int:
-        """Partitions of `__consumer_offsets`: as it is, or as it would be created."""
-        if self._partition_count == 0:
-            topic = self.broker.image.topics.by_name(OFFSETS_TOPIC)
-            if topic is None:
-                return self.broker.config.integer("offsets.topic.num.partitions")
-            self._partition_count = len(topic.partitions)
-        return self._partition_count
+    def read(self, key: str) -> S | ErrorCode:
+        """The shard of a key, whose reads tell what is committed; or why it is not served here now."""
+        runtime = self.runtime.serving(self.partition_for(key))
+        return runtime if isinstance(runtime, ErrorCode) else runtime.shard
 
-    def coordinator_of(self, group_id: str) -> CoordinatorPartition | ErrorCode:
-        """The partition that serves a group, or the error that says why this broker does not serve it now."""
-        part = self.partitions.get(self.partition_for(group_id))
-        if part is None:
-            return ErrorCode.NOT_COORDINATOR
-        return part if part.is_active else part.error
+    def read_all(self) -> list[S] | ErrorCode:
+        """Every shard that is served; or the error that says that one of them is loading, so that a list would have
+        holes."""
+        runtimes = [self.runtime.shards[index] for index in sorted(self.runtime.shards)]
+        if any(runtime.state is ShardState.LOADING for runtime in runtimes):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return [runtime.shard for runtime in runtimes if runtime.is_active]
 
-    # --- running decisions -------------------------------------------------------------------------------------------
+    def write(self, key: str, decide: Callable[[S, int], Outcome], waiter: Waiter, refuse: Refuse) -> None:
+        """Has the shard of a key decide (shard, now_ms), and does what it decides.
 
-    def run(self, part: CoordinatorPartition, out: Outcome, on_error: ErrorReply) -> Any:
-        """Does what a decision with a `reply` says; returns it, or a `Pending` until its records are committed.
-
-        `on_error` makes the reply for records that could not be appended.
+        `waiter` gets the reply once the decision is committed, or what `refuse` makes of the error that says why it
+        could not be made or stored; now, where all that is known at once.
         """
-        pending: Pending[Any] | None = None
+        runtime = self.runtime.serving(self.partition_for(key))
+        if isinstance(runtime, ErrorCode):
+            waiter.resolve(refuse(runtime))
+        else:
+            self._tell(runtime, partial(self._decide, runtime, decide, waiter, refuse))
 
-        def late(error: ErrorCode) -> None:
-            assert pending is not None
-            pending.resolve(out.reply if error is ErrorCode.NONE else on_error(error))
-            self._settle(part, out, error)
+    def decide_alone(self, runtime: ShardRuntime[S], decide: Callable[[S, int], Outcome]) -> None:
+        """Has a shard decide what nobody asked for."""
+        self._tell(runtime, partial(self._decide, runtime, decide, None, None))
 
-        error = self._append(part, out, late) if out.records else ErrorCode.NONE
-        if error is None:
-            pending = Pending()
-            return pending
-        reply = out.reply if error is ErrorCode.NONE else on_error(error)
-        self._settle(part, out, error)
-        return reply
-
-    def run_waiting(
-        self, part: CoordinatorPartition, out: Outcome, waiter: Pending[Any], on_error: ErrorReply
-    ) -> Pending[Any]:
-        """Does what a decision says whose machine was given `waiter`, which is answered now or by a later decision."""
-
-        def finish(error: ErrorCode) -> None:
-            if out.reply is not None:
-                waiter.resolve(out.reply if error is ErrorCode.NONE else on_error(error))
-            self._settle(part, out, error)
-
-        error = self._append(part, out, finish) if out.records else ErrorCode.NONE
-        if error is not None:
-            finish(error)
-        return waiter
-
-    def _run_alone(self, part: CoordinatorPartition, out: Outcome) -> None:
-        """Does what a decision says that nobody asked for: a timer's, or what follows a commit."""
-
-        def finish(error: ErrorCode) -> None:
-            self._settle(part, out, error)
-
-        error = self._append(part, out, finish) if out.records else ErrorCode.NONE
-        if error is not None:
-            finish(error)
-
-    def _settle(self, part: CoordinatorPartition, out: Outcome, error: ErrorCode) -> None:
-        """The records are committed, or never will be: everything else that the decision says."""
-        for note in out.notes:
-            _log.info("%s", note)
-        for waiter, response in out.released:
-            waiter.resolve(response)
-        if out.then is not None:
-            self._run_alone(part, out.then(error, self.now_ms()))
-        self._arm(part.shard.deadline_ms())
-
-    def _append(
-        self, part: CoordinatorPartition, out: Outcome, on_done: Callable[[ErrorCode], None]
-    ) -> ErrorCode | None:
-        """Appends and applies. Returns how it ended if that is known at once; else `on_done` hears of it later.
-
-        A decision goes out as one append, which has effect as a whole or not at all. One that may take effect in parts
-        ends where a part is refused.
-        """
-        replica = self.broker.replicas.find(OFFSETS_TOPIC, part.index)
-        if isinstance(replica, ErrorCode):
-            self._refused.value += 1
-            return _ANSWERED_AS.get(replica, replica)
-        appends = part.appends(out, self.now_ms(), replica.log.config.max_message_bytes)
-        error: ErrorCode | None = ErrorCode.NONE
-        for number, (records, batches) in enumerate(appends, 1):
-            error = self._append_records(part, records, batches, on_done if number == len(appends) else _ignore)
-            if error not in (None, ErrorCode.NONE):
-                break
-        return error
-
-    def _append_records(
+    def _decide(
         self,
-        part: CoordinatorPartition,
-        records: Sequence[Record],
-        batches: bytes,
-        on_done: Callable[[ErrorCode], None],
-    ) -> ErrorCode | None:
-        part.sequence += 1
-        append = _Append(self, part, part.sequence, on_done)
-        self.broker.replicas.append_internal(OFFSETS_TOPIC, part.index, batches, append)
-        append.returned = True
-        error = append.error
-        if error is not None and error is not ErrorCode.NONE:
-            self._refused.value += 1
-            return _ANSWERED_AS.get(error, error)
-        if error is ErrorCode.NONE:
-            part.shard.committed(append.sequence)
-        self._records.value += len(records)
-        for record in records:
-            part.shard.apply(record, append.sequence)
-        return error
+        runtime: ShardRuntime[S],
+        decide: Callable[[S, int], Outcome],
+        waiter: Waiter | None,
+        refuse: Refuse | None,
+        now_ms: int,
+    ) -> None:
+        if runtime.is_active:
+            runtime.decided(decide(runtime.shard, now_ms), now_ms, waiter, refuse)
+        elif waiter is not None and refuse is not None:
+            waiter.resolve(refuse(ErrorCode.NOT_COORDINATOR))
 
-    def append_ended(self, append: _Append, error: ErrorCode) -> None:
-        """An append that was under way is committed, or never will be."""
-        part = append.part
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, runtime: ShardRuntime[S], event: Event) -> None:
+        """Tells a shard what happened, and does what it wants then; in its turn, where another event is being told."""
+        if self._is_telling:
+            self._events.append((runtime, event))
+            return
+        self._is_telling = True
+        try:
+            now_ms = self.now_ms()
+            event(now_ms)
+            self._drive(runtime, now_ms)
+            while self._events:
+                runtime, event = self._events.popleft()
+                event(now_ms)
+                self._drive(runtime, now_ms)
+        except BaseException:
+            if runtime.is_writing:
+                # Nobody knows what the step that failed has left behind. The log is what counts.
+                self._load_again(runtime, self.now_ms())
+            raise
+        finally:
+            self._is_telling = False
+            if self._events:
+                self._owner.soon(self._tell_rest)
+
+    def _tell_rest(self) -> None:
+        """Events that were left behind by a step that failed."""
+        if self._events:
+            self._tell(*self._events.popleft())
+
+    def _drive(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        """Does everything that a shard wants."""
+        while runtime.settle(now_ms):
+            self._append(runtime, now_ms)
+        if runtime.outputs:
+            self._give_out(runtime)
+        deadline_ms = runtime.deadline_ms()
+        if deadline_ms is not None and (self._timer is None or deadline_ms < self._wake_ms):
+            self._arm(deadline_ms, now_ms)
+
+    def _append(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        led = self._partitions.find(self._topic, runtime.index)
+        if isinstance(led, ErrorCode):
+            self._refuse(runtime, led)
+            return
+        if led.leader_epoch != runtime.leader_epoch or led.log.end_offset != runtime.written_offset:
+            self._refuse_stranger(runtime, led)
+            return
+        batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
+        append = _Append(self, runtime)
+        self._partitions.append_internal(self._topic, runtime.index, batches, append)
+        append.returned = True
+        if append.error:
+            self._refuse(runtime, append.error)
+            return
+        append.end_offset = end_offset = led.log.end_offset
+        high_watermark = led.high_watermark if append.error is None else end_offset
+        self._records.value += runtime.appended(end_offset, high_watermark)
+
+    def _refuse(self, runtime: ShardRuntime[S], error: ErrorCode) -> None:
+        self._refused.value += 1
+        runtime.refused(error)
+
+    def _refuse_stranger(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
+        """The shard may not append: it does not lead under its epoch any more, or does not hold what the log holds."""
+        self._refuse(runtime, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if led.leader_epoch == runtime.leader_epoch:
+            self._log.error("a log does not end where its coordinator left it", **self._fields(runtime))
+            self._tell(runtime, partial(self._load_again, runtime))
+
+    def log_moved(self, runtime: ShardRuntime[S], end_offset: int, error: ErrorCode) -> None:
+        """The log is committed up to `end_offset`, or it is not known any more whether it ever will be."""
         if error is ErrorCode.NONE:
-            part.shard.committed(append.sequence)
-        elif self.partitions.get(part.index) is part:
-            # What was applied is not in the log, as far as anybody knows: only the log can tell.
-            _log.error("group coordinator %d loads again: records were not committed: %s", part.index, error.name)
-            self._give_up(part.index)
-            self._take_over(part.index, part.leader_epoch)
-        append.on_done(_ANSWERED_AS.get(error, error))
+            self._tell(runtime, lambda _: runtime.committed(end_offset))
+        else:
+            self._tell(runtime, partial(self._lose, runtime, error))
+
+    def _lose(self, runtime: ShardRuntime[S], error: ErrorCode, now_ms: int) -> None:
+        if runtime.lost(error, now_ms):
+            self._load_again(runtime, now_ms)
+
+    def _give_out(self, runtime: ShardRuntime[S]) -> None:
+        outputs, runtime.outputs = runtime.outputs, []
+        for output in outputs:
+            if isinstance(output, str):
+                self._log.info(output)
+            else:
+                waiter, reply = output
+                waiter.resolve(reply)
 
     # --- timers ------------------------------------------------------------------------------------------------------
 
-    def _arm(self, deadline_ms: int | None) -> None:
-        if deadline_ms is None or self._stopped or (self._timer is not None and self._wake_ms <= deadline_ms):
-            return
+    def _arm(self, deadline_ms: int, now_ms: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._wake_ms = deadline_ms
-        delay = max(0, deadline_ms - self.now_ms()) / 1000
-        self._timer = self._owner.later(delay, self._wake)
+        self._timer = self._owner.later(max(0, deadline_ms - now_ms) / 1000, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        now_ms = self.now_ms()
-        for part in list(self.partitions.values()):
-            if not part.is_active:
-                continue
-            while (out := part.shard.due(now_ms)) is not None:
-                self._run_alone(part, out)
-        for part in self.partitions.values():
-            if part.is_active:
-                self._arm(part.shard.deadline_ms())
+        for runtime in list(self.runtime.shards.values()):
+            self._tell(runtime, partial(self._tick, runtime))
+
+    def _tick(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        while runtime.tick(now_ms):
+            self._drive(runtime, now_ms)
 
     # --- taking up and giving up partitions --------------------------------------------------------------------------
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
-        if self._stopped:
-            return
-        if new.topics.by_name(OFFSETS_TOPIC) is not old.topics.by_name(OFFSETS_TOPIC):
+        if not self._stopped and new.topics.by_name(self._topic) is not old.topics.by_name(self._topic):
             self._take_up(new)
-        gone = {topic.name: topic.id for topic in delta.deleted_topics.values()}
-        if gone and self.partitions:
-            task = self._owner.spawn(self._forget(gone))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _forget(self, gone: Mapping[str, bytes]) -> None:
-        """Removes the offsets of deleted topics, a partition at a time: it looks at every offset."""
-        for index in list(self.partitions):
-            part = self.partitions.get(index)
-            if part is not None and part.is_active:
-                self._run_alone(part, part.shard.forget_topics(gone, self.broker.image.topics.topics_by_name))
-            await asyncio.sleep(0)
 
     def _take_up(self, image: ClusterImage) -> None:
         """Serves exactly the partitions that the image says this broker leads."""
-        topic = image.topics.by_name(OFFSETS_TOPIC)
+        topic = image.topics.by_name(self._topic)
         count = len(topic.partitions) if topic is not None else 0
+        topic_id = topic.id if topic is not None else b""
+        if topic_id != self._topic_id:
+            # Another topic, whose epochs say nothing about those of the one before it.
+            self._topic_id = topic_id
+            self._lead({})
         if count != self._partition_count:
             self._partition_count = count
             self._partition_of.clear()
-        led = {}
-        if topic is not None:
-            led = {p.index: p.leader_epoch for p in topic.partitions if p.leader == self.broker.node_id}
-        for index, part in list(self.partitions.items()):
-            if led.get(index) != part.leader_epoch:
-                self._give_up(index)
-        for index, leader_epoch in led.items():
-            if index not in self.partitions:
-                self._take_over(index, leader_epoch)
+        partitions = topic.partitions if topic is not None else ()
+        self._lead({each.index: each.leader_epoch for each in partitions if each.leader == self._node_id})
 
-    def _give_up(self, index: int) -> None:
-        part = self.partitions.pop(index)
-        if part.load_task is not None:
-            part.load_task.cancel()
-        if part.is_active:
-            self._settle(part, part.shard.unload(self.now_ms()), ErrorCode.NONE)
+    def _lead(self, epochs: Mapping[int, int]) -> None:
+        change = self.runtime.lead(epochs, self.now_ms())
+        for runtime in change.resigned:
+            self._resigned(runtime)
+        for runtime in change.taken:
+            self._begin(runtime)
 
-    def _take_over(self, index: int, leader_epoch: int) -> None:
-        from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition, LoadState
+    def _resigned(self, runtime: ShardRuntime[S]) -> None:
+        load = self._loads.pop(runtime, None)
+        if load is not None:
+            load.cancel()
+        self._give_out(runtime)
 
-        part = CoordinatorPartition(index, leader_epoch, self.broker.config, self.broker.node.entropy, self.group_count)
-        self.partitions[index] = part
-        replica = self.broker.replicas.find(OFFSETS_TOPIC, index)
-        if isinstance(replica, ErrorCode):
-            _log.error("%s-%d is not here, its groups are not served: %s", OFFSETS_TOPIC, index, replica.name)
-            part.enter(LoadState.FAILED)
-        elif replica.log.end_offset == replica.log.log_start_offset:
-            part.enter(LoadState.ACTIVE)
-            self._loaded(part)
-        else:
-            part.load_task = self._owner.spawn(self._load(part, replica.log))
+    def _load_again(self, runtime: ShardRuntime[S], now_ms: int) -> None:
+        """The shard cannot be sure that it holds what the log holds: another one takes its place."""
+        if self.runtime.shards.get(runtime.index) is runtime:
+            self._log.warning("a coordinator loads its log again", **self._fields(runtime))
+            self._resigned(self.runtime.resign(runtime.index, now_ms))
+            self._begin(self.runtime.take(runtime.index, runtime.leader_epoch))
 
-    async def _load(self, part: CoordinatorPartition, log: Log) -> None:
-        from headrace.broker.coordinators.coordinator_partition import LoadState
-
-        try:
-            records = await part.load(log, self.broker.node.workers)
-        except Exception as error:
-            # Whatever it was, the partition must not be "loading" for ever; what nobody expected shows its trace.
-            expected = isinstance(error, (OSError, CorruptBatch, DecodeError))
-            _log.error(
-                "%s-%d cannot be loaded, its groups are not served: %s",
-                OFFSETS_TOPIC,
-                part.index,
-                error,
-                exc_info=None if expected else error,
+    def _begin(self, runtime: ShardRuntime[S]) -> None:
+        led = self._partitions.find(self._topic, runtime.index)
+        if isinstance(led, ErrorCode):
+            self._log.error(
+                "a coordinator's log is not here, nobody is served", error=led.name, **self._fields(runtime)
             )
-            part.enter(LoadState.FAILED)
+            runtime.load_failed()
             return
-        finally:
-            part.load_task = None
-        _log.info("group coordinator %d is loaded: %d records", part.index, records)
-        part.enter(LoadState.ACTIVE)
-        self._loaded(part)
+        runtime.begin(led.log.log_start_offset, led.high_watermark)
+        if led.log.end_offset == led.log.log_start_offset:
+            self._tell(runtime, partial(self._loaded, runtime, led))
+        else:
+            self._loads[runtime] = self._owner.spawn(self._load(runtime, led))
 
-    def _loaded(self, part: CoordinatorPartition) -> None:
-        self._run_alone(part, part.shard.loaded(self.now_ms()))
-        self._run_alone(part, part.shard.forget_missing(self.broker.image.topics.topics_by_id))
+    async def _load(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
+        try:
+            records = await self._read(runtime, led)
+        except (OSError, CorruptBatch, DecodeError) as error:
+            self._log.error("a coordinator's log cannot be read, nobody is served", why=error, **self._fields(runtime))
+            runtime.load_failed()
+        except Exception as error:
+            # Whatever it was, the shard must not be "loading" for ever.
+            self._node.defects.report(error, "the load of a coordinator", **self._fields(runtime))
+            runtime.load_failed()
+        else:
+            if runtime.state is ShardState.LOADING:
+                self._log.info("a coordinator is loaded", records=records, **self._fields(runtime))
+                self._tell(runtime, partial(self._loaded, runtime, led))
+        finally:
+            self._loads.pop(runtime, None)
+
+    async def _read(self, runtime: ShardRuntime[S], led: LedPartition) -> int:
+        """Feeds the log to the shard, a piece at a time: a worker reads and decodes, the loop applies. Returns how many
+        records there were."""
+        count = 0
+        offset = led.log.log_start_offset
+        while offset < led.log.end_offset:
+            piece = await self._node.workers.run(partial(read_piece, led.log, offset, runtime.shard.decode))
+            if not runtime.load(piece, led.high_watermark):
+                break
+            count += piece.record_count
+            offset = piece.next_offset
+        return count
+
+    def _loaded(self, runtime: ShardRuntime[S], led: LedPartition, now_ms: int) -> None:
+        runtime.loaded(now_ms)
+        self._drive(runtime, now_ms)
+        end_offset = runtime.written_offset
+        if runtime.is_active and end_offset > led.high_watermark:
+            self._partitions.when_committed(led, end_offset, partial(self.log_moved, runtime, end_offset))
+        if runtime.is_active:
+            self._tidy(runtime)
+
+    def _tidy(self, runtime: ShardRuntime[S]) -> None:
+        """What is to be decided first of all in a shard that was just loaded."""
+
+    def _fields(self, runtime: ShardRuntime[S]) -> dict[str, object]:
+        return {"topic": self._topic, "partition": runtime.index, "leader_epoch": runtime.leader_epoch}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import random
 
-    from headrace.broker.coordinators.coordinator import GroupCoordinator
+    from headrace.broker.coordinators.group_coordinator import GroupCoordinator
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller

@@ -8,7 +8,7 @@ import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from compat.kafka_says.refusals import GROUP, SERVED_KEYS, TOPIC, codes_of, refusals
 
-from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED
 from headrace.broker.requests.plain_fetch import PlainFetch
 from headrace.broker.requests.produce_run import ProduceRun

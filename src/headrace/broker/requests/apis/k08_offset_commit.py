@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
@@ -44,19 +43,32 @@ def handle(
     refused = _keep_known(broker, request, context)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
-    groups = broker.groups
-    part = groups.coordinator_of(request.group_id)
-    if not isinstance(part, CoordinatorPartition):
-        return _merge(commit_error(request, part), refused)
-    if context.api_version >= _NO_RETENTION_FROM:
+    version = context.api_version
+    if version >= _NO_RETENTION_FROM:
         request.retention_time_ms = -1
-    out = part.shard.commit(request, context.api_version, groups.now_ms())
-    if refused:
-        _merge(out.reply, refused)
-    reply: OffsetCommitResponse | Pending[OffsetCommitResponse] = groups.run(
-        part, out, lambda error: _merge(commit_error(request, error), refused)
+    answer: Pending[OffsetCommitResponse] = _Answer(refused) if refused else Pending()
+    broker.groups.write(
+        request.group_id,
+        lambda shard, now_ms: shard.commit(request, version, now_ms),
+        answer,
+        lambda error: commit_error(request, error),
     )
-    return reply
+    return answer
+
+
+class _Answer(Pending[OffsetCommitResponse]):
+    """The answer to what could be committed, to which the refused partitions are added."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: list[OffsetCommitResponseTopic]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def resolve(self, value: OffsetCommitResponse | None) -> None:
+        if value is not None:
+            _merge(value, self._refused)
+        super().resolve(value)
 
 
 def _keep_known(

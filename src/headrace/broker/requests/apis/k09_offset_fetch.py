@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
@@ -79,18 +78,18 @@ def _fetch(
     group_id = asked.group_id
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         return OffsetFetchResponseGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    part = broker.groups.coordinator_of(group_id)
-    if not isinstance(part, CoordinatorPartition):
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=part)
+    shard = broker.groups.read(group_id)
+    if isinstance(shard, ErrorCode):
+        return OffsetFetchResponseGroup(group_id=group_id, error_code=shard)
     by_id = context.api_version >= _TOPIC_IDS_FROM
     if asked.topics is None:
-        found = part.shard.fetch(asked, require_stable)
+        found = shard.fetch(asked, require_stable)
         found.topics = [t for t in found.topics if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, t.name)]
         if by_id:
             found.topics = _with_ids(broker, found.topics)
         return found
     refused = _keep_known(broker, asked, by_id, context)
-    found = part.shard.fetch(asked, require_stable)
+    found = shard.fetch(asked, require_stable)
     found.topics.extend(refused)
     return found
 

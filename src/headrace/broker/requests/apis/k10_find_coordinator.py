@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator import OFFSETS_TOPIC
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
@@ -54,12 +53,10 @@ def handle(broker: Services, request: JoinGroupRequest, context: RequestContext)
     if not request.group_id:
         waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
         return waiter
-    part = broker.groups.coordinator_of(request.group_id)
-    if not isinstance(part, CoordinatorPartition):
-        waiter.resolve(refuse(part))
-        return waiter
     if context.api_version < _OWN_REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = request.session_timeout_ms
     asker = Asker(context.client_id or "", f"/{context.client_host}", context.api_version)
-    out = part.shard.join(request, asker, waiter, broker.groups.now_ms())
-    return broker.groups.run_waiting(part, out, waiter, refuse)
+    broker.groups.write(
+        request.group_id, lambda shard, now_ms: shard.join(request, asker, waiter, now_ms), waiter, refuse
+    )
+    return waiter

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import Operation, ResourceType
@@ -29,12 +28,12 @@ def handle(broker: Services, request: HeartbeatRequest, context: RequestContext)
     if not group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     groups = broker.groups
-    part = groups.coordinator_of(group_id)
-    if not isinstance(part, CoordinatorPartition):
+    shard = groups.read(group_id)
+    if isinstance(shard, ErrorCode):
         # A member loses nothing while its coordinator loads: sessions start anew afterwards (as in Kafka).
-        loading = part is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return HeartbeatResponse(error_code=ErrorCode.NONE if loading else part)
-    error = part.shard.heartbeat(
+        loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
+    error = shard.heartbeat(
         group_id, request.member_id, request.group_instance_id, request.generation_id, groups.now_ms()
     )
     return HeartbeatResponse(error_code=error)

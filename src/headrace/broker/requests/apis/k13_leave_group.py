@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
@@ -33,17 +32,22 @@ def handle(
         return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
-    part = broker.groups.coordinator_of(group_id)
-    if not isinstance(part, CoordinatorPartition):
-        return _refuse(part)
     batched = context.api_version >= _BATCHED_FROM
     members = request.members if batched else [MemberIdentity(member_id=request.member_id)]
-    out = part.shard.leave(group_id, members, broker.groups.now_ms())
-    if not batched and out.reply.members:
-        # The one member's error is the answer's.
-        out.reply = LeaveGroupResponse(error_code=out.reply.error_code or out.reply.members[0].error_code)
-    reply: LeaveGroupResponse | Pending[LeaveGroupResponse] = broker.groups.run(part, out, _refuse)
-    return reply
+    answer: Pending[LeaveGroupResponse] = Pending() if batched else _OlderLeave()
+    broker.groups.write(group_id, lambda shard, now_ms: shard.leave(group_id, members, now_ms), answer, _refuse)
+    return answer
+
+
+class _OlderLeave(Pending[LeaveGroupResponse]):
+    """The answer to a LeaveGroup before v3: the one member's error is its own."""
+
+    __slots__ = ()
+
+    def resolve(self, value: LeaveGroupResponse | None) -> None:
+        if value is not None and value.members:
+            value = LeaveGroupResponse(error_code=value.error_code or value.members[0].error_code)
+        super().resolve(value)
 
 
 def _refuse(error: ErrorCode) -> LeaveGroupResponse:

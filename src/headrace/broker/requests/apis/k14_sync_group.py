@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
@@ -37,15 +36,12 @@ def handle(broker: Services, request: SyncGroupRequest, context: RequestContext)
     if not request.group_id:
         waiter.resolve(_refuse(ErrorCode.INVALID_GROUP_ID))
         return waiter
-    part = broker.groups.coordinator_of(request.group_id)
-    if not isinstance(part, CoordinatorPartition):
-        # While a coordinator loads, a rejoin makes a member ask again, as in Kafka (KAFKA-6266).
-        loading = part is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        waiter.resolve(_refuse(ErrorCode.REBALANCE_IN_PROGRESS if loading else part))
-        return waiter
-    out = part.shard.sync(request, waiter)
-    return broker.groups.run_waiting(part, out, waiter, _refuse)
+    broker.groups.write(request.group_id, lambda shard, _: shard.sync(request, waiter), waiter, _refuse)
+    return waiter
 
 
 def _refuse(error: ErrorCode) -> SyncGroupResponse:
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        # While a coordinator loads, a rejoin makes a member ask again, as in Kafka (KAFKA-6266).
+        error = ErrorCode.REBALANCE_IN_PROGRESS
     return SyncGroupResponse(error_code=error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import authorized_operations
 from headrace.broker.requests.registry import handles
@@ -49,8 +48,8 @@ def _describe(broker: Services, context: RequestContext, group_id: str) -> Descr
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
     else:
-        part = broker.groups.coordinator_of(group_id)
-        if isinstance(part, CoordinatorPartition):
-            return part.shard.describe_group(group_id)
-        error = part
+        shard = broker.groups.read(group_id)
+        if not isinstance(shard, ErrorCode):
+            return shard.describe_group(group_id)
+        error = shard
     return DescribedGroup(error_code=error, error_message=message_of(error), group_id=group_id)

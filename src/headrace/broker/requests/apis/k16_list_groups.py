@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import LoadState
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from headrace.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
@@ -26,13 +25,10 @@ def handle(broker: Services, request: ListGroupsRequest, context: RequestContext
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     sees_all = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    found: list[ListedGroup] = []
-    for index in sorted(broker.groups.partitions):
-        part = broker.groups.partitions[index]
-        if part.state is LoadState.LOADING:
-            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if part.state is LoadState.ACTIVE:
-            found.extend(part.shard.list_groups(states, types))
+    shards = broker.groups.read_all()
+    if isinstance(shards, ErrorCode):
+        return ListGroupsResponse(error_code=shards)
+    found = [group for shard in shards for group in shard.list_groups(states, types)]
     if not sees_all:
         found = [g for g in found if context.authorize(Operation.DESCRIBE, ResourceType.GROUP, g.group_id)]
     return ListGroupsResponse(groups=found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.broker.coordinators.coordinator_partition import CoordinatorPartition
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
@@ -33,20 +32,29 @@ def handle(
     """Deletes what can be deleted."""
     if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return _refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refused = _keep_known(broker, request, context)
-    part = broker.groups.coordinator_of(request.group_id)
-    if not isinstance(part, CoordinatorPartition):
-        return _refuse(part)
-    out = part.shard.delete_offsets(request)
-    if not out.reply.error_code:
-        entries = {topic.name: topic for topic in out.reply.topics}
-        for topic in refused:
-            if topic.name in entries:
-                entries[topic.name].partitions.extend(topic.partitions)
-            else:
-                out.reply.topics.append(topic)
-    reply: OffsetDeleteResponse | Pending[OffsetDeleteResponse] = broker.groups.run(part, out, _refuse)
-    return reply
+    answer = _Answer(_keep_known(broker, request, context))
+    broker.groups.write(request.group_id, lambda shard, _: shard.delete_offsets(request), answer, _refuse)
+    return answer
+
+
+class _Answer(Pending[OffsetDeleteResponse]):
+    """The answer about what could be deleted, to which the refused partitions are added."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: list[OffsetDeleteResponseTopic]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def resolve(self, value: OffsetDeleteResponse | None) -> None:
+        if value is not None and not value.error_code:
+            entries = {topic.name: topic for topic in value.topics}
+            for topic in self._refused:
+                if topic.name in entries:
+                    entries[topic.name].partitions.extend(topic.partitions)
+                else:
+                    value.topics.append(topic)
+        super().resolve(value)
 
 
 def _refuse(error: ErrorCode) -> OffsetDeleteResponse:

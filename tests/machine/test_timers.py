@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.timers import TimerKey, Timers
+from headrace.machine.timers import TimerKey, Timers
 
 KEYS = st.sampled_from([("a",), ("b",), ("c", "d")])
 STEPS = st.lists(

@@ -1,12 +1,12 @@
-"""Which partition of `__consumer_offsets` a group belongs to: Kafka's, or adopted data would be lost."""
+"""Which shard of a coordinator an id belongs to: Kafka's, or adopted data would be lost."""
 
 from __future__ import annotations
 
 
-def partition_of(group_id: str, partition_count: int) -> int:
+def partition_of(key: str, partition_count: int) -> int:
     """The absolute value of Java's String.hashCode, modulo the partitions; -2**31, which has none, counts as 0."""
     value = 0
-    data = group_id.encode("utf-16-be", "surrogatepass")
+    data = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(data), 2):
         value = (value * 31 + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
     if value >= 0x80000000:

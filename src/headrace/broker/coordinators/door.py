@@ -1,0 +1,70 @@
+"""What this room asks of its neighbours: of the partitions that this broker leads, and of the cluster's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+    from headrace.metadata.delta import ImageDelta
+    from headrace.metadata.image import ClusterImage
+
+
+class LedPartition(Protocol):
+    """A partition that this broker leads."""
+
+    @property
+    def log(self) -> Log:
+        """To be read at a load, on workers; appends go through `LedPartitions`."""
+        ...
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this broker leads under."""
+        ...
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below it is committed, and cannot be lost."""
+        ...
+
+
+class LedPartitions(Protocol):
+    """The partitions that this broker leads. Called on the loop, like its callbacks."""
+
+    def find(self, topic: str, index: int) -> LedPartition | ErrorCode:
+        """The partition, or why it cannot be led here now."""
+        ...
+
+    def append_internal(
+        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
+    ) -> None:
+        """Appends all of these batches, or none. The log's end has moved by the time it returns, unless they were
+        refused.
+
+        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last of them,
+        or with an error when they were refused, or when this broker cannot tell any more whether they will be
+        committed: it leads the partition no more, or its disk failed. It may be called before this returns.
+        """
+        ...
+
+    def when_committed(self, replica: Any, offset: int, callback: Callable[[ErrorCode], None]) -> None:
+        """Calls back once, when everything below `offset` of a partition that `find` gave is committed, or with an
+        error as above."""
+        ...
+
+
+class Metadata(Protocol):
+    """The cluster's metadata as this broker knows it."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """As of now."""
+        ...
+
+    def on_image(self, listener: Callable[[ClusterImage, ClusterImage, ImageDelta], None]) -> None:
+        """Calls `listener(old, new, delta)` after each change, in order, after the partitions have followed it."""
+        ...

@@ -1,0 +1,106 @@
+"""The group coordinator: shards of groups over `__consumer_offsets`, and what becomes of deleted topics' offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.coordinators.coordinator import Coordinator
+from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
+
+if TYPE_CHECKING:
+    from headrace.broker.coordinators.door import LedPartitions
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env.node import Node
+    from headrace.groups.outcome import GroupSettings
+    from headrace.groups.shard import GroupShard
+    from headrace.metadata.delta import ImageDelta
+    from headrace.metadata.image import ClusterImage
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class GroupCoordinator(Coordinator["GroupShard"]):
+    """All groups that this broker coordinates."""
+
+    def __init__(
+        self,
+        *,
+        config: Callable[[], BrokerConfig],
+        partitions: LedPartitions,
+        node: Node,
+        node_id: int,
+        metrics: Registry,
+    ) -> None:
+        """`config` gives the settings in force; a shard keeps those that were when it was taken up."""
+        self._config = config
+        super().__init__(
+            OFFSETS_TOPIC,
+            "groups",
+            Runtime(self._make_shard, self._runtime_settings),
+            partition_count=lambda: config().integer("offsets.topic.num.partitions"),
+            partitions=partitions,
+            node=node,
+            node_id=node_id,
+            metrics=metrics,
+        )
+        metrics.gauge("groups.count", self.group_count)
+
+    def group_count(self) -> int:
+        """Groups of all kinds that this broker keeps."""
+        return sum(runtime.shard.group_count for runtime in self.runtime.shards.values())
+
+    def _make_shard(self, _index: int) -> GroupShard:
+        # Imported when there is one: a broker that serves no groups does without the machine.
+        from headrace.groups.shard import GroupShard
+
+        new_uuid = self._node.entropy.uuid
+        return GroupShard(settings_of(self._config()), lambda: str(uuid.UUID(bytes=new_uuid())), self.group_count)
+
+    def _runtime_settings(self) -> RuntimeSettings:
+        config = self._config()
+        return RuntimeSettings(
+            commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
+            codec=config.integer("offsets.topic.compression.codec"),
+        )
+
+    # --- offsets of deleted topics -----------------------------------------------------------------------------------
+
+    def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        super()._image_changed(old, new, delta)
+        gone = {topic.name: topic.id for topic in delta.deleted_topics.values()}
+        if gone and self.runtime.shards and not self._stopped:
+            self._owner.spawn(self._forget(gone))
+
+    async def _forget(self, gone: Mapping[str, bytes]) -> None:
+        """Removes the offsets of deleted topics, a shard at a time: it looks at every offset."""
+        assert self._metadata is not None
+        for runtime in list(self.runtime.shards.values()):
+            exists = self._metadata.image.topics.topics_by_name
+            self.decide_alone(runtime, lambda shard, _: shard.forget_topics(gone, exists))  # noqa: B023
+            await asyncio.sleep(0)
+
+    def _tidy(self, runtime: ShardRuntime[GroupShard]) -> None:
+        """Offsets of topics that were deleted while nobody coordinated them go."""
+        assert self._metadata is not None
+        topic_ids = self._metadata.image.topics.topics_by_id
+        self.decide_alone(runtime, lambda shard, _: shard.forget_missing(topic_ids))
+
+
+def settings_of(config: BrokerConfig) -> GroupSettings:
+    """What the machine obeys of a broker's settings."""
+    from headrace.groups.outcome import GroupSettings
+
+    return GroupSettings(
+        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+        max_size=config.integer("group.max.size"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        groups_max=config.integer("group.count.max"),
+    )

@@ -1,0 +1,69 @@
+"""A coordinator's log, read back piece by piece: for workers, because the disk may be cold."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from headrace.machine.runtime import LoadedRecord, LogPiece, Marker
+from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.records import decode_batch
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+
+Decode: TypeAlias = Callable[[bytes, bytes | None], Any]
+"""What a record's key and value say; None where that is of no concern. Raises DecodeError."""
+
+_LOAD_BYTES: Final = 64 * 1024
+"""How much of a log is read at a time: what it says is replayed in about a millisecond, then others get their turn."""
+
+_MARKER_KEY = struct.Struct(">hh")
+_COMMIT_MARKER: Final = 1
+
+
+def read_piece(log: Log, offset: int, decode: Decode) -> LogPiece:
+    """What the log says from `offset` on, as far as one read goes.
+
+    Raises OSError, CorruptBatch or DecodeError where that cannot be read.
+    """
+    said: list[LoadedRecord | Marker] = []
+    read = log.read(offset, max_bytes=_LOAD_BYTES, max_offset=log.end_offset, min_one=True)
+    if read.error is not ErrorCode.NONE:
+        raise OSError(f"offset {offset} cannot be read: {read.error.name}")
+    if read.slice is None:
+        # Compaction left nothing up to the end.
+        return LogPiece(said, 0, log.end_offset)
+    data = read.slice.file.read(read.slice.position, read.slice.size)
+    count = 0
+    next_offset = offset
+    at = 0
+    while at + BATCH_OVERHEAD <= len(data):
+        header = read_header(data, at)
+        if at + header.size > len(data):
+            break
+        if header.next_offset > next_offset:
+            count += _decode_batch(data, at, header, decode, said)
+            next_offset = header.next_offset
+        at += header.size
+    if next_offset == offset:
+        raise CorruptBatch(f"no batch at offset {offset} of the log")
+    return LogPiece(said, count, next_offset)
+
+
+def _decode_batch(data: bytes, at: int, header: BatchHeader, decode: Decode, said: list[LoadedRecord | Marker]) -> int:
+    records = decode_batch(data, at)
+    if header.is_control:
+        for record in records:
+            kind = _MARKER_KEY.unpack_from(record.key or b"\x00\x00\xff\xff")[1]
+            if kind in (0, _COMMIT_MARKER):
+                said.append(Marker(record.offset, header.producer_id, kind == _COMMIT_MARKER))
+        return len(records)
+    producer_id = header.producer_id if header.is_transactional else -1
+    for record in records:
+        decoded = decode(record.key or b"", record.value)
+        if decoded is not None:
+            said.append(LoadedRecord(decoded, record.offset, producer_id))
+    return len(records)

@@ -1,0 +1,51 @@
+"""Decided records as batches, in the way that Kafka's coordinators write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.wire.batch import BATCH_OVERHEAD
+from headrace.wire.records import Compression, Record, build_batch
+
+Pair = tuple[bytes, bytes | None]
+"""A record's key and value; None makes it a tombstone."""
+
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""How large a batch of several records gets; what a decision has beyond it goes into further batches."""
+
+_FEW: Final = 100
+"""So many records are put into one batch before anybody looks how large they are: they fit, but for rare ones."""
+
+_RECORD_OVERHEAD_MAX: Final = 23
+"""What surrounds key and value in a record, at most: its length, attributes, two deltas, two lengths, header count."""
+
+
+def build_coordinator_batches(
+    pairs: Sequence[Pair], timestamp_ms: int, max_bytes: int = BATCH_BYTES_MAX, codec: int = Compression.NONE
+) -> list[tuple[int, bytes]]:
+    """(record count, batch) of each batch that these records need: one, unless they are huge.
+
+    A batch has no more than `max_bytes`, unless a single record is larger: then it has a batch of its own.
+    """
+    if len(pairs) <= _FEW:
+        batch = build_coordinator_batch(pairs, timestamp_ms, codec)
+        if len(batch) <= max_bytes or len(pairs) == 1:
+            return [(len(pairs), batch)]
+    batches = []
+    first = 0
+    size = BATCH_OVERHEAD
+    for at, (key, value) in enumerate(pairs):
+        record_size = len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX
+        if size + record_size > max_bytes and at > first:
+            batches.append((at - first, build_coordinator_batch(pairs[first:at], timestamp_ms, codec)))
+            first = at
+            size = BATCH_OVERHEAD
+        size += record_size
+    batches.append((len(pairs) - first, build_coordinator_batch(pairs[first:], timestamp_ms, codec)))
+    return batches
+
+
+def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int, codec: int = Compression.NONE) -> bytes:
+    """One batch with these records."""
+    return build_batch([Record(0, timestamp_ms, key, value) for key, value in pairs], compression=codec)

@@ -1,0 +1,54 @@
+"""What a shard of a coordinator decides: records, and what leaves once they are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from headrace.wire.errors import ErrorCode
+
+
+class Waiter(Protocol):
+    """Whoever asked, until it is answered: once."""
+
+    def resolve(self, value: Any) -> None:
+        """Gives the answer."""
+        ...
+
+
+Refuse: TypeAlias = Callable[[ErrorCode], Any]
+"""Makes the reply that says an error, in the shape that the request asks for."""
+
+Then: TypeAlias = "Callable[[ErrorCode, int], Outcome]"
+"""What to decide once an outcome's records are committed, or could not be: (error, now_ms)."""
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """What a shard's decision asks the runtime to do, in this order.
+
+    1. append `records`, all or none, and apply them; 2. once they are committed, send `reply` to whoever asked; 3. send
+    `released` to those who waited; 4. call `then`, and do what it says. Without records all of it happens at once, but
+    for a reply that speaks of what was decided before and is not committed yet: it waits for that. If the records
+    cannot be appended, or are not committed in time, an error takes the place of `reply` (`released` goes out all the
+    same), and `then` hears of it.
+    """
+
+    reply: Any = None
+    """The response to the request; None when the machine kept its waiter."""
+    records: list[Any] = field(default_factory=list)
+    released: list[tuple[Waiter, Any]] = field(default_factory=list)
+    """Answers to requests that waited, this one among them perhaps."""
+    then: Then | None = None
+    notes: list[str] = field(default_factory=list)
+    """Sentences for the log: the machine writes none itself."""
+    is_atomic: bool = True
+    """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
+
+    def at_once(self, waiter: Waiter) -> Outcome:
+        """The same, but the reply leaves like an answer to somebody who waited: whatever is not committed yet."""
+        if self.reply is not None:
+            self.released.insert(0, (waiter, self.reply))
+            self.reply = None
+        return self

@@ -1,0 +1,217 @@
+"""Shards that come and go with leadership: loads, and logs that are not what a shard thinks."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from broker.coordinators.memory import FakeBroker, error_of, image, log_index
+
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.requests.apis import (
+    k12_heartbeat,
+)
+from headrace.machine.runtime import ShardState
+from headrace.metadata.image import TopicsImage
+from headrace.wire.batch import read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
+
+
+async def test_a_log_that_kept_what_was_taken_for_lost_is_loaded_again(broker: FakeBroker) -> None:
+    """What its coordinator holds and what the log holds are not the same any more: only the log can tell."""
+    broker.commit(5)
+    broker.replicas.hold()
+    broker.commit(6)
+    broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert broker.fetched() == [5]
+    assert error_of(broker.commit(7)) == ErrorCode.NOT_COORDINATOR
+    assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await broker.groups.loaded()
+    assert broker.fetched() == [6]
+    assert error_of(broker.commit(7)) == ErrorCode.NONE
+
+
+async def test_who_is_deposed_tells_nobody_that_it_worked(broker: FakeBroker) -> None:
+    """KAFKA-20634: the end of an append comes after the leader has changed."""
+    broker.replicas.hold()
+    answer = broker.commit(5)
+    broker.groups._take_up(image(leader=2))
+    assert error_of(answer.value) == ErrorCode.NOT_COORDINATOR
+    broker.replicas.release()
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_shard_of_another_epoch_appends_nothing(broker: FakeBroker) -> None:
+    """The partitions follow the metadata first: what is decided between the two must not be written."""
+    broker.replicas.leader_epoch = 1
+    assert error_of(broker.commit(5)) == ErrorCode.NOT_COORDINATOR
+    assert broker.replicas.logs[log_index(broker)].data == b""
+
+
+async def test_the_uncommitted_end_of_a_loaded_log_is_not_told(broker: FakeBroker) -> None:
+    broker.commit(5)
+    broker.replicas.hold()
+    broker.commit(6)
+    broker.groups._take_up(image(leader=2))
+    broker.replicas.held.clear()
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+    broker.replicas.release()
+    assert broker.fetched() == [6]
+
+
+async def test_the_uncommitted_end_of_a_loaded_log_is_lost_with_the_memory_of_it(broker: FakeBroker) -> None:
+    broker.commit(5)
+    broker.replicas.hold()
+    broker.commit(6)
+    broker.groups._take_up(image(leader=2))
+    broker.replicas.held.clear()
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    log = broker.replicas.logs[log_index(broker)]
+    log.data, log.end_offset = log.data[: read_header(log.data).size], 1
+    broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+
+
+async def test_a_defect_in_a_load_is_reported(broker: FakeBroker) -> None:
+    broker.commit(5)
+
+    def fail() -> None:
+        raise AssertionError("nobody expects this")
+
+    index = log_index(broker)
+    broker.replicas.logs[index].before_read = fail
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.groups.runtime.shards[index].state is ShardState.FAILED
+    assert broker.node.defects.count == 1 and isinstance(broker.node.defects.first, AssertionError)
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_another_coordinator_finds_everything_in_the_log(broker: FakeBroker) -> None:
+    for position in range(3_000):
+        broker.commit(position, f"group-{position % 100}")
+    broker.image = image(leader=2)
+    broker.groups._take_up(broker.image)
+    assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
+    broker.image = image()
+    broker.groups._take_up(broker.image)
+    assert error_of(broker.commit(1)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    beat = broker.ask(k12_heartbeat, HeartbeatRequest("g", 1, "m"), 4)
+    assert beat.error_code == ErrorCode.NONE
+    await broker.groups.loaded()
+    assert broker.fetched("group-7") == [2907]
+
+
+async def test_a_slow_disk_holds_up_nothing_but_its_own_groups(broker: FakeBroker) -> None:
+    """Kafka answers COORDINATOR_LOAD_IN_PROGRESS meanwhile; everybody else is served."""
+    broker.commit(5)
+    log = broker.replicas.logs[broker.groups.partition_for("g")]
+    is_asked, is_read = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        is_asked.set()
+        assert is_read.wait(30)
+
+    log.before_read = wait
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    assert await asyncio.to_thread(is_asked.wait, 30)
+    assert error_of(broker.commit(6)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elsewhere = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
+    assert error_of(broker.commit(1, elsewhere)) == ErrorCode.NONE
+    is_read.set()
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+
+
+async def test_a_partition_that_goes_while_it_is_read_is_not_taken_for_loaded(broker: FakeBroker) -> None:
+    broker.commit(5)
+    log = broker.replicas.logs[log_index(broker)]
+    is_asked, is_read = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        is_asked.set()
+        assert is_read.wait(30)
+
+    log.before_read = wait
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    assert await asyncio.to_thread(is_asked.wait, 30)
+    broker.groups._take_up(image(leader=2))
+    is_read.set()
+    await broker.groups.loaded()
+    assert error_of(broker.commit(6)) == ErrorCode.NOT_COORDINATOR
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.fetched() == [5]
+
+
+async def test_offsets_of_topics_that_were_deleted_meanwhile_go(broker: FakeBroker) -> None:
+    broker.commit(5)
+    broker.groups._take_up(image(leader=2))
+    broker.image = replace(image(), topics=TopicsImage({b"\x01" * 16: image().topics.topics_by_name[OFFSETS_TOPIC]}))
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.fetched() == []
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(broker: FakeBroker) -> None:
+    broker.commit(5)
+    old, deleted = broker.image, broker.image.topics.topics_by_name["t"]
+    topic = broker.image.topics.topics_by_name[OFFSETS_TOPIC]
+    broker.image = replace(old, topics=TopicsImage({topic.id: topic}, {topic.name: topic}))
+    delta = SimpleNamespace(deleted_topics={deleted.id: deleted})
+    broker.groups._image_changed(old, broker.image, delta)  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    assert broker.fetched() == []
+
+
+async def test_a_log_that_cannot_be_read_leaves_its_groups_unserved(broker: FakeBroker) -> None:
+    broker.commit(1)
+    index = broker.groups.partition_for("g")
+    log = broker.replicas.logs[index]
+    log.data = log.data[:-1] + b"\xff"
+    log.data = log.data[:61] + b"\xff" * (len(log.data) - 61)
+    broker.groups._take_up(image(leader=2))
+    broker.groups._take_up(image())
+    await broker.groups.loaded()
+    assert broker.groups.runtime.shards[index].state is ShardState.FAILED
+    assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_step_that_fails_half_way_leaves_its_shard_to_the_log(broker: FakeBroker) -> None:
+    """A defect between append and apply: whoever asked hears of it, the next ones find what the log holds."""
+    broker.commit(5)
+    runtime = broker.groups.runtime.shards[log_index(broker)]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    runtime.shard.apply = fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a defect"):
+        broker.commit(6)
+    assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await broker.groups.loaded()
+    assert broker.fetched() == [6]
+    assert error_of(broker.commit(7)) == ErrorCode.NONE
+
+
+async def test_a_step_that_fails_on_an_empty_log_is_got_over_too(broker: FakeBroker) -> None:
+    log = broker.replicas.logs[log_index(broker)]
+    del log.config.max_message_bytes
+    with pytest.raises(AttributeError):
+        broker.commit(1)
+    log.config.max_message_bytes = 1_048_588
+    await asyncio.sleep(0)
+    assert error_of(broker.commit(1)) == ErrorCode.NONE
