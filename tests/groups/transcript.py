@@ -127,7 +127,9 @@ class Machine:
             if isinstance(output, str):
                 self.say(f"# {output}")
             else:
-                self.answer(*output)
+                waiter, response = output
+                assert isinstance(waiter, Waiter)
+                self.answer(waiter, response)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Everything that was held is committed, or lost."""
