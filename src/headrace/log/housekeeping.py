@@ -70,7 +70,7 @@ class Retention(Pass):
             try:
                 found.append((log, retention.expired(log, now_ms)))
             except FileNotFoundError:
-                if retention.all_there(log):
+                if log.segment_list.all_there(log.resources.disk):
                     raise  # else they were renamed under this: the next pass looks again
 
         self._manager.guarded(logs, look)
@@ -87,17 +87,17 @@ class Retention(Pass):
                 self._queue.append(log.topic_partition)
                 return
             try:
-                if log.swapping is not None:
+                if log.segment_list.swapping is not None:
                     self._queue.append(log.topic_partition)
                     return
                 active = log.active
                 mark = manager.high_watermark(log.topic_partition)
-                retention.take_out(log, looked[log], now_ms, log.end_offset if mark is None else mark)
+                log.take_out(looked[log], now_ms, log.end_offset if mark is None else mark)
                 if log.active is not active:
                     rolled.append(log)
             finally:
                 log.lock.release()
-            if log.retiring:
+            if log.segment_list.retiring:
                 taken.append(log)
 
         looked = {log: old for log, old in found if manager.logs.get(log.topic_partition) is log}
@@ -108,7 +108,7 @@ class Retention(Pass):
         manager = self._manager
 
         def retire(log: Log) -> None:
-            while (segment := retention.retire_one(log)) is not None:
+            while (segment := log.retire_one()) is not None:
                 manager.removal.add_files([segment], log.config.file_delete_delay_ms)
 
         manager.guarded(logs, retire)
@@ -219,7 +219,7 @@ class Compaction:
             try:
                 candidate = cleaner.examine(dirty[log], now_ms)
             except FileNotFoundError:
-                if retention.all_there(log):
+                if log.segment_list.all_there(log.resources.disk):
                     raise
                 return  # renamed or deleted under this: looked at afresh the next time
             except OSError:

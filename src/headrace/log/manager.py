@@ -178,8 +178,7 @@ class LogManager:
                 raise
             self.directory_failed(home.path, error)
             raise LogDirFailed(home.path, error) from error
-        log.roll_jitter_ms = self._jitter(config)
-        log.on_flush_due = self._flushes.note
+        log.serve(roll_jitter_ms=self._jitter(config), on_flush_due=self._flushes.note)
         self.logs[key] = log
         return log
 
@@ -209,7 +208,7 @@ class LogManager:
         self.reindexing.add(log)
         if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
             self.env.disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-            log.topic_id = topic_id
+            log.named(topic_id)
         return log
 
     def _create(self, home: LogDirectory, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
@@ -379,8 +378,7 @@ class LogManager:
         clean_offset = old_home.cleaner_offsets.get(key)
         old_home.forget(key)
         self.logs[key] = log
-        log.roll_jitter_ms = self._jitter(log.config)
-        log.on_flush_due = self._flushes.note
+        log.serve(roll_jitter_ms=self._jitter(log.config), on_flush_due=self._flushes.note)
         new_home.found[key] = log.directory
         new_home.partitions += 1
         new_home.recovery_points[key] = log.recovery_point

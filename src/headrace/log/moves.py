@@ -142,7 +142,7 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Log:
     disk.rename(current.directory, doomed)
     disk.sync_directory(old_home.path)
     del manager.future_logs[key]
-    future.is_future = False
+    future.becomes_current()
     manager.adopt(future, old_home, new_home)
     manager.removal.add_tree(doomed, current.config.file_delete_delay_ms)
     return future
