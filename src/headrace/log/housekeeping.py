@@ -129,7 +129,7 @@ class ProducerExpiry(Pass):
             log = self._manager.logs.get(key)
             if log is None:
                 continue
-            log.producers.expiration_ms = expiration_ms
+            log.producers.expire_after(expiration_ms)
             if not len(log.producers):
                 continue
             # A worker has the lock where it changes the log's files: nobody waits here for that.
@@ -160,6 +160,7 @@ class Compaction:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._next_s = -inf
+        self.is_running = False
         self.stopping = False
         self.cleaned_bytes = 0
         self.uncleanable: dict[Log, Mark] = {}
@@ -170,7 +171,7 @@ class Compaction:
         """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
         manager = self._manager
         clock = manager.env.clock
-        if manager.is_cleaning or clock.monotonic() < self._next_s or not manager.config.flag("log.cleaner.enable"):
+        if self.is_running or clock.monotonic() < self._next_s or not manager.config.flag("log.cleaner.enable"):
             return None
         self._forget_marks()
         found: list[cleaner.Dirty] = []
@@ -186,7 +187,7 @@ class Compaction:
         if not found:
             self._wait()
             return None
-        manager.is_cleaning = True
+        self.is_running = True
         now_ms = clock.now_ms()
         return lambda: self._compact(found, now_ms)
 
@@ -209,7 +210,7 @@ class Compaction:
             else:
                 self._clean(best, now_ms)
         finally:
-            self._manager.is_cleaning = False
+            self.is_running = False
 
     def _choose(self, found: list[cleaner.Dirty], now_ms: int) -> cleaner.Candidate | None:
         best: cleaner.Candidate | None = None

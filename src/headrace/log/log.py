@@ -23,7 +23,8 @@ from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.errors import ErrorCode
 
 _NOTHING_DONE = RecoveryReport()
-_NOTHING = ReadResult(ErrorCode.NONE)
+_NO_ERROR = ErrorCode.NONE
+_NOTHING = ReadResult(_NO_ERROR)
 _OUT_OF_RANGE = ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
@@ -74,6 +75,10 @@ class Log(Appender):
     def named(self, topic_id: bytes) -> None:
         """Which topic the log is of, where its folder did not say it."""
         self.topic_id = topic_id
+
+    def becomes_copy(self) -> None:
+        """It is filled from the log of its partition, in another directory."""
+        self.is_future = True
 
     def becomes_current(self) -> None:
         """A copy is complete, and takes the place of the log that it is of."""
@@ -128,11 +133,11 @@ class Log(Appender):
                 return _NOTHING
             max_bytes = first
         size = min(size, max_bytes)
-        return ReadResult(ErrorCode.NONE, (segment.open_file or segment.file()).slice(position, size), size, segment)
+        return ReadResult(_NO_ERROR, (segment.open_file or segment.file()).slice(position, size), size, segment)
 
     def _read_older(self, offset: int, max_bytes: int, max_offset: int, min_one: bool, wait: bool) -> ReadResult:
-        segments = self.segments
-        for index in range(self.segment_of(offset), len(segments)):
+        segments = self.segment_list.segments
+        for index in range(self.segment_list.index_of(offset), len(segments)):
             segment = segments[index]
             path = segment.path
             try:
@@ -154,7 +159,7 @@ class Log(Appender):
 
     def _position_of(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where in a segment the first batch that ends at or above `offset` begins; its size where there is none."""
-        if segment is self.active:
+        if segment is self.segment_list.active:
             offsets, positions = self._recent
             at = bisect_left(offsets, offset)
             if at < len(offsets) and offsets[at] == offset:

@@ -7,12 +7,13 @@ appends and workers alike; nobody syncs under it.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from headrace.env import Disk
 from headrace.log.directory import LogDirFailed
 from headrace.log.filenames import DELETED, SNAPSHOT, SWAP, offset_name
-from headrace.log.segment import Segment, index_of
+from headrace.log.segment import Segment
 
 
 class SegmentList:
@@ -111,7 +112,7 @@ class SegmentList:
 
     def index_of(self, offset: int) -> int:
         """Index of the segment that holds an offset; 0 for offsets below the first one."""
-        return index_of(self.segments, offset)
+        return max(bisect_right(self.bases, offset) - 1, 0)
 
 
 def _remove_snapshots(disk: Disk, directory: str, gone: Sequence[Segment], newest_snapshot: int) -> None:
