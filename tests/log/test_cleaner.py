@@ -272,7 +272,7 @@ def test_a_swap_whose_sync_fails_leaves_the_log_as_it_was(
     log = ready_to_swap(open_at, append, monkeypatch, fail)
     with pytest.raises(OSError, match="no space"):
         run(log)
-    assert not leftovers(log) and log.swapping is None
+    assert not leftovers(log) and log.segment_list.swapping is None
     assert [offset for offset, _, _ in records(log)] == list(range(60))
 
 

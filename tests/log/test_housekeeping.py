@@ -59,7 +59,7 @@ def test_retention_goes_to_the_disk_on_a_worker_alone(defaults: TopicConfig) -> 
     retire = take_out()
     assert disk.operations == before, "the event loop went to the disk"
     assert (log.bases, log.log_start_offset) == (ends[3:], 30)
-    assert retire() is None and not log.retiring
+    assert retire() is None and not log.segment_list.retiring
     assert [name for name in disk.list(log.directory) if name.endswith(".log")] == ["00000000000000000030.log"]
     assert "00000000000000000000.log.deleted" in disk.list(log.directory)
     at(manager, NOW_MS + 2 * HOUR_MS).removal.run()
@@ -115,7 +115,7 @@ def test_logs_that_lose_all_roll_a_few_at_a_time(defaults: TopicConfig, monkeypa
 def test_a_topic_deleted_before_its_old_segments_are_renamed(defaults: TopicConfig) -> None:
     manager, disk, (log,) = cold(replace(defaults, retention_ms=HOUR_MS))
     retire = begin_retention(manager, NOW_MS + 2 * HOUR_MS)()()
-    assert len(log.retiring) == 4
+    assert len(log.segment_list.retiring) == 4
     manager.delete("t", 0)
     new = manager.get_or_create("t", 0, bytes(15) + b"\x08", log.config)
     fill(manager, new)
@@ -130,10 +130,10 @@ def test_a_segment_that_cannot_be_renamed_is_renamed_later(defaults: TopicConfig
     retire = begin_retention(manager, late)()()
     disk.fail = lambda operation, path: OSError(errno.ENOSPC, "full", path) if operation == "rename" else None
     retire()
-    assert len(log.retiring) == 4
+    assert len(log.segment_list.retiring) == 4
     disk.fail = None
     begin_retention(manager, late)()()()
-    assert not log.retiring
+    assert not log.segment_list.retiring
     retire = begin_retention(manager, late)()
     assert retire() is None
 

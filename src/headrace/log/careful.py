@@ -14,13 +14,13 @@ from headrace.wire.batch import TRANSACTIONAL_BIT, read_header, set_log_append_t
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.log.log import Log
+    from headrace.log.appender import Appender
 
 _pack_prefix = Struct(">qii").pack
 _PREFIX_BYTES = 16
 
 
-def stage(log: Log, data: memoryview, leader_epoch: int, now_ms: int) -> AppendResult:
+def stage(log: Appender, data: memoryview, leader_epoch: int, now_ms: int) -> AppendResult:
     """Checks a batch, however long that takes, and stages it. Raises OSError where a segment must be rolled and
     cannot."""
     opening = Opening(log.config.max_decompressed_bytes, aside=True)
@@ -29,13 +29,13 @@ def stage(log: Log, data: memoryview, leader_epoch: int, now_ms: int) -> AppendR
     return refusal(log, checked) if isinstance(checked, Invalid) else stage_checked(log, checked, leader_epoch, now_ms)
 
 
-def refusal(log: Log, invalid: Invalid) -> AppendResult:
+def refusal(log: Appender, invalid: Invalid) -> AppendResult:
     """The answer to a batch that failed its checks."""
     start_offset = log.log_start_offset if invalid.examined else -1
     return AppendResult(invalid.error, -1, -1, -1, start_offset, invalid.message, invalid.record_errors)
 
 
-def stage_checked(log: Log, checked: Accepted, leader_epoch: int, now_ms: int) -> AppendResult:
+def stage_checked(log: Appender, checked: Accepted, leader_epoch: int, now_ms: int) -> AppendResult:
     """Stages a batch that passed its checks. Raises OSError as `stage` does."""
     data, max_timestamp, append_time = checked.data, checked.max_timestamp, -1
     if log.config.log_append_time:
@@ -64,7 +64,7 @@ def stage_checked(log: Log, checked: Accepted, leader_epoch: int, now_ms: int) -
 
 
 def check_producer(
-    log: Log, producer_id: int, epoch: int, sequence: int, delta: int, transactional: bool
+    log: Appender, producer_id: int, epoch: int, sequence: int, delta: int, transactional: bool
 ) -> AppendResult | None:
     """The answer to a batch that may not follow its producer's last one, None where it may."""
     offset = log.staged_offset

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headrace.env import Clock
-from headrace.log import compaction, retention
+from headrace.log import compaction
 from headrace.log.compaction import OffsetMap, Rules, Transactions
 from headrace.log.filenames import CLEANED
 from headrace.log.log import Log
@@ -166,7 +166,7 @@ def clean(
     for group in _groups(log, segments):
         rules = Rules(offsets, now_ms, log.config.delete_retention_ms, found.end_offset, producers)
         new = _clean_group(log, group, rules, transactions, pace)
-        if not retention.swap(log, group, new):
+        if not log.swap(group, new):
             raise Stopped
         on_replaced(group)
         log.resources.disk.sync_directory(log.directory)

@@ -125,6 +125,16 @@ class LogDirectory:
         for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
             offsets.pop(key, None)
 
+    def fail(self, error: OSError) -> None:
+        """Its disk has failed: it is out of use; the first error is kept."""
+        if self.failure is None:
+            self.failure = error
+
+    def add(self, key: TopicPartition, path: str) -> None:
+        """A partition lies in here now."""
+        self.found[key] = path
+        self.partitions += 1
+
     def begin(self, key: TopicPartition) -> None:
         """A partition is about to be made: no checkpoint on disk speaks of an earlier one. Raises OSError."""
         self.forget(key)  # a crash may have come after the end of a topic and before its checkpoint

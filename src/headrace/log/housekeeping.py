@@ -70,7 +70,7 @@ class Retention(Pass):
             try:
                 found.append((log, retention.expired(log, now_ms)))
             except FileNotFoundError:
-                if retention.all_there(log):
+                if log.segment_list.all_there(log.resources.disk):
                     raise  # else they were renamed under this: the next pass looks again
 
         self._manager.guarded(logs, look)
@@ -87,17 +87,17 @@ class Retention(Pass):
                 self._queue.append(log.topic_partition)
                 return
             try:
-                if log.swapping is not None:
+                if log.segment_list.swapping is not None:
                     self._queue.append(log.topic_partition)
                     return
                 active = log.active
                 mark = manager.high_watermark(log.topic_partition)
-                retention.take_out(log, looked[log], now_ms, log.end_offset if mark is None else mark)
+                log.take_out(looked[log], now_ms, log.end_offset if mark is None else mark)
                 if log.active is not active:
                     rolled.append(log)
             finally:
                 log.lock.release()
-            if log.retiring:
+            if log.segment_list.retiring:
                 taken.append(log)
 
         looked = {log: old for log, old in found if manager.logs.get(log.topic_partition) is log}
@@ -108,7 +108,7 @@ class Retention(Pass):
         manager = self._manager
 
         def retire(log: Log) -> None:
-            while (segment := retention.retire_one(log)) is not None:
+            while (segment := log.retire_one()) is not None:
                 manager.removal.add_files([segment], log.config.file_delete_delay_ms)
 
         manager.guarded(logs, retire)
@@ -129,7 +129,7 @@ class ProducerExpiry(Pass):
             log = self._manager.logs.get(key)
             if log is None:
                 continue
-            log.producers.expiration_ms = expiration_ms
+            log.producers.expire_after(expiration_ms)
             if not len(log.producers):
                 continue
             # A worker has the lock where it changes the log's files: nobody waits here for that.
@@ -160,6 +160,7 @@ class Compaction:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._next_s = -inf
+        self.is_running = False
         self.stopping = False
         self.cleaned_bytes = 0
         self.uncleanable: dict[Log, Mark] = {}
@@ -170,7 +171,7 @@ class Compaction:
         """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
         manager = self._manager
         clock = manager.env.clock
-        if manager.is_cleaning or clock.monotonic() < self._next_s or not manager.config.flag("log.cleaner.enable"):
+        if self.is_running or clock.monotonic() < self._next_s or not manager.config.flag("log.cleaner.enable"):
             return None
         self._forget_marks()
         found: list[cleaner.Dirty] = []
@@ -186,7 +187,7 @@ class Compaction:
         if not found:
             self._wait()
             return None
-        manager.is_cleaning = True
+        self.is_running = True
         now_ms = clock.now_ms()
         return lambda: self._compact(found, now_ms)
 
@@ -209,7 +210,7 @@ class Compaction:
             else:
                 self._clean(best, now_ms)
         finally:
-            self._manager.is_cleaning = False
+            self.is_running = False
 
     def _choose(self, found: list[cleaner.Dirty], now_ms: int) -> cleaner.Candidate | None:
         best: cleaner.Candidate | None = None
@@ -219,7 +220,7 @@ class Compaction:
             try:
                 candidate = cleaner.examine(dirty[log], now_ms)
             except FileNotFoundError:
-                if retention.all_there(log):
+                if log.segment_list.all_there(log.resources.disk):
                     raise
                 return  # renamed or deleted under this: looked at afresh the next time
             except OSError:

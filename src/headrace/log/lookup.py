@@ -5,14 +5,10 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from headrace.log.filenames import SNAPSHOT, offset_name, parse_offset_name
-from headrace.log.producer_snapshot import SnapshotError
-from headrace.log.producer_snapshot import decode as decode_snapshot
 from headrace.log.results import ReadResult, TimestampOffset
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.log.trusted import note_producer
 from headrace.wire._walk import find
 from headrace.wire.batch import LOG_APPEND_TIME, BatchHeader
 from headrace.wire.records import CorruptBatch, batch_body
@@ -130,58 +126,3 @@ def _find(log: Log, data: memoryview, header: BatchHeader, timestamp: int) -> Ti
     if not find(body, 0, len(body), header.base_offset, header.base_timestamp, timestamp, start, found):
         return None
     return TimestampOffset(found[0], found[1], header.partition_leader_epoch)
-
-
-def snapshot_offsets(names: list[str]) -> list[int]:
-    """The offsets of the producer snapshots among file names, rising."""
-    offsets = (parse_offset_name(name, SNAPSHOT) for name in names)
-    return sorted(offset for offset in offsets if offset is not None)
-
-
-def reload_producers(log: Log, now_ms: int, snapshots: list[int] | None = None) -> None:
-    """Makes what is known of producers agree with the log again: from the newest snapshot, and the batches behind it.
-
-    Snapshots beyond the end of the log, or that cannot be read, are deleted. Raises OSError.
-    """
-    disk = log.resources.disk
-    if snapshots is None:
-        snapshots = snapshot_offsets(list(disk.list(log.directory)))
-    producers = log.producers
-    producers.clear()
-    # What lies below the log start offset but is still in the files counts: it tells of sequences all the same.
-    start = log.bases[0]
-    log.snapshot_offset = -1
-    for offset in reversed(snapshots):
-        if offset < start:
-            break  # the batches between it and the first segment are gone
-        path = f"{log.directory}/{offset_name(offset, SNAPSHOT)}"
-        if offset > log.end_offset:
-            disk.remove(path)
-            continue
-        try:
-            entries = decode_snapshot(path, disk.read_file(path))
-        except SnapshotError:
-            disk.remove(path)
-            continue
-        producers.load(entries, now_ms)
-        log.snapshot_offset = offset
-        start = offset
-        break
-    if start < log.end_offset:
-        scan_producers(log, start)
-    producers.remove_expired(now_ms)
-
-
-def scan_producers(log: Log, start: int) -> None:
-    """Takes in the producers' batches from `start` to the end of the log. Raises OSError."""
-    segments = log.segments
-    for index in range(log.segment_of(start), len(segments)):
-        segment = segments[index]
-        place = segment.find(start)
-        if place is None:
-            continue
-        for _, header, data in Scan(segment.file(), place[0], segment.size, crc_from=segment.size):
-            if header.base_offset >= log.end_offset:
-                return  # recovery has not come that far
-            if header.producer_id >= 0 and header.base_offset >= start:
-                note_producer(log.producers, header, lambda data=data: data)  # type: ignore[misc]

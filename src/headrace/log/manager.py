@@ -53,7 +53,6 @@ class LogManager:
         self._flushes = FlushSchedule(env.clock)
         self.removal = Removal(env.disk, env.clock)
         self.reindexing = Reindexing(env.clock, self.guarded)
-        self._cleaning = False
         self.retention = Retention(self)
         self.producer_expiry = ProducerExpiry(self)
         self.compaction = Compaction(self)
@@ -71,7 +70,7 @@ class LogManager:
                 self.unlock()
                 raise
             except OSError as error:
-                directory.failure = error
+                directory.fail(error)
 
     def unlock(self) -> None:
         """Lets other brokers in."""
@@ -87,7 +86,7 @@ class LogManager:
             try:
                 directory.load()
             except OSError as error:
-                directory.failure = error
+                directory.fail(error)
                 continue
             for path in directory.doomed:
                 self.removal.add_tree(path, 0)
@@ -178,8 +177,7 @@ class LogManager:
                 raise
             self.directory_failed(home.path, error)
             raise LogDirFailed(home.path, error) from error
-        log.roll_jitter_ms = self._jitter(config)
-        log.on_flush_due = self._flushes.note
+        log.serve(roll_jitter_ms=self._jitter(config), on_flush_due=self._flushes.note)
         self.logs[key] = log
         return log
 
@@ -209,7 +207,7 @@ class LogManager:
         self.reindexing.add(log)
         if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
             self.env.disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-            log.topic_id = topic_id
+            log.named(topic_id)
         return log
 
     def _create(self, home: LogDirectory, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
@@ -227,8 +225,7 @@ class LogManager:
             now_ms=self.env.clock.now_ms(),
             producers=self.new_producers(),
         )
-        home.found[key] = path
-        home.partitions += 1
+        home.add(key, path)
         return log
 
     def _emptiest(self) -> LogDirectory:
@@ -311,8 +308,7 @@ class LogManager:
     def directory_failed(self, directory: str, error: OSError) -> list[TopicPartition]:
         """Takes a log directory out of use; returns the partitions that go offline with it."""
         home = self.directories[directory]
-        if home.failure is None:
-            home.failure = error
+        home.fail(error)
         gone = self.logs_in(directory)
         for log in gone:
             target = self.future_logs if log.is_future else self.logs
@@ -379,10 +375,8 @@ class LogManager:
         clean_offset = old_home.cleaner_offsets.get(key)
         old_home.forget(key)
         self.logs[key] = log
-        log.roll_jitter_ms = self._jitter(log.config)
-        log.on_flush_due = self._flushes.note
-        new_home.found[key] = log.directory
-        new_home.partitions += 1
+        log.serve(roll_jitter_ms=self._jitter(log.config), on_flush_due=self._flushes.note)
+        new_home.add(key, log.directory)
         new_home.recovery_points[key] = log.recovery_point
         if clean_offset is not None:
             new_home.cleaner_offsets[key] = clean_offset
@@ -390,11 +384,7 @@ class LogManager:
     @property
     def is_cleaning(self) -> bool:
         """Whether a compaction is running."""
-        return self._cleaning
-
-    @is_cleaning.setter
-    def is_cleaning(self, running: bool) -> None:
-        self._cleaning = running
+        return self.compaction.is_running
 
     def _flush(self, due: list[Log]) -> None:
         """Flushes logs; those that it does not come to, or whose disk is full, are due again. Raises LogDirFailed."""
@@ -496,12 +486,12 @@ class LogManager:
                     if not log.is_future:
                         home.recovery_points[log.topic_partition] = log.recovery_point
             except OSError as error:
-                home.failure = error
+                home.fail(error)
         for action in (self.checkpoint_recovery_points, self.checkpoint_log_starts, self.checkpoint_high_watermarks):
             try:
                 action()
             except LogDirFailed as failed:
-                self.directories[failed.directory].failure = failed
+                self.directories[failed.directory].fail(failed)
         for home in self.online():
             unopened = any(key not in self.logs for key in home.found)
             unopened = unopened or any(key not in self.future_logs for key in home.found_future)
@@ -510,7 +500,7 @@ class LogManager:
                 if home.clean or not unopened:
                     home.mark_clean(broker_epoch)
             except OSError as error:
-                home.failure = error
+                home.fail(error)
         self.logs.clear()
         self.future_logs.clear()
         self.unlock()

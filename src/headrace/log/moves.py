@@ -45,7 +45,7 @@ def begin_move(manager: LogManager, key: TopicPartition, directory: str) -> Log:
         now_ms=env.clock.now_ms(),
         producers=manager.new_producers(),
     )
-    future.is_future = True
+    future.becomes_copy()
     manager.future_logs[key] = future
     return future
 
@@ -69,7 +69,7 @@ def open_copy(manager: LogManager, current: Log, path: str) -> Log:
         now_ms=manager.env.clock.now_ms(),
         producers=manager.new_producers(),
     )
-    future.is_future = True
+    future.becomes_copy()
     return future
 
 
@@ -142,7 +142,7 @@ def finish_move(manager: LogManager, key: TopicPartition) -> Log:
     disk.rename(current.directory, doomed)
     disk.sync_directory(old_home.path)
     del manager.future_logs[key]
-    future.is_future = False
+    future.becomes_current()
     manager.adopt(future, old_home, new_home)
     manager.removal.add_tree(doomed, current.config.file_delete_delay_ms)
     return future

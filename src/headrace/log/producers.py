@@ -320,6 +320,10 @@ class Producers:
 
     # Forgetting
 
+    def expire_after(self, expiration_ms: int) -> None:
+        """Takes another time after which a producer that writes nothing is forgotten."""
+        self.expiration_ms = expiration_ms
+
     def remove_expired(self, now_ms: int) -> None:
         """Forgets the producers that have been idle for `expiration_ms` and have no open transaction."""
         oldest = now_ms - self.expiration_ms

@@ -85,6 +85,14 @@ class LogCorrupt(NamedTuple):
         return f"{self.path} is damaged at byte {self.position} (offset {self.offset}): {self.reason}"
 
 
+class LogDamaged(OSError):
+    """A log that must not be served; `corrupt` says where it is damaged. Its partition alone stays offline."""
+
+    def __init__(self, corrupt: LogCorrupt) -> None:
+        super().__init__(str(corrupt))
+        self.corrupt = corrupt
+
+
 class RecoveryReport(NamedTuple):
     """What opening a log had to do: after a crash, or where files were damaged."""
 

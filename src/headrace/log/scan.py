@@ -33,6 +33,11 @@ class Scan:
         self.position = start
         self.problem: str | None = None
 
+    def stop(self, position: int, problem: str) -> None:
+        """Ends the walk before the batch at `position`: whoever walks found something wrong with it."""
+        self.position = position
+        self.problem = problem
+
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, the bytes of the batch) each; the bytes are good until the next one."""
         end = self._end

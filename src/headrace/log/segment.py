@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import threading
 from array import array
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import TypeVar
@@ -21,7 +22,7 @@ from headrace.log.files import OpenFiles
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, check_crc, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, read_header
 
 T = TypeVar("T")
 
@@ -332,6 +333,7 @@ class Segment:
         self._index = OffsetIndex(disk, f"{self.stem}{INDEX}{self.suffix}", self._resources.indexes)
         self._time_index = TimeIndex(disk, f"{self.stem}{TIME_INDEX}{self.suffix}")
         self.bytes_since_index = 0
+        self.index_dirty = True
         return self._index, self._time_index
 
     @property
@@ -342,9 +344,16 @@ class Segment:
             self._first_timestamp = read_header(header).max_timestamp if len(header) == BATCH_OVERHEAD else -1
         return self._first_timestamp
 
-    @first_timestamp.setter
-    def first_timestamp(self, timestamp: int) -> None:
-        self._first_timestamp = timestamp
+    def begin(self, first_timestamp: int, created_ms: int | None = None) -> None:
+        """From when on the time to the next roll counts: by the first batch (-1: none yet), and by the clock."""
+        self._first_timestamp = first_timestamp
+        if created_ms is not None:
+            self.created_ms = created_ms
+
+    def created(self, now_ms: int) -> None:
+        """Takes a time for that of the segment's making, where none is known: it became the last one."""
+        if self.created_ms < 0:
+            self.created_ms = now_ms
 
     def forget_first_timestamp(self) -> None:
         """The first batch is there now: its timestamp is read when it is asked for."""
@@ -524,50 +533,11 @@ class Segment:
         """An offset of the segment, from which on the first record after `timestamp` is found. Raises OSError."""
         return self.base_offset + self._look_up(lambda: self.time_index.lookup(timestamp))[1]
 
-    def last_batch_end(self) -> int:
-        """The offset after the last batch: from the last index entry on, by the headers. Raises OSError."""
-        position = self.index.last & 0xFFFFFFFF
-        next_offset = self.base_offset
-        file = self.file()
-        while position < self.size:
-            data = file.read(position, SCAN_BYTES)
-            at = 0
-            while at + _PLACE_BYTES <= len(data):
-                base, length, delta = _BATCH_PLACE.unpack_from(data, at)
-                if length + 12 < BATCH_OVERHEAD:
-                    return next_offset
-                next_offset = base + delta + 1
-                at += length + 12
-            if not at:
-                break
-            position += at
-        return next_offset
-
-    def check_end(self, closed_at: int, *, from_start: bool = False) -> int:
-        """The offset after the last batch, which is read whole. Raises OSError.
-
-        Raises CorruptBatch where the batches from the last index entry on (or all) do not follow one another up to the
-        end of the file, or the checksum of the last is wrong. Length and base offset lie outside of it: only the walk
-        tells, the index, and (`closed_at`, 0: not known) the offset that the log ended at when it was closed.
-        """
-        next_offset, end = self.base_offset, self.base_offset + RELATIVE_OFFSET_MAX
-        indexed = 0 if from_start else self.index.last
-        scan = Scan(self.file(), indexed & 0xFFFFFFFF, self.size, crc_from=self.size, read_bytes=SCAN_BYTES)
-        first_end = self.base_offset + (indexed >> 32) if indexed else end
-        last: tuple[int, BatchHeader, memoryview] | None = None
-        before = next_offset
-        for last in scan:
-            header = last[1]
-            if not next_offset <= header.base_offset <= header.last_offset <= first_end:
-                raise CorruptBatch(f"offset {header.base_offset} does not follow {next_offset - 1} at byte {last[0]}")
-            before, next_offset, first_end = next_offset, header.next_offset, end
-        if scan.problem is not None:
-            raise CorruptBatch(f"{scan.problem} at byte {scan.position}")
-        if last is not None and not check_crc(last[2], 0, last[1]):
-            raise CorruptBatch(f"the checksum of the last batch does not match at byte {last[0]}")
-        if last is not None and is_misplaced(last[1], before, closed_at):
-            raise CorruptBatch(f"offset {last[1].base_offset} lies behind the end of the log at byte {last[0]}")
-        return next_offset
+    def cut_file(self, position: int) -> None:
+        """Cuts what recovery found to be no batches, for good. Its indexes end before that. Raises OSError."""
+        self.file().truncate(position)
+        self.file().sync()
+        self.size = position
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cuts the segment at a batch that starts at `position`; offsets from `end_offset` on are gone."""
@@ -587,13 +557,12 @@ class Segment:
             if header.max_timestamp > self.newest_timestamp:
                 self.set_max_timestamp(header.max_timestamp, header.last_offset)
         if position == 0:
-            self.first_timestamp = -1
+            self._first_timestamp = -1
         aborted = self.aborted()
         if aborted and aborted[-1].last_offset >= end_offset:
             self.set_aborted([entry for entry in aborted if entry.last_offset < end_offset])
 
 
-def is_misplaced(header: BatchHeader, expected: int, closed_at: int) -> bool:
-    """Whether a batch lies behind where its log was closed, and would end there if it began at the `expected` offset:
-    its base offset is damaged. A gap before it says nothing alone: compaction leaves such."""
-    return expected < header.base_offset and expected + header.last_offset_delta + 1 == closed_at < header.next_offset
+def index_of(segments: Sequence[Segment], offset: int) -> int:
+    """Index of the segment that holds an offset; 0 for offsets below the first one."""
+    return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)

@@ -18,7 +18,7 @@ from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch, decode_batch
 
 if TYPE_CHECKING:
-    from headrace.log.log import Log
+    from headrace.log.appender import Appender
 
 _pack_prefix = Struct(">qii").pack
 _PREFIX_BYTES = 16
@@ -29,7 +29,7 @@ ABORT = 0
 COMMIT = 1
 
 
-def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin) -> AppendResult:
+def stage(log: Appender, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin) -> AppendResult:
     """Stages every batch in `data`, or none of them. Raises OSError where a segment must be rolled and cannot.
 
     Only a replica's batches may be spread over segments: a leader's go into one, so that one write has all of them.
@@ -66,7 +66,9 @@ def stage(log: Log, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin
     return result
 
 
-def _check(log: Log, view: memoryview, batches: list[tuple[int, BatchHeader]], origin: Origin) -> AppendResult | None:
+def _check(
+    log: Appender, view: memoryview, batches: list[tuple[int, BatchHeader]], origin: Origin
+) -> AppendResult | None:
     if not batches:
         return AppendResult(ErrorCode.INVALID_RECORD, error_message=f"There is no batch to append to {log.name}")
     if origin == "coordinator" and len(view) > log.config.segment_bytes:

@@ -57,7 +57,7 @@ def begin(served: TestBroker, homes: Homes) -> Path:
     """Moves t-0, and holds the copy when it is complete; returns its folder."""
 
     def start(broker: Broker) -> str:
-        broker.logs._cleaning = True  # a copy does not take over while a compaction runs
+        broker.logs.compaction.is_running = True  # a copy does not take over while a compaction runs
         source = broker.logs.directory_of(broker.logs.logs["t", 0]).path
         target = next(str(home) for home in homes if str(home) != source)
         assert broker.moves.start("t", 0, target) is ErrorCode.NONE

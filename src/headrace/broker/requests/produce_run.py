@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from headrace.log.log import ANY_BATCH_BIT
+from headrace.log.appender import ANY_BATCH_BIT
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import encode_response

@@ -14,7 +14,7 @@ from typing import Final
 from headrace.env import Disk
 from headrace.log.filenames import CLEAN_SHUTDOWN, SNAPSHOT, offset_name, parse_directory_name
 from headrace.log.log import Log
-from headrace.log.lookup import snapshot_offsets
+from headrace.log.producer_history import snapshot_offsets
 from headrace.log.producer_snapshot import SnapshotError
 from headrace.log.producer_snapshot import decode as decode_snapshot
 from headrace.metadata.image import ClusterImage

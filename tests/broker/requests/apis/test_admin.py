@@ -329,14 +329,14 @@ def test_a_move_back_is_called_off(start: Callable[..., Running], tmp_path: Path
     produce(one, "a", [b"x"])
     source = next(home for home in homes if (home / "a-0").is_dir())
     target = next(home for home in homes if home is not source)
-    one.broker.call(lambda b: setattr(b.logs, "_cleaning", True))
+    one.broker.call(lambda b: setattr(b.logs.compaction, "is_running", True))
     assert move(one, target, "a", 0) == 0
     described = one.ask(DescribeLogDirsRequest(topics=None), 4)
     assert [p.is_future_key for result in described.results for t in result.topics for p in t.partitions].count(
         True
     ) == 1
     assert move(one, source, "a", 0) == 0
-    one.broker.call(lambda b: setattr(b.logs, "_cleaning", False))
+    one.broker.call(lambda b: setattr(b.logs.compaction, "is_running", False))
     time.sleep(0.5)  # for a move that goes on although it was called off
     assert (source / "a-0").is_dir()
     assert read_all(one, "a") == [b"x"]

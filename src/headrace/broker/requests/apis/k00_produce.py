@@ -21,8 +21,8 @@ from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.registry import handles
+from headrace.log.appender import ANY_BATCH_BIT
 from headrace.log.careful import refusal
-from headrace.log.log import ANY_BATCH_BIT
 from headrace.log.validate import Accepted, Checked, Invalid, check_client_batch
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.wire.apis import ApiKey

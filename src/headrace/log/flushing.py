@@ -1,0 +1,103 @@
+"""Making a log safe: batches first, then the indexes of what is full, then the folder and the leader epochs."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from headrace.log.filenames import PARTITION_METADATA
+from headrace.log.segment import Segment, index_of
+
+if TYPE_CHECKING:
+    from headrace.log.log import Log
+
+
+class Flushing:
+    """How far one log is safe, and which names are not. One thread flushes at a time, while another appends.
+
+    `guard` keeps out those who flush: whoever cuts the log holds it.
+    """
+
+    __slots__ = ("_fresh", "_names_dirty", "flushed_offset", "guard")
+
+    def __init__(self, flushed_offset: int, *, fresh: bool) -> None:
+        """`fresh`: the log's folder has been made since the start, or a crash came, and its names are not safe."""
+        self.flushed_offset = flushed_offset
+        self.guard = threading.Lock()
+        self._fresh = fresh
+        self._names_dirty = True  # who made the files may have died before syncing their names
+
+    def new_name(self) -> None:
+        """The folder has a new file."""
+        self._names_dirty = True
+
+    def take_names_dirty(self) -> bool:
+        """Whether files have been made since their folder was last synced; asks once."""
+        dirty, self._names_dirty = self._names_dirty, False
+        return dirty
+
+    def was_never_used(self, log: Log) -> bool:
+        """A log that never held anything is made anew where a power cut takes its folder: it need not be synced."""
+        return self._fresh and log.end_offset == log.bases[0]
+
+    def cut(self, offset: int) -> None:
+        """The log ends at an offset now: no more than that is safe."""
+        self.flushed_offset = min(self.flushed_offset, offset)
+
+    def start_at(self, offset: int) -> None:
+        """The log begins and ends at an offset now."""
+        self.flushed_offset = offset
+
+    def flush(self, log: Log, up_to: int | None) -> int:
+        """See Log.flush."""
+        with self.guard:
+            # The order of these two reads matters: batches below the end lie in the segments known after it.
+            end_offset = log.end_offset
+            segments = log.segments
+            if up_to is not None and self.flushed_offset >= up_to:
+                return self.flushed_offset
+            if self.flushed_offset < end_offset:
+                names_dirty = self.take_names_dirty()
+                try:
+                    for segment in segments[index_of(segments, self.flushed_offset) :]:
+                        _sync(log, segment, is_active=segment is segments[-1])
+                    if names_dirty:
+                        self._sync_names(log)
+                except OSError:
+                    self.new_name()
+                    raise
+            log.epochs.write(durable=True)
+            self.flushed_offset = max(self.flushed_offset, end_offset)
+            return self.flushed_offset
+
+    def _sync_names(self, log: Log) -> None:
+        disk = log.resources.disk
+        if self._fresh:
+            path = f"{log.directory}/{PARTITION_METADATA}"
+            if disk.exists(path):
+                file = disk.open(path)
+                file.sync()
+                file.close()
+            disk.sync_directory(log.directory.rpartition("/")[0])
+            self._fresh = False
+        disk.sync_directory(log.directory)
+
+    def sync_indexes(self, log: Log) -> None:
+        """See Log.sync_indexes."""
+        for segment in log.segments:
+            if segment.index_dirty and segment.base_offset < self.flushed_offset:
+                try:
+                    segment.sync_indexes()
+                except FileNotFoundError:
+                    if segment in log.segments:
+                        raise
+
+
+def _sync(log: Log, segment: Segment, *, is_active: bool) -> None:
+    try:
+        segment.sync()
+        if not is_active:
+            segment.sync_indexes()
+    except FileNotFoundError:
+        if segment in log.segments:
+            raise  # retention takes files away while a flush goes on; a segment of the log must be there
