@@ -93,6 +93,7 @@ async def test_connections_go_out_and_come_in(node: PosixNode) -> None:
         on_connection=accepted.append,
         on_failure=failed.append,
     )
+    listener.pause(False)
     node.network.connect("localhost", listener.port, on_connected=connected.append, on_failure=failed.append)
     await until(lambda: accepted and connected)
     connected[0].send((b"hello",))
@@ -123,6 +124,7 @@ async def test_a_kill_leaves_nothing(node: PosixNode) -> None:
         on_connection=accepted.append,
         on_failure=print,
     )
+    listener.pause(False)
     with socket.create_connection(("127.0.0.1", listener.port)) as client:
         await until(lambda: accepted)
         go_on = threading.Event()

@@ -21,9 +21,10 @@ class Pair:
         self.accepted: list[Stream] = []
         self.connected: list[Stream] = []
         self.failed: list[OSError] = []
-        self.server.network.listen(
+        listener = self.server.network.listen(
             "", 9, backlog=1, receive_buffer=-1, send_buffer=-1, on_connection=self.accepted.append, on_failure=print
         )
+        listener.pause(False)
 
     def node(self, host: str) -> SimNode:
         node = SimNode(self.world, host, SimDisk(self.world.rng(host)), self.world.rng(host))

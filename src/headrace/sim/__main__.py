@@ -29,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)
     if given.sabotage == "list":
         for name in PLANTED:
             print(name)
@@ -95,4 +94,5 @@ def _line(result: Result) -> str:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # what brokers log in virtual time is in the trace
     sys.exit(main())
