@@ -24,7 +24,7 @@ class Machine:
         self.state = PartitionState(NODE)
         self.now_ms = START_MS
         self.min_insync = 1
-        self.asked: AlterIsr | None = None
+        self.asked: list[AlterIsr] = []
         self.trace: list[str] = []
         self.shown = ""
 
@@ -63,7 +63,7 @@ class Machine:
 
     def said_alter(self, alter: AlterIsr | None) -> None:
         if alter is not None:
-            self.asked = alter
+            self.asked.append(alter)
             members = " ".join(f"{each}:{epoch}" for each, epoch in alter.members)
             self.trace.append(f"asks for {members} at {alter.leader_epoch}.{alter.partition_epoch}")
 
@@ -112,10 +112,11 @@ class Machine:
         self.said_alter(self.state.shrink(self.now_ms))
 
     def do_answer(self, plain: list[str], named: dict[str, str]) -> None:
-        assert self.asked is not None, "nothing was asked"
+        """The controller's answer to the newest request, or to the one of that number (`to=1` is the first)."""
+        asked = self.asked[int(named.get("to", 0)) - 1]
         error = ErrorCode[plain[0]]
         partition = None if error else self.partition(named, NODE)
-        outcome = self.state.altered(self.asked, error, partition, self.now_ms, self.min_insync)
+        outcome = self.state.altered(asked, error, partition, self.now_ms, self.min_insync)
         if outcome.retry is not None:
             self.trace.append("asks again")
 
