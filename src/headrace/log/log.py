@@ -495,10 +495,6 @@ class Log:
         """(largest epoch at or below `epoch`, its end offset); (-1, -1) where nothing is known of it."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
-    def leader_epoch_at(self, offset: int) -> int:
-        """The epoch that wrote an offset, -1 where it is not known."""
-        return self.epochs.epoch_at(offset)
-
     # Keeping
 
     def flush(self, up_to: int | None = None) -> int:
@@ -507,6 +503,11 @@ class Log:
         For worker threads, while appends go on. Raises OSError.
         """
         return retention.flush(self, self._flush_lock, up_to)
+
+    def write_epochs(self) -> None:
+        """Has what is known of leader epochs on stable storage. For worker threads. Raises OSError."""
+        with self._flush_lock:
+            self.epochs.write(durable=True)
 
     def sync_indexes(self) -> None:
         """Makes the indexes of what is flushed safe: owed before a recovery point goes to disk. Raises OSError."""
