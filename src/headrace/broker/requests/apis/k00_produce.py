@@ -162,7 +162,16 @@ _Plan = list[tuple[str, bytes, list[_Part]]]
 @handles(ApiKey.PRODUCE)
 def handle(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:
     keys = ((_name(broker, data, context), each.index) for data in request.topic_data for each in data.partition_data)
-    return once_ready(broker, keys, lambda: _produce(broker, request, context), for_appends=True)
+
+    def keep_records() -> None:
+        for data in request.topic_data:
+            for each in data.partition_data:
+                if each.records is not None:
+                    each.records = bytes(each.records)  # type: ignore[arg-type]
+
+    return once_ready(
+        broker, keys, lambda: _produce(broker, request, context), for_appends=True, before_waiting=keep_records
+    )
 
 
 def _name(broker: Services, data: TopicProduceData, context: RequestContext) -> str:
