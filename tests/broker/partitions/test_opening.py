@@ -12,8 +12,10 @@ import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
 from headrace.broker.partitions import opening
+from headrace.log import manager
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
+from headrace.log.segment import Resources
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -55,15 +57,16 @@ def restarted(data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Tes
         for index in range(PARTITIONS):
             raw.ask(produce("t", batch(b"%d" % index), partition=index), 9)
     held = Held()
-    real = LogManager.get_or_create
+    real = manager.open_log
 
-    def get_or_create(logs: LogManager, topic: str, index: int, *more: Any, **named: Any) -> Log:
+    def open_log(resources: Resources, path: str, key: tuple[str, int], *more: Any, **named: Any) -> Log:
+        topic, index = key
         if topic == "t":
             held.opened_by[index] = threading.current_thread().name
             assert held.may_open[index].wait(PATIENCE_S)
-        return real(logs, topic, index, *more, **named)
+        return real(resources, path, key, *more, **named)
 
-    monkeypatch.setattr(LogManager, "get_or_create", get_or_create)
+    monkeypatch.setattr(manager, "open_log", open_log)
     monkeypatch.setattr(opening, "OPENED_A_SLICE", 1)
     with running_broker(data=data) as served, ExitStack() as stack:
         stack.callback(held.release)
@@ -141,12 +144,16 @@ def test_a_topic_deleted_while_its_log_is_opened(tmp_path: Path, monkeypatch: py
             target=lambda: other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000), 6)
         )
         deletion.start()
+        while served.call(lambda broker: broker.image.topics.by_name("t")) is not None:
+            pass
         held.release()
         deletion.join()
         answer = raw.receive(0, 9)[1].responses[0].partition_responses[0]
-        # Whichever came first.
-        assert answer.error_code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        assert raw.ask(produce("t", batch(b"a"), partition=5), 9).responses[0].partition_responses[0].error_code == 3
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert served.call(lambda broker: [home.failure for home in broker.logs.directories.values()]) == [None]
+        create_topic(served.port, "t", PARTITIONS)
+        produced = raw.ask(produce("t", batch(b"new"), partition=5), 9).responses[0].partition_responses[0]
+        assert (produced.error_code, produced.base_offset) == (0, 0)
 
 
 def test_a_defect_in_opening_is_reported_and_takes_that_partition_offline(
