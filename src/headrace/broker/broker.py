@@ -173,7 +173,10 @@ class Broker:
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
             self.quorum.on_image(self._events.changed)
-            await self.replicas.start(self.quorum.on_image, self.layout.directory_ids, self.assignments)
+            recovery_threads = self.config.integer("num.recovery.threads.per.data.dir")
+            await self.replicas.start(
+                self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads
+            )
             ports = {opened.name: opened.port for opened in self.server.listeners}
             online = [home.path for home in self.logs.online()]
             node = registration(self.node, self.config, self.layout, ports, online)

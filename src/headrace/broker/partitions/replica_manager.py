@@ -64,7 +64,6 @@ class ReplicaManager:
         self._assignments: DirectoryAssignment | None = None
         self._gated = config.text("acks.flush") == "before-reply"
         self._lag_max_ms = config.integer("replica.lag.time.max.ms")
-        self._recovery_threads = config.integer("num.recovery.threads.per.data.dir")
         self._table = table = ReplicaTable()
         self.by_name = table.by_name
         self.by_id = table.by_id
@@ -103,11 +102,13 @@ class ReplicaManager:
         on_image: Callable[[ImageListener], None],
         directory_ids: Mapping[str, bytes],
         assignments: DirectoryAssignment,
+        recovery_threads: int,
     ) -> None:
         """Takes up everything that the image names, and follows it from here on (`on_image` registers for that).
 
-        After a crash every log is recovered first, on worker threads. After a clean stop logs are opened when they
-        are asked for, and the rest in the background. Raises StorageError where recovery finds an open transaction.
+        After a crash every log is recovered first, on so many worker threads for each directory. After a clean stop
+        logs are opened when they are asked for, and the rest in the background. Raises StorageError where recovery
+        finds an open transaction.
         """
         logs, image = self._logs, self._image()
         self._assignments = assignments
@@ -119,7 +120,7 @@ class ReplicaManager:
         remove_strange_copies(logs, self._is_ours)
         logs.watch_high_watermarks(self._high_watermark)
         if not logs.was_clean:
-            await self._opener.recover([key for key in logs.found() if self._is_ours(key)], self._recovery_threads)
+            await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
             if reasons := open_in_logs(logs, image):
                 raise StorageError(f"{', '.join(logs.directories)} cannot be served: {'; '.join(reasons)}")
         on_image(self._image_changed)
