@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 32
 """Partitions that a worker writes for between two reports to the event loop."""
 
-Outcome = tuple["Replica", int, Exception | None]
-"""Of which replica, under which epoch, and why it was not written."""
+Outcome = tuple["Replica", "Log", int, Exception | None]
+"""Of which replica, into which log's folder, under which epoch, and why it was not written."""
 
 
 class EpochStarts:
@@ -77,7 +77,7 @@ class EpochStarts:
         self._at_work.update((replica, epoch) for replica, epoch, _ in todo)
 
         def work() -> list[Outcome]:
-            return [(replica, epoch, _try_to_write(log)) for replica, epoch, log in todo]
+            return [(replica, log, epoch, _try_to_write(log)) for replica, epoch, log in todo]
 
         def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
             assert outcomes is not None, "what fails is an outcome"
@@ -89,11 +89,11 @@ class EpochStarts:
 
         self._workers.submit(work, done)
 
-    def _written(self, replica: Replica, epoch: int, error: Exception | None) -> None:
+    def _written(self, replica: Replica, log: Log, epoch: int, error: Exception | None) -> None:
         if self._at_work.get(replica) == epoch:
             del self._at_work[replica]
-        if replica not in self._waiting or replica.leader_epoch != epoch:
-            return  # gone meanwhile, or a newer epoch is to be written
+        if replica not in self._waiting or replica.leader_epoch != epoch or replica.log is not log:
+            return  # gone meanwhile, or a newer epoch is to be written, or elsewhere
         if error is None:
             replica.epoch_is_written()
             self._release(replica)

@@ -160,6 +160,19 @@ class Replica:
         self.refuse_waiting(error)
         self.touch()
 
+    def lies_in(self, log: Log) -> bool:
+        """`log`, a copy, takes the place of its log; whether the start of the epoch has to be written to disk there.
+
+        A copy knows of an epoch by its records: the newest one may have none yet.
+        """
+        assert log.end_offset == self.log.end_offset, "a copy has all of it"
+        for epoch, offset in self.log.epochs.entries()[-1:]:
+            log.epochs.assign(epoch, offset)
+        self.log = log
+        self.takes_appends = self.error is ErrorCode.NONE and not log.epochs.dirty
+        self.touch()
+        return not self.error and not self.takes_appends
+
     # --- moving
 
     def reached(self, offset: int, byte_count: int) -> None:

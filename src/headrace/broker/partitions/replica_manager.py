@@ -62,6 +62,7 @@ class ReplicaManager:
         self._logs = logs
         self._image = image
         self._assignments: DirectoryAssignment | None = None
+        self._stopped = False
         self._gated = config.text("acks.flush") == "before-reply"
         self._lag_max_ms = config.integer("replica.lag.time.max.ms")
         self._table = table = ReplicaTable()
@@ -140,6 +141,8 @@ class ReplicaManager:
         return None if opened is None else self._logs.directory_of(opened).high_watermarks.get(key, 0)
 
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        if self._stopped:
+            return  # nothing is led any more, whatever the metadata say
         for topic in delta.deleted_topics.values():
             for partition in topic.partitions:
                 key = (topic.name, partition.index)
@@ -225,9 +228,11 @@ class ReplicaManager:
         elif not isinstance(error, (OSError, LogDamaged)):
             self._node.defects.report(error, "the opening of a log", topic=key[0], partition=key[1])
 
-    def moved(self, log: Log) -> None:
-        """A log lies in another directory from now on."""
+    def moved(self, replica: Replica, log: Log) -> None:
+        """The log of a replica lies in another directory from now on."""
         assert self._assignments is not None, "logs are moved after the start"
+        if replica.lies_in(log):
+            self._epoch_starts.add(replica)
         self._assignments.note(log)
 
     def _only_online(self, paths: Iterable[str]) -> None:
@@ -294,6 +299,7 @@ class ReplicaManager:
 
     def stop(self) -> None:
         """Opens nothing any more; whoever waits is answered."""
+        self._stopped = True
         self._opener.stop()
         for replica in self._table:
             replica.become_offline(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -54,9 +54,10 @@ class ReplicaMoves:
         logs: LogManager,
         find: Callable[[str, int], Replica | ErrorCode],
         directory_failed: Callable[[str, OSError], None],
-        moved: Callable[[Log], None],
+        moved: Callable[[Replica, Log], None],
     ) -> None:
-        """`find` is what `ReplicaManager.find` is; `moved` is told of each log that lies elsewhere from now on."""
+        """`find` is what `ReplicaManager.find` is; `moved` is told of the log that a
+        replica has from now on."""
         self._node = node
         self._logs = logs
         self._find = find
@@ -192,7 +193,5 @@ class ReplicaMoves:
             copy_piece(piece, future, self._node.clock.now_ms())
         if future.end_offset != replica.log.end_offset:
             return False
-        replica.log = finish_move(logs, key)
-        replica.touch()
-        self._moved(replica.log)
+        self._moved(replica, finish_move(logs, key))
         return True
