@@ -506,8 +506,7 @@ class Log:
 
     def write_epochs(self) -> None:
         """Has what is known of leader epochs on stable storage. For worker threads. Raises OSError."""
-        with self._flush_lock:
-            self.epochs.write(durable=True)
+        retention.write_epochs(self, self._flush_lock)
 
     def sync_indexes(self) -> None:
         """Makes the indexes of what is flushed safe: owed before a recovery point goes to disk. Raises OSError."""

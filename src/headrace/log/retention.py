@@ -97,6 +97,15 @@ def flush(log: Log, guard: threading.Lock, up_to: int | None) -> int:
         return log.flushed_offset
 
 
+def write_epochs(log: Log, guard: threading.Lock) -> None:
+    """See Log.write_epochs. Raises OSError."""
+    with guard:
+        if log.epochs.dirty and log.fresh:
+            # This syncs the folder: a power cut must not leave it with a partition.metadata that is a name alone.
+            _sync_names(log)
+        log.epochs.write(durable=True)
+
+
 def _sync_names(log: Log) -> None:
     disk = log.resources.disk
     if log.fresh:

@@ -144,6 +144,7 @@ class Led:
         self.leader_epoch = 0
         self.takes_appends = False
         self.log = self
+        self.fresh, self.end_offset = False, 1
         self._name, self._written = name, written
 
     def write_epochs(self) -> None:

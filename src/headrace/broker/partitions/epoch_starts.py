@@ -1,6 +1,6 @@
 """Writes down where leader epochs begin: an entry in `leader-epoch-checkpoint`, synced before the first append.
 
-A worker writes those of all partitions that this broker came to lead, some at a time; one that somebody wants to append
+A worker writes those of the partitions that this broker came to lead, some at a time; one that somebody wants to append
 to does not wait for its turn. Sources: KIP-101, KAFKA-7415.
 """
 
@@ -42,10 +42,15 @@ class EpochStarts:
         return replica in self._waiting
 
     def add(self, replica: Replica) -> None:
-        """Has the start of the replica's epoch written soon; it may be in here already, under an earlier epoch."""
+        """Has the start of the replica's epoch written soon; it may be in here already, under an earlier epoch.
+
+        Of a new log that is empty not before somebody wants to append: thousands of topics that are made together cost
+        no sync each.
+        """
         self._waiting.setdefault(replica, deque())
-        self._queue[replica] = None
-        self._go_on()
+        if self._waiting[replica] or not replica.log.fresh or replica.log.end_offset:
+            self._queue[replica] = None
+            self._go_on()
 
     def when_written(self, replica: Replica, callback: Callable[[], None]) -> None:
         """Calls back, in the order of asking, when appends may come or never will; to be asked of what is in here."""

@@ -261,10 +261,10 @@ class ReplicaManager:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    @property
-    def all_ready(self) -> bool:
-        """Whether nothing has to be waited for: every log is open, and takes appends."""
-        return not self._opener.unopened and not self._epoch_starts
+    def all_ready(self, for_appends: bool) -> bool:
+        """Whether nothing has to be waited for, whatever is asked: every log is open, and (`for_appends`) takes
+        appends."""
+        return not self._opener.unopened and not (for_appends and self._epoch_starts)
 
     def is_ready(self, key: Key, *, for_appends: bool) -> bool:
         """Whether `find` has the answer to be had; `for_appends`: and the replica takes appends, if it ever will."""

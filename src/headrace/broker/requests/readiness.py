@@ -29,7 +29,7 @@ def once_ready(
     the connection's buffer is overwritten then.
     """
     replicas = broker.replicas
-    if replicas.all_ready:
+    if replicas.all_ready(for_appends):
         return answer()
     waiting = [key for key in dict.fromkeys(keys) if not replicas.is_ready(key, for_appends=for_appends)]
     if not waiting:
