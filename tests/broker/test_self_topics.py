@@ -46,6 +46,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def records(served: TestBroker, topic: str) -> list[dict[str, Any]]:
     """What a topic holds, beside whose keys and times the JSON is looked at."""
+    until(lambda: served.call(lambda broker: broker.replicas.is_ready((topic, 0), for_appends=False)))
     replica = served.call(lambda broker: broker.replicas.find(topic, 0))
     if isinstance(replica, ErrorCode):
         return []

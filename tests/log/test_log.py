@@ -32,7 +32,7 @@ def test_offsets_follow_each_other_and_the_epoch_is_stamped(open_at: Open, appen
     data = log.read(0, max_bytes=10_000, max_offset=3).slice.read()  # type: ignore[union-attr]
     headers = [header for _, header in iter_headers(data)]
     assert [(h.base_offset, h.last_offset, h.partition_leader_epoch) for h in headers] == [(0, 1, 3), (2, 2, 3)]
-    assert log.leader_epoch_at(1) == 3
+    assert log.epochs.epoch_at(1) == 3
     assert log.end_offset_for_epoch(3) == (3, 3)
 
 
@@ -215,7 +215,7 @@ def test_a_replica_keeps_offsets_and_epochs(open_at: Open, append: Append, tmp_p
     log.truncate_fully_and_start_at(5)
     result = log.append(bytes(leader), leader_epoch=0, now_ms=NOW_MS, origin="replica")
     assert (result.base_offset, result.last_offset, log.end_offset) == (7, 8, 9)
-    assert log.leader_epoch_at(8) == 4
+    assert log.epochs.epoch_at(8) == 4
     assert log.read(5, max_bytes=1000, max_offset=9).slice.read() == bytes(leader)  # type: ignore[union-attr]
     again = log.append(bytes(leader), leader_epoch=0, now_ms=NOW_MS, origin="replica")
     assert again.error is ErrorCode.OFFSET_OUT_OF_RANGE

@@ -71,7 +71,15 @@ class Broker:
         self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
         self.logs = LogManager(node, config)
         self.dynamic = DynamicConfig(config, self.logs, node.logger("settings"))
-        self.replicas = ReplicaManager(self)
+        self.replicas = ReplicaManager(
+            node,
+            config,
+            self.metrics,
+            self.logs,
+            image=lambda: self.image,
+            topic_config=self.dynamic.topic,
+            cannot_go_on=self.fail,
+        )
         self.server = Server(
             node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
         )
@@ -83,8 +91,15 @@ class Broker:
             node_id=config.node_id,
             metrics=self.metrics,
         )
-        self.background = Background(self)
-        self.moves = ReplicaMoves(self)
+        self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
+        self.moves = ReplicaMoves(
+            node,
+            self.logs,
+            self.replicas.find,
+            self.replicas.directory_failed,
+            self.replicas.moved,
+        )
+        self.replicas.on_opened = self.moves.resume
         self.node_id = config.node_id
         self.cluster_id = ""
         self.epoch = -1
@@ -158,7 +173,10 @@ class Broker:
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
             self.quorum.on_image(self._events.changed)
-            await self.replicas.start()
+            recovery_threads = self.config.integer("num.recovery.threads.per.data.dir")
+            await self.replicas.start(
+                self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads
+            )
             ports = {opened.name: opened.port for opened in self.server.listeners}
             online = [home.path for home in self.logs.online()]
             node = registration(self.node, self.config, self.layout, ports, online)

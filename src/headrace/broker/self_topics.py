@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.quorum.controller import ControllerError
@@ -85,6 +86,7 @@ class SelfTopics:
     async def start(self) -> None:
         """Makes the topics where they are missing, and begins to publish; what fails is tried again later."""
         await self._create()
+        await self._ready()
         self._tick()
 
     async def stop(self) -> None:
@@ -94,6 +96,7 @@ class SelfTopics:
         if self._creation is not None:
             await asyncio.wait([self._creation])
         self.close()
+        await self._ready()
         while self._publish_lines():
             pass
         self._publish_metrics()
@@ -117,6 +120,14 @@ class SelfTopics:
     def _missing(self) -> list[str]:
         topics = self._broker.image.topics
         return [name for name in (LOGS_TOPIC, METRICS_TOPIC) if topics.by_name(name) is None]
+
+    async def _ready(self) -> None:
+        """Returns when the topics take records, or will not."""
+        for topic in (LOGS_TOPIC, METRICS_TOPIC):
+            done = self._broker.node.future()
+            key = (topic, self._partition(topic))
+            self._broker.replicas.when_ready(key, partial(done.set_result, None), for_appends=True)
+            await done
 
     async def _create(self) -> None:
         self._create_at = self._broker.node.clock.monotonic() + RETRY_S

@@ -18,13 +18,13 @@ class Flushing:
     `guard` keeps out those who flush: whoever cuts the log holds it.
     """
 
-    __slots__ = ("_fresh", "_names_dirty", "flushed_offset", "guard")
+    __slots__ = ("_names_dirty", "flushed_offset", "fresh", "guard")
 
     def __init__(self, flushed_offset: int, *, fresh: bool) -> None:
         """`fresh`: the log's folder has been made since the start, or a crash came, and its names are not safe."""
         self.flushed_offset = flushed_offset
         self.guard = threading.Lock()
-        self._fresh = fresh
+        self.fresh = fresh
         self._names_dirty = True  # who made the files may have died before syncing their names
 
     def new_name(self) -> None:
@@ -38,7 +38,7 @@ class Flushing:
 
     def was_never_used(self, log: Log) -> bool:
         """A log that never held anything is made anew where a power cut takes its folder: it need not be synced."""
-        return self._fresh and log.end_offset == log.bases[0]
+        return self.fresh and log.end_offset == log.bases[0]
 
     def cut(self, offset: int) -> None:
         """The log ends at an offset now: no more than that is safe."""
@@ -70,16 +70,24 @@ class Flushing:
             self.flushed_offset = max(self.flushed_offset, end_offset)
             return self.flushed_offset
 
+    def write_epochs(self, log: Log) -> None:
+        """See Log.write_epochs."""
+        with self.guard:
+            if log.epochs.dirty and self.fresh:
+                # This syncs the folder: a power cut must not leave it with a partition.metadata that is a name alone.
+                self._sync_names(log)
+            log.epochs.write(durable=True)
+
     def _sync_names(self, log: Log) -> None:
         disk = log.resources.disk
-        if self._fresh:
+        if self.fresh:
             path = f"{log.directory}/{PARTITION_METADATA}"
             if disk.exists(path):
                 file = disk.open(path)
                 file.sync()
                 file.close()
             disk.sync_directory(log.directory.rpartition("/")[0])
-            self._fresh = False
+            self.fresh = False
         disk.sync_directory(log.directory)
 
     def sync_indexes(self, log: Log) -> None:

@@ -195,10 +195,6 @@ class Log(Appender):
         """(largest epoch at or below `epoch`, its end offset); (-1, -1) where nothing is known of it."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
-    def leader_epoch_at(self, offset: int) -> int:
-        """The epoch that wrote an offset, -1 where it is not known."""
-        return self.epochs.epoch_at(offset)
-
     # Keeping
 
     def flush(self, up_to: int | None = None) -> int:
@@ -207,6 +203,15 @@ class Log(Appender):
         For worker threads, while appends go on. Raises OSError.
         """
         return self._flushing.flush(self, up_to)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its folder has been made since the start, or came through a crash, and its names are not safe."""
+        return self._flushing.fresh
+
+    def write_epochs(self) -> None:
+        """Has what is known of leader epochs on stable storage. For worker threads. Raises OSError."""
+        self._flushing.write_epochs(self)
 
     def sync_indexes(self) -> None:
         """Makes the indexes of what is flushed safe: owed before a recovery point goes to disk. Raises OSError."""

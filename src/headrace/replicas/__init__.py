@@ -1,1 +1,1 @@
-"""What the leader of a partition knows of its replicas. Pure: offsets in, watermarks and whom to wake out."""
+"""What a broker knows of the partitions that it has a replica of. Pure: events in, watermarks and decisions out."""

@@ -97,6 +97,9 @@ class Replicas:
         self.committed = dict.fromkeys(self.logs, 0)
         self.leader_epoch = 0
 
+    def when_ready(self, key: tuple[str, int], callback: Callable[[], None], *, for_appends: bool) -> None:
+        callback()
+
     def find(self, topic: str, index: int) -> Any:
         assert topic == OFFSETS_TOPIC
         log = self.logs[index]

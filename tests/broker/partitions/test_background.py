@@ -10,6 +10,7 @@ import pytest
 from broker.raw import Raw, batch, create_topic, produce
 
 from headrace.broker.broker import Broker
+from headrace.log.manager import LogManager
 from headrace.testing.running import broker as running_broker
 from headrace.wire.records import Record, build_batch
 
@@ -60,3 +61,25 @@ def test_retention_on_the_ticks_of_a_broker(tmp_path: Path) -> None:
         until(lambda: served.call(lambda broker: broker.logs.logs["t", 0].log_start_offset) == 1)
         until(lambda: [path.name for path in (tmp_path / "t-0").glob("*.log*")] == [f"{1:020d}.log"])
         assert raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0].base_offset == 1
+
+
+def test_a_defect_in_background_work_is_reported_and_the_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = LogManager.checkpoint_high_watermarks, 0
+
+    def fails(logs: LogManager) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RuntimeError("a defect")
+        real(logs)
+
+    monkeypatch.setattr(LogManager, "checkpoint_high_watermarks", fails)
+    often = {"replica.high.watermark.checkpoint.interval.ms": "100"}
+    with running_broker(often, data=tmp_path) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t", 1)
+        assert raw.ask(produce("t", batch(b"a")), 9).responses[0].partition_responses[0].error_code == 0
+        until((tmp_path / "replication-offset-checkpoint").exists)
+        assert isinstance(served.take_defect(), RuntimeError)
+    assert (tmp_path / "replication-offset-checkpoint").read_bytes() == b"0\n1\nt 0 1\n"

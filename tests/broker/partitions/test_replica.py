@@ -1,15 +1,17 @@
-"""The leader's side of one partition: what it says of leader epochs."""
+"""One replica: what its leader says of epochs, and when it acknowledges."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
 import pytest
+from log.clocks import HandClock
 
 from headrace.broker.partitions.replica import Replica
 from headrace.env.posix import PosixDisk
 from headrace.log.epochs import LeaderEpochs
-from headrace.replicas.progress import LeaderProgress
+from headrace.metadata.image import Partition
+from headrace.replicas.partition import PartitionState
 
 
 @pytest.mark.parametrize(
@@ -27,5 +29,6 @@ def test_epochs_without_a_record(written: list[tuple[int, int]], answers: dict[i
     log = SimpleNamespace(
         epochs=epochs, end_offset=10, end_offset_for_epoch=lambda epoch: epochs.end_offset_for(epoch, 10)
     )
-    replica = Replica("t", 0, bytes(16), log, LeaderProgress(1, 6, (1,), 10), False)  # type: ignore[arg-type]
-    assert {epoch: replica.end_offset_for_epoch(epoch) for epoch in answers} == answers
+    replica = Replica("t", 0, bytes(16), log, PartitionState(1, 10), HandClock(0), False)  # type: ignore[arg-type]
+    assert replica.become_leader(Partition(0, (1,), (bytes(16),), (1,), 1, 6, 6))
+    assert {epoch: log.end_offset_for_epoch(epoch) for epoch in answers} == answers

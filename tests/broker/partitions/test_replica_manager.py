@@ -30,14 +30,14 @@ def test_a_log_opened_behind_stays_when_its_metadata_change_meanwhile(
 
     def reopen(broker: Broker) -> tuple[int, bool]:
         manager, key = broker.replicas, (name, 0)
+        opener = manager._opener
         known = broker.image.topics.by_name(name)
         assert known is not None
-        manager._unopened[key] = known
-        plan = manager._plan(key, {})
-        assert plan is not None
+        opener.unopened[key] = known
+        (plan,) = opener._plans([key])
         manager.by_name.pop(key)
-        manager._unopened[key] = replace(known)  # a new leader epoch, another directory
-        manager._opened_behind([(plan, manager._try_open(plan))], None)
+        opener.unopened[key] = replace(known)  # a new leader epoch, another directory
+        opener._finish(plan, opener._try_open(plan))
         return manager.by_name[key].log.end_offset, Path(manager.by_name[key].log.directory).is_dir()
 
     assert served.call(reopen) == (1, True)

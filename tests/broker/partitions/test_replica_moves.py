@@ -72,6 +72,29 @@ def begin(served: TestBroker, homes: Homes) -> Path:
     return Path(path)
 
 
+def test_an_epoch_without_a_record_moves_too(homes: Homes) -> None:
+    with served_from(*homes) as (served, raw):
+        create_topic(served.port, "t")
+
+        def move(broker: Broker) -> None:
+            source = broker.logs.directory_of(broker.logs.logs["t", 0]).path
+            target = next(str(home) for home in homes if str(home) != source)
+            assert broker.replicas.by_name["t", 0].log.end_offset_for_epoch(0) == (0, 0)
+            assert broker.moves.start("t", 0, target) is ErrorCode.NONE
+
+        served.call(move)
+        until(lambda: not served.call(lambda broker: broker.moves._tasks))
+
+        def where(broker: Broker) -> tuple[str, tuple[int, int]]:
+            replica = broker.replicas.by_name["t", 0]
+            return replica.log.directory, replica.log.end_offset_for_epoch(0)
+
+        directory, answer = served.call(where)
+        assert answer == (0, 0)
+        append(raw, b"a")  # waits until the epoch's start is on disk there
+        assert Path(directory, "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 0\n"
+
+
 def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not holds():

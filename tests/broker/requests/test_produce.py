@@ -6,7 +6,6 @@ import errno
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,10 +124,11 @@ def test_append_time_is_told(raw: Raw, topic: Callable[..., str]) -> None:
     assert header.max_timestamp == answer.log_append_time_ms
 
 
-def test_too_few_in_sync_replicas(raw: Raw, topic: Callable[..., str]) -> None:
+def test_more_in_sync_replicas_than_there_are_replicas_cannot_be_wanted(raw: Raw, topic: Callable[..., str]) -> None:
+    """As Apache Kafka 4.3.1 answers: min.insync.replicas counts up to the replication factor (KIP-966)."""
     name = topic(min_insync_replicas="2")
-    assert only(raw.ask(produce(name, batch(b"x")), 9)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert only(raw.ask(produce(name, batch(b"x"), acks=1), 9)).error_code == 0
+    assert only(raw.ask(produce(name, batch(b"x")), 9)).base_offset == 0
+    assert only(raw.ask(produce(name, batch(b"x"), acks=1), 9)).base_offset == 1
 
 
 def test_internal_topics_are_not_for_clients(raw: Raw, served: object) -> None:
@@ -206,10 +206,10 @@ def test_one_registry_counts(raw: Raw, topic: Callable[..., str], served: object
     assert after.gauges["connections.open"] >= 1
 
 
-def test_a_defect_in_one_append_is_the_answer_to_it_and_nothing_else(
+def test_a_defect_in_one_append_takes_its_partition_offline_and_nothing_else(
     raw: Raw, served: TestBroker, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, other_name = topic(), topic()
+    name, other_name = topic(2), topic()
     real = PosixFile.append
 
     def fails(file: PosixFile, parts: Any) -> int:
@@ -217,18 +217,22 @@ def test_a_defect_in_one_append_is_the_answer_to_it_and_nothing_else(
             raise RuntimeError("a defect")
         return real(file, parts)
 
+    for each in (name, other_name):  # so that those of one partition come together from here on
+        assert only(raw.ask(produce(each, batch(b"x")), 9)).base_offset == 0
     asked = [other_name, name, other_name, name]
     with monkeypatch.context() as patched:
         patched.setattr(PosixFile, "append", fails)
         raw.socket.sendall(b"".join(raw.frame(produce(each, batch(b"x")), 9) for each in asked))
         answers = [only(raw.receive(0, 9)[1]) for _ in asked]
     unknown = (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
-    assert [(each.error_code, each.base_offset) for each in answers] == [(0, 0), unknown, (0, 1), unknown]
+    assert [(each.error_code, each.base_offset) for each in answers] == [(0, 1), unknown, (0, 2), unknown]
+    assert isinstance(served.take_defect(), RuntimeError)
     with Raw(served.port) as other:
-        assert only(other.ask(produce(name, batch(b"first")), 9)).base_offset == 0
-    assert only(raw.ask(produce(name, batch(b"second")), 9)).base_offset == 1
-    path = served.call(lambda broker: broker.replicas.by_name[name, 0].log.active.path)
-    assert [header.base_offset for _, header in iter_headers(Path(path).read_bytes())] == [0, 1]
+        offline = only(other.ask(produce(name, batch(b"later")), 9))
+        assert (offline.error_code, offline.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert other.ask(fetch(name), 11).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert only(other.ask(produce(name, batch(b"beside"), partition=1), 9)).base_offset == 0
+    assert served.call(lambda broker: broker.metrics.statistics()).gauges["replicas.offline"] == 1
 
 
 @pytest.mark.parametrize("version", [9, 12])

@@ -335,6 +335,12 @@ class Coordinator(Generic[S]):
             self._begin(self.runtime.take(runtime.index, runtime.leader_epoch))
 
     def _begin(self, runtime: ShardRuntime[S]) -> None:
+        key = (self._topic, runtime.index)
+        self._partitions.when_ready(key, partial(self._log_is_open, runtime), for_appends=True)
+
+    def _log_is_open(self, runtime: ShardRuntime[S]) -> None:
+        if self.runtime.shards.get(runtime.index) is not runtime:
+            return  # led no more, or under another epoch
         led = self._partitions.find(self._topic, runtime.index)
         if isinstance(led, ErrorCode):
             self._log.error(

@@ -35,6 +35,11 @@ class LedPartition(Protocol):
 class LedPartitions(Protocol):
     """The partitions that this broker leads. Called on the loop, like its callbacks."""
 
+    def when_ready(self, key: tuple[str, int], callback: Callable[[], None], *, for_appends: bool) -> None:
+        """Calls back, at once or later, when `find` has the answer to be had: (topic, index) is open, and takes
+        appends."""
+        ...
+
     def find(self, topic: str, index: int) -> LedPartition | ErrorCode:
         """The partition, or why it cannot be led here now."""
         ...

@@ -1,1 +1,43 @@
-"""partitions"""
+"""The room of the partitions: every replica that this broker holds, from the metadata's word to the log on disk.
+
+What lives here
+    `replica`            one partition replica: its log, its part (leader, follower, offline) and who waits for it
+    `replica_table`      all of them, as requests find them
+    `replica_manager`    follows the cluster's image: which replicas this broker has, and which it leads
+    `opening`            opens logs, on workers, and recovers them after a crash
+    `epoch_starts`       writes down where leader epochs begin, before anything is appended under them
+    `appending`          takes appends, and acknowledges them when their three conditions hold
+    `failing`            disks that fail, and defects: what goes offline with them
+    `flusher`            syncs logs, for acknowledgements that wait for the disk and for what lies unwritten too long
+    `background`         what is done from time to time: retention, checkpoints, compaction
+    `replica_moves`      moves of replicas between log directories
+    `directory_assignment`  tells the metadata in which directory each replica lies
+
+What decides is not here: `headrace.replicas` decides who is in sync and what is committed, and `headrace.log` knows
+what a log holds. This room is the shell around the two: it owns the waiting, the workers and the timers.
+
+What comes in
+    Images of the cluster, one after the other, from the quorum. Appends, and reads that wait, from the rooms of the
+    requests and of the coordinators. Errors of disks, from whoever met one.
+
+What goes out
+    Answers to those who wait: an append is acknowledged, or why not; something can be read. What the metadata should
+    say: where a replica lies, which directories work. That the broker cannot go on, when no log directory is left.
+
+The life of a replica: the image names it; a worker opens its log; it becomes leader (or stays without one), with the
+high watermark of its checkpoint; the start of its epoch is written down and synced; from then on it takes appends. It
+ends as offline: its disk failed, a defect made it untrustworthy, its topic is gone, or the broker stops.
+
+What may never happen
+    - An append is acknowledged before what its producer asked for holds: written here (acks=1), on every in-sync
+      replica of which there are enough (acks=all), and synced, where acknowledgements wait for the disk.
+    - A high watermark falls while this broker leads.
+    - Something is appended under an epoch whose start is not on disk.
+    - The event loop waits for a disk to open a log that somebody asked for, to sync or to look something up.
+    - An unexpected error goes unsaid: it is reported as a defect, and its partition is offline from then on.
+    - An empty log is made in the place of one that lies in a directory which failed.
+    - One partition's trouble holds up another's.
+
+The room imports from `telemetry`, `storage`, `quorum` and `settings` alone. `net` stands beside it: neither knows the
+other. A part is given what it uses (the node, the logs, a function that returns the newest image), never the broker.
+"""

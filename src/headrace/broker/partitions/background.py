@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 from headrace.log.manager import LogDirFailed
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.env import Node
     from headrace.log.housekeeping import Then, Work
     from headrace.log.log import Log
+    from headrace.log.manager import LogManager
 
 log = logging.getLogger("headrace.broker")
 
@@ -26,37 +28,41 @@ TICK_S: Final = 1.0
 class Background:
     """The ticking of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._owner = broker.node.owner("background")
+    def __init__(
+        self, node: Node, metrics: Registry, logs: LogManager, directory_failed: Callable[[str, OSError], None]
+    ) -> None:
+        """`directory_failed` is told of a log directory whose disk failed under the work, and of the error."""
+        self._node = node
+        self._logs = logs
+        self._directory_failed = directory_failed
+        self._owner = node.owner("background")
         self._running = 0
         self._compacting = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopped = False
-        self._runs = broker.metrics.counter("background.tasks")
-        compaction = broker.logs.compaction
+        self._runs = metrics.counter("background.tasks")
+        compaction = logs.compaction
         compaction.on_uncleanable = _report_uncleanable
-        broker.metrics.gauge("log.cleaner.uncleanable", lambda: len(compaction.uncleanable))
+        metrics.gauge("log.cleaner.uncleanable", lambda: len(compaction.uncleanable))
 
     def start(self) -> None:
         """Begins to tick."""
         self._owner.later(TICK_S, self._tick)
 
     def _tick(self) -> None:
-        broker = self._broker
         self._owner.later(TICK_S, self._tick)
         self._compact()
         # What is slow must not pile up: the next round waits for this one.
         if self._running > self._compacting:
             return
-        for work in broker.logs.tick():
+        for work in self._logs.tick():
             self._submit(work, self._done)
 
     def _compact(self) -> None:
         if self._compacting or self._stopped:
             return
-        work = self._broker.logs.cleaner_work()
+        work = self._logs.cleaner_work()
         if work is not None:
             self._compacting = 1
             self._submit(work, self._compacted)
@@ -72,13 +78,13 @@ class Background:
         self._running += 1
         self._idle.clear()
         self._runs.value += 1
-        self._broker.node.workers.submit(work, done)
+        self._node.workers.submit(work, done)
 
     def _done(self, then: Then | None, error: BaseException | None) -> None:
         if then is not None and not self._stopped:
             try:
                 more = then()
-            except LogDirFailed as failed:
+            except Exception as failed:  # a directory's disk, or a defect: said below, as where a worker raises it
                 error = failed
             else:
                 if more is not None:
@@ -87,14 +93,14 @@ class Background:
         if not self._running:
             self._idle.set()
         if isinstance(error, LogDirFailed):
-            self._broker.replicas.directory_failed(error.directory, error)
+            self._directory_failed(error.directory, error)
         elif error is not None:
-            self._broker.node.defects.report(error, "background work")
+            self._node.defects.report(error, "background work")
 
     async def stop(self) -> None:
         """Starts nothing more, and returns when nothing runs."""
         self._stopped = True
-        self._broker.logs.stop_background()
+        self._logs.stop_background()
         self._owner.close()
         await self._idle.wait()
 

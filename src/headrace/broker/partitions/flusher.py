@@ -37,10 +37,10 @@ class Flusher:
         self,
         workers: Workers,
         count: Counter,
-        failed: Callable[[Replica, OSError], None],
+        failed: Callable[[Replica, Exception], None],
         write_pressure: Callable[[], float],
     ) -> None:
-        """`write_pressure` is what `Disk.write_pressure` is."""
+        """`failed` is told of a replica whose log cannot be synced; `write_pressure` is `Disk.write_pressure`."""
         self.behind = False
         """Whether producers have to wait for the disk."""
         self._write_pressure = write_pressure
@@ -109,25 +109,21 @@ class Flusher:
     def _synced(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:
         if error is not None:
             self._again.discard(replica)
+            assert isinstance(error, Exception)
             if not isinstance(error, OSError):
-                self._refuse_waiting(replica, ErrorCode.UNKNOWN_SERVER_ERROR)
-                raise error
-            if log is not replica.log:
+                replica.refuse_waiting(ErrorCode.UNKNOWN_SERVER_ERROR)
+                self._failed(replica, error)
+            elif log is not replica.log:
                 self.request(replica)  # its files were taken away by a move: the copy has all of it
             else:
                 if is_passing(error) and not replica.error:
                     # Nobody can be told that it is safe; the next append tries again.
-                    self._refuse_waiting(replica, ErrorCode.KAFKA_STORAGE_ERROR)
+                    replica.refuse_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
                 self._failed(replica, error)
             return
         assert reached is not None
         if replica.flush_gated:
-            replica.reached(min(reached, replica.log.end_offset), replica.log.active.size)
+            replica.synced(min(reached, replica.log.end_offset))
         if replica in self._again:
             self._again.discard(replica)
             self.request(replica)
-
-    @staticmethod
-    def _refuse_waiting(replica: Replica, error: ErrorCode) -> None:
-        for callback in replica.offset_waiters.take_all():
-            callback(error)

@@ -1,4 +1,4 @@
-"""One partition replica that this broker leads: its log, how far it is committed, and who waits for it to move."""
+"""One partition replica of this broker: its log, its part in the partition, and who waits for it to move."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.metadata.image import INTERNAL_TOPICS
-from headrace.replicas.progress import LeaderProgress, OffsetWaiters
+from headrace.replicas.partition import PartitionState
+from headrace.replicas.waiters import OffsetWaiters
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.requests.produce_run import ResponseTemplate
     from headrace.env import Timer
+    from headrace.env.clock import Clock
     from headrace.log.log import Log
     from headrace.metadata.image import Partition
+
+Key = tuple[str, int]
+"""A partition by its topic's name and its index."""
 
 
 class FetchWaiter(Protocol):
@@ -24,13 +28,28 @@ class FetchWaiter(Protocol):
         ...
 
 
-CommitCallback = Callable[[ErrorCode], None]
+class AnswerTemplate(Protocol):
+    """What the short way of Produce keeps here for each version: an answer of which all but the numbers is fixed."""
+
+    has_start_offset: bool
+    prefix: bytes
+    suffix: bytes
+    size: int
+    pack: Callable[..., bytes]
+
+
+AcknowledgeCallback = Callable[[ErrorCode], None]
 
 
 class Replica:
-    """The leader's side of one partition. `error` is what every request for it is answered, NONE while it is online."""
+    """See the module. `error` is what every request for it is answered: NONE while this broker leads and it works.
+
+    What the hot paths ask is an attribute, set where the role changes and nowhere else.
+    """
 
     __slots__ = (
+        "_clock",
+        "answers_wait",
         "error",
         "fetch_waiters",
         "flush_gated",
@@ -39,7 +58,10 @@ class Replica:
         "internal",
         "log",
         "offset_waiters",
-        "progress",
+        "shared",
+        "state",
+        "sync_waiters",
+        "takes_appends",
         "templates",
         "timer",
         "topic",
@@ -47,87 +69,178 @@ class Replica:
     )
 
     def __init__(
-        self, topic: str, index: int, topic_id: bytes, log: Log, progress: LeaderProgress, flush_gated: bool
+        self, topic: str, index: int, topic_id: bytes, log: Log, state: PartitionState, clock: Clock, flush_gated: bool
     ) -> None:
+        """`flush_gated`: nothing is acknowledged, and nothing counts as committed, before it is synced."""
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.log = log
-        self.progress = progress
-        self.error = ErrorCode.NONE
+        self.state = state
         self.flush_gated = flush_gated
-        self.flushing = False
         self.internal = topic in INTERNAL_TOPICS
-        self.templates: dict[int, ResponseTemplate] = {}
+        self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self.takes_appends = False
+        """Whether this broker leads, and the start of its epoch is written down."""
+        self.shared = False
+        """Whether other brokers have replicas of it, so that fewer may be in sync than acks=all wants."""
+        self.answers_wait = True
+        """Whether an append may have to wait for its acknowledgement: for a sync, or for others."""
+        self.flushing = False
+        self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
-        self.offset_waiters: OffsetWaiters[CommitCallback] = OffsetWaiters()
+        self.offset_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
+        """Those who asked for every in-sync replica (acks=all)."""
+        self.sync_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
+        """Those who asked for this broker alone (acks=1), and wait for its disk."""
         self.timer: Timer | None = None
         """Runs to the deadline of whoever waits for the shortest time; one for all of them."""
+        self._clock = clock
+
+    @property
+    def key(self) -> Key:
+        """Topic and index."""
+        return self.topic, self.index
 
     @property
     def high_watermark(self) -> int:
         """Everything below it is committed."""
-        return self.progress.high_watermark
+        return self.state.high_watermark
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that this broker leads under."""
-        return self.progress.leader_epoch
+        """The epoch that its leader leads under."""
+        return self.state.leader_epoch
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync for acks=all."""
+        return self.state.is_under_min_isr(self.log.config.min_insync_replicas)
+
+    # --- roles: each begins here and nowhere else
+
+    def become_leader(self, partition: Partition) -> bool:
+        """Leads, or goes on leading, as the metadata say; whether the start of its epoch has to be written to disk.
+
+        Until `epoch_is_written` it takes no appends then; it is read in the meantime.
+        """
+        state, log = self.state, self.log
+        before = (self.error, state.leader_epoch, state.partition_epoch)
+        counts_to = min(log.flushed_offset, log.end_offset) if self.flush_gated else log.end_offset
+        start = state.become_leader(partition, log.end_offset, self._now_ms(), counts_to)
+        if start is not None:
+            log.epochs.assign(start.epoch, start.offset)
+            self.takes_appends = not log.epochs.dirty
+        self.error = ErrorCode.NONE
+        self.shared = not state.is_alone
+        self.answers_wait = self.flush_gated or self.shared
+        if before != (self.error, state.leader_epoch, state.partition_epoch):
+            self.reached(state.log_end, 0)
+            self.touch()
+        return not self.takes_appends
+
+    def epoch_is_written(self) -> None:
+        """The start of the leader's epoch is on disk: appends may come."""
+        assert self.error is ErrorCode.NONE, "only a leader's epoch is waited for"
+        self.takes_appends = True
+
+    def become_follower(self, partition: Partition) -> None:
+        """Another broker leads, or none: whoever waits is sent to look for the leader."""
+        self.state.become_follower(partition)
+        self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def become_offline(self, error: ErrorCode) -> None:
+        """It cannot be used, or is not here any more: whoever waits is answered `error`, and so is every request."""
+        self.state.become_offline()
+        self._lead_no_more(error)
+
+    def _lead_no_more(self, error: ErrorCode) -> None:
+        self.error = error
+        self.takes_appends = False
+        self.refuse_waiting(error)
+        self.touch()
+
+    def lies_in(self, log: Log) -> bool:
+        """`log`, a copy, takes the place of its log; whether the start of the epoch has to be written to disk there.
+
+        A copy knows of an epoch by its records: the newest one may have none yet.
+        """
+        assert log.end_offset == self.log.end_offset, "a copy has all of it"
+        for epoch, offset in self.log.epochs.entries()[-1:]:
+            log.epochs.assign(epoch, offset)
+        self.log = log
+        self.takes_appends = self.error is ErrorCode.NONE and not log.epochs.dirty
+        self.touch()
+        return not self.error and not self.takes_appends
+
+    # --- moving
 
     def reached(self, offset: int, byte_count: int) -> None:
-        """This broker has everything below `offset`: moves the high watermark and tells those who wait for it."""
-        progress = self.progress
-        if not progress.advance(progress.node_id, offset):
+        """Everything below `offset` counts as this broker's: moves the high watermark, tells those who wait for it."""
+        state = self.state
+        if state.is_alone:
+            moved = state.append_counts(offset)
+        else:
+            moved = state.advance(offset, self._now_ms(), self.log.config.min_insync_replicas)
+        if not moved:
             return
         if self.fetch_waiters:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
         if self.offset_waiters:
-            for callback in self.offset_waiters.reached(progress.high_watermark):
+            # Enough are in sync, or it would not have moved: nobody is told NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+            for callback in self.offset_waiters.reached(state.high_watermark):
                 callback(ErrorCode.NONE)
+
+    def synced(self, offset: int) -> None:
+        """Everything below `offset` is on disk, which is what counts where acknowledgements wait for it."""
+        assert self.flush_gated
+        for callback in self.sync_waiters.reached(offset):
+            callback(ErrorCode.NONE)
+        if self.error is ErrorCode.NONE and offset > self.state.log_end:
+            self.reached(offset, self.log.active.size)
 
     def touch(self) -> None:
         """Has the waiting fetches look again: a log start, a stable offset or a leader changed."""
         for waiter in list(self.fetch_waiters):
             waiter.moved(self, 0)
 
-    def give_up(self, error: ErrorCode) -> None:
-        """Takes the replica offline: whoever waits is answered `error`, and so is every later request."""
-        self.error = error
+    # --- waiting
+
+    def wait(self, offset: int, needs_all: bool, callback: AcknowledgeCallback, deadline: float) -> bool:
+        """Calls back with NONE once everything below `offset` may be acknowledged (at once if it may), or with an
+        error; whether whoever looks after the deadlines has to wake earlier by it.
+
+        Three conditions, each its own: what the producer asked for (`needs_all`: acks=all), how far the in-sync
+        replicas are, and how far this broker's disk is, where acknowledgements wait for it.
+        """
+        if self.error:
+            callback(self.error)
+        elif needs_all and self.state.high_watermark < offset:
+            return self.offset_waiters.add(offset, callback, deadline)
+        elif self.flush_gated and not needs_all and self.log.flushed_offset < offset:
+            return self.sync_waiters.add(offset, callback, deadline)
+        else:
+            callback(ErrorCode.NONE)
+        return False
+
+    @property
+    def wake_at(self) -> float:
+        """Nobody who waits for an acknowledgement has a deadline before this; infinity while nobody has one."""
+        return min(self.offset_waiters.wake_at, self.sync_waiters.wake_at)
+
+    def expire(self, now: float) -> None:
+        """Answers those whose deadline has come."""
+        for callback in [*self.offset_waiters.expire(now), *self.sync_waiters.expire(now)]:
+            callback(ErrorCode.REQUEST_TIMED_OUT)
+
+    def refuse_waiting(self, error: ErrorCode) -> None:
+        """Answers everyone who waits for an acknowledgement."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        for callback in self.offset_waiters.take_all():
+        for callback in [*self.offset_waiters.take_all(), *self.sync_waiters.take_all()]:
             callback(error)
-        self.touch()
 
-    @property
-    def under_min_isr(self) -> bool:
-        """Whether too few replicas are in sync for acks=all."""
-        return len(self.progress.reached) < self.log.config.min_insync_replicas
-
-    def check_epoch(self, current_leader_epoch: int) -> ErrorCode:
-        """Compares the leader epoch that a client knows (-1: it does not) with ours (KIP-320)."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.progress.leader_epoch:
-            return ErrorCode.NONE
-        if current_leader_epoch < self.progress.leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """`Log.end_offset_for_epoch`, for epochs too that have no record yet: Kafka writes one down when a leader takes
-        over, at the end of its log; earlier ones that stayed without a record are forgotten then."""
-        found, end_offset = self.log.end_offset_for_epoch(epoch)
-        if found >= 0 or not 0 <= epoch <= self.progress.leader_epoch:
-            return found, end_offset
-        latest = self.log.epochs.latest
-        is_known = epoch < self.progress.leader_epoch and latest >= 0
-        return (latest if is_known else epoch), self.log.end_offset
-
-    def leads_as(self, partition: Partition) -> None:
-        """Takes over the leader epoch and the in-sync set of the newest metadata."""
-        old = self.progress
-        if old.leader_epoch != partition.leader_epoch or set(old.reached) != set(partition.isr):
-            self.progress = LeaderProgress(old.node_id, partition.leader_epoch, partition.isr, old.high_watermark)
-            self.progress.reached[old.node_id] = old.reached[old.node_id]
-            self.touch()
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)

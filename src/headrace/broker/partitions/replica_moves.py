@@ -27,9 +27,12 @@ from headrace.log.recovery import LogDamaged
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+    from collections.abc import Callable
+
+    from headrace.env import Node
     from headrace.log.directory import LogDirectory
     from headrace.log.log import Log
+    from headrace.log.manager import LogManager
 
 log = logging.getLogger("headrace.broker")
 
@@ -45,41 +48,53 @@ Key = tuple[str, int]
 class ReplicaMoves:
     """The moves under way, by partition."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._owner = broker.node.owner("replica moves")
+    def __init__(
+        self,
+        node: Node,
+        logs: LogManager,
+        find: Callable[[str, int], Replica | ErrorCode],
+        directory_failed: Callable[[str, OSError], None],
+        moved: Callable[[Replica, Log], None],
+    ) -> None:
+        """`find` is what `ReplicaManager.find` is; `moved` is told of the log that a
+        replica has from now on."""
+        self._node = node
+        self._logs = logs
+        self._find = find
+        self._directory_failed = directory_failed
+        self._moved = moved
+        self._owner = node.owner("replica moves")
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
 
     def start(self, topic: str, index: int, directory: str) -> ErrorCode:
         """Begins to move a replica; answers at once. A move to where it lies calls off the one under way."""
-        broker, key = self._broker, (topic, index)
-        home = broker.logs.directories.get(directory)
+        logs, key = self._logs, (topic, index)
+        home = logs.directories.get(directory)
         if home is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
         if home.failure is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if broker.image.topics.partition(topic, index) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        replica = broker.replicas.find(topic, index)
+        replica = self._find(topic, index)
         if not isinstance(replica, Replica):
-            return replica if replica is ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode.REPLICA_NOT_AVAILABLE
-        under_way = home_of_copy(broker.logs, key)
+            known = replica in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+            return replica if known else ErrorCode.REPLICA_NOT_AVAILABLE
+        under_way = home_of_copy(logs, key)
         if under_way is home:
             self.resume(replica)
             return ErrorCode.NONE
         if under_way is not None and not self._call_off(key, under_way):
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if broker.logs.directory_of(replica.log) is home:
+        if logs.directory_of(replica.log) is home:
             return ErrorCode.NONE
         try:
-            begin_move(broker.logs, key, directory)
+            begin_move(logs, key, directory)
         except OSError as error:
             if is_passing(error):
                 log.error("the move of %s-%d to %s cannot begin: %s", *key, directory, error)
                 self._abandon(key, home)
             else:
-                broker.replicas.directory_failed(directory, error)
+                self._directory_failed(directory, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._go_on(key, replica, home)
         return ErrorCode.NONE
@@ -87,7 +102,7 @@ class ReplicaMoves:
     def resume(self, replica: Replica) -> None:
         """Goes on with the move of a replica that an earlier run of the broker left unfinished, if it did."""
         key = (replica.topic, replica.index)
-        home = home_of_copy(self._broker.logs, key)
+        home = home_of_copy(self._logs, key)
         if home is not None and key not in self._tasks and not self._stopping:
             self._go_on(key, replica, home)
 
@@ -104,10 +119,10 @@ class ReplicaMoves:
 
     def _abandon(self, key: Key, home: LogDirectory) -> bool:
         try:
-            abandon_move(self._broker.logs, key)
+            abandon_move(self._logs, key)
         except OSError as error:
             if not is_passing(error):
-                self._broker.replicas.directory_failed(home.path, error)
+                self._directory_failed(home.path, error)
             return False
         return True
 
@@ -118,42 +133,42 @@ class ReplicaMoves:
             await asyncio.wait(list(self._tasks.values()))
 
     async def _move(self, key: Key, replica: Replica, home: LogDirectory, path: str) -> None:
-        broker = self._broker
+        logs, node = self._logs, self._node
         try:
-            future = broker.logs.future_logs.get(key) or await self._open_copy(key, replica, path)
+            future = logs.future_logs.get(key) or await self._open_copy(key, replica, path)
             while (
                 future is not None
-                and broker.logs.future_logs.get(key) is future
+                and logs.future_logs.get(key) is future
                 and replica.error is ErrorCode.NONE
                 and not self._stopping
             ):
                 piece = next_piece(replica.log, future, PIECE_BYTES)
                 if piece is not None and piece.size > INLINE_BYTES:
-                    await broker.node.workers.run(partial(copy_piece, piece, future, broker.node.clock.now_ms()))
+                    await node.workers.run(partial(copy_piece, piece, future, node.clock.now_ms()))
                     continue
-                await broker.node.workers.run(future.flush)
-                if broker.logs.is_cleaning:
+                await node.workers.run(future.flush)
+                if logs.is_cleaning:
                     await asyncio.sleep(CLEANER_PATIENCE_S)
                 elif self._take_over(key, replica, future):
                     return
         except OSError as error:
-            if home.found_future.get(key) != path and key not in broker.logs.future_logs:
+            if home.found_future.get(key) != path and key not in logs.future_logs:
                 return  # its topic was deleted meanwhile, and the files with it
             log.error("the move of %s-%d to %s failed: %s", *key, home.path, error)
             if is_passing(error):
                 self._abandon(key, home)
             else:
-                broker.replicas.directory_failed(home.path, error)
+                self._directory_failed(home.path, error)
         finally:
             if self._tasks.get(key) is asyncio.current_task():
                 del self._tasks[key]
 
     async def _open_copy(self, key: Key, replica: Replica, path: str) -> Log | None:
         """Opens what was copied before the start, and cuts it to what the log has too; None where it is of no use."""
-        logs, current = self._broker.logs, replica.log
+        logs, current = self._logs, replica.log
         future: Log | None = None
         with suppress(LogDamaged):
-            future = await self._broker.node.workers.run(partial(open_copy, logs, current, path))
+            future = await self._node.workers.run(partial(open_copy, logs, current, path))
         home = home_of_copy(logs, key)
         if home is None or home.found_future[key] != path or logs.get(*key) is not current:
             return None
@@ -163,22 +178,20 @@ class ReplicaMoves:
             return None
         log.info("the move of %s-%d to %s goes on at offset %d", *key, home.path, future.end_offset)
         logs.future_logs[key] = future
-        await self._broker.node.workers.run(partial(future.truncate_to, common_end(current, future)))
+        await self._node.workers.run(partial(future.truncate_to, common_end(current, future)))
         return future
 
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
         """Copies what is still missing, if it is little, and lets the copy take the place of its log."""
-        logs = self._broker.logs
+        logs = self._logs
         if logs.future_logs.get(key) is not future or replica.error is not ErrorCode.NONE:
             return False
         piece = next_piece(replica.log, future, PIECE_BYTES)
         if piece is not None:
             if piece.size > INLINE_BYTES:
                 return False
-            copy_piece(piece, future, self._broker.node.clock.now_ms())
+            copy_piece(piece, future, self._node.clock.now_ms())
         if future.end_offset != replica.log.end_offset:
             return False
-        replica.log = finish_move(logs, key)
-        replica.touch()
-        self._broker.assignments.note(replica.log)
+        self._moved(replica, finish_move(logs, key))
         return True

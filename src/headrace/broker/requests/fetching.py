@@ -147,7 +147,7 @@ class Fetch:
                 return self._error(partition, found)
             replica = found
         if partition.current_leader_epoch >= 0:
-            fenced = replica.check_epoch(partition.current_leader_epoch)
+            fenced = replica.state.check_epoch(partition.current_leader_epoch)
             if fenced:
                 return self._error(partition, fenced)
         try:
@@ -171,14 +171,14 @@ class Fetch:
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log = replica.log
-        high_watermark = replica.progress.high_watermark
+        high_watermark = replica.state.high_watermark
         stable = log.last_stable_offset(high_watermark)
         data = PartitionData(partition.index, 0, high_watermark, stable, log.log_start_offset)
         data.records = _NO_RECORDS
         data.aborted_transactions = [] if self._committed_only else None
         offset = partition.fetch_offset
         if partition.last_fetched_epoch >= 0:
-            epoch, end_offset = replica.end_offset_for_epoch(partition.last_fetched_epoch)
+            epoch, end_offset = replica.log.end_offset_for_epoch(partition.last_fetched_epoch)
             if epoch < 0:
                 return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < partition.last_fetched_epoch or end_offset < offset:
@@ -201,7 +201,7 @@ class Fetch:
 
     def _upper(self, replica: Replica) -> int:
         """Up to where this client may read."""
-        high_watermark = replica.progress.high_watermark
+        high_watermark = replica.state.high_watermark
         return replica.log.last_stable_offset(high_watermark) if self._committed_only else high_watermark
 
     def _error(self, partition: SessionPartition, error: ErrorCode) -> PartitionData:

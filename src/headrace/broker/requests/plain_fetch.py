@@ -128,13 +128,13 @@ class PlainFetch:
             or view[at + CLIENT_ID_AT : offset_at] != self._prefix
             or view[offset_at + 8 : stop] != self._suffix
             or replica.error
-            or replica.check_epoch(self._leader_epoch)
+            or replica.state.check_epoch(self._leader_epoch)
             or type(services.authorizer) is not OpenAuthorizer
         ):
             return False
         offset: int = _read_offset(view, offset_at)[0]
         log = replica.log
-        high_watermark = replica.progress.high_watermark
+        high_watermark = replica.state.high_watermark
         stable = log.last_stable_offset(high_watermark)
         upper = stable if self._committed else high_watermark
         try:

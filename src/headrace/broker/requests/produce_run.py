@@ -97,7 +97,7 @@ class ProduceRun:
     __slots__ = ("_chunks", "_count", "_services", "entries", "shape")
 
     def __init__(self, services: Services) -> None:
-        self.entries: list[tuple[int, int, Replica, int, int, int]] = []
+        self.entries: list[tuple[int, int, Replica, int, int, int, bool]] = []
         self.shape: Shape | None = None
         """Of the last request that `add` took."""
         self._chunks: dict[Replica, list[Buffer]] = {}
@@ -136,27 +136,34 @@ class ProduceRun:
             or not records
             or len(records) < ATTRIBUTES_AT
             or (records[ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)  # type: ignore[index]
-            or replica.error
+            or not replica.takes_appends
             or replica.internal
-            or (acks == -1 and replica.log.config.min_insync_replicas > len(replica.progress.reached))
+            or (acks == -1 and replica.shared and replica.under_min_isr)
             or type(broker.authorizer) is not OpenAuthorizer
         ):
             return False
         timeout_ms = request.timeout_ms
-        self._take(replica, correlation_id, version, records, len(frame), timeout_ms)  # type: ignore[arg-type]
+        self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks == -1)  # type: ignore[arg-type]
         if version >= FLEXIBLE_FROM:
             self.shape = shape_of(frame, version, replica, records, acks, timeout_ms)  # type: ignore[arg-type]
         return True
 
     def _take(
-        self, replica: Replica, correlation_id: int, version: int, records: Buffer, size: int, timeout_ms: int
+        self,
+        replica: Replica,
+        correlation_id: int,
+        version: int,
+        records: Buffer,
+        size: int,
+        timeout_ms: int,
+        needs_all: bool,
     ) -> None:
         chunks = self._chunks.get(replica)
         if chunks is None:
             self._chunks[replica] = [records]
-            self.entries.append((correlation_id, version, replica, 0, size, timeout_ms))
+            self.entries.append((correlation_id, version, replica, 0, size, timeout_ms, needs_all))
         else:
-            self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms))
+            self.entries.append((correlation_id, version, replica, len(chunks), size, timeout_ms, needs_all))
             chunks.append(records)
 
     def add_alike(self, shape: Shape, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
@@ -184,13 +191,13 @@ class ProduceRun:
         if (
             end + 3 != stop
             or view[end:stop] != NO_TAGS
-            or replica.error
+            or not replica.takes_appends
             or (view[cut + ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)
-            or (needs_all and replica.log.config.min_insync_replicas > len(replica.progress.reached))
+            or (needs_all and replica.shared and replica.under_min_isr)
             or type(self._services.authorizer) is not OpenAuthorizer
         ):
             return False
-        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms)
+        self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms, needs_all)
         return True
 
     def finish(self, connection: Connection) -> None:
@@ -205,10 +212,10 @@ class ProduceRun:
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
-        for correlation_id, version, replica, position, size, timeout_ms in entries:
+        for correlation_id, version, replica, position, size, timeout_ms, needs_all in entries:
             result = results[replica][position]
-            if result.error or replica.flush_gated:
-                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms)
+            if result.error or replica.answers_wait:
+                self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms, needs_all)
                 continue
             template = replica.templates.get(version)
             if template is None:
@@ -243,11 +250,12 @@ class ProduceRun:
         result: AppendResult,
         size: int,
         timeout_ms: int,
+        needs_all: bool,
     ) -> None:
-        """An error, or an answer that waits until the disk has the batch."""
+        """An error, or an answer that waits: for the disk, or for the other replicas."""
         from headrace.broker.requests.apis.k00_produce import Waiting
 
         waiting = Waiting(self._services, version, timeout_ms, connection)
         topic = waiting.topic(replica.topic, replica.topic_id)
-        waiting.appended(topic, replica, result)
+        waiting.appended(topic, replica, result, needs_all)
         connection.answer(PRODUCE, version, correlation_id, size, waiting.finish())

@@ -131,7 +131,8 @@ def test_the_short_cut_of_produce_gives_way_when_the_authorizer_changes(
         return [answer.responses[0].partition_responses[0].error_code for answer in answers]
 
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    for count in (1, 1, 8):
+    assert codes(1) == [0]  # this one may wait until the leader's epoch is on disk
+    for count in (1, 8):
         assert codes(count) == [0] * count
         assert taken.count(True) == count
     rule(obedient, Only())

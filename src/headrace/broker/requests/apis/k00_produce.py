@@ -20,6 +20,7 @@ from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.log.appender import ANY_BATCH_BIT
 from headrace.log.careful import refusal
@@ -89,8 +90,8 @@ class Waiting:
                 partition.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
         topic.partition_responses.append(partition)
 
-    def appended(self, topic: TopicProduceResponse, replica: Replica, result: AppendResult) -> None:
-        """Adds how an append went, and waits for the disk where that is asked for."""
+    def appended(self, topic: TopicProduceResponse, replica: Replica, result: AppendResult, needs_all: bool) -> None:
+        """Adds how an append went, and waits until it may be acknowledged (`needs_all`: acks=all)."""
         if result.error:
             self.refuse(topic, replica.index, result.error, result.error_message)
             assert isinstance(self._connection, Connection)
@@ -110,11 +111,12 @@ class Waiting:
             log_start_offset=result.log_start_offset,
         )
         topic.partition_responses.append(partition)
-        if replica.flush_gated:
+        if replica.answers_wait:
             self._left += 1
-            self._broker.replicas.when_committed(
+            self._broker.replicas.when_acknowledged(
                 replica,
                 result.last_offset + 1,
+                needs_all,
                 lambda error: self._committed(partition, error),
                 self._timeout_ms,
             )
@@ -158,7 +160,29 @@ _Plan = list[tuple[str, bytes, list[_Part]]]
 
 
 @handles(ApiKey.PRODUCE)
-def handle(
+def handle(broker: Services, request: ProduceRequest, context: RequestContext) -> Any:
+    keys = ((_name(broker, data, context), each.index) for data in request.topic_data for each in data.partition_data)
+
+    def keep_records() -> None:
+        for data in request.topic_data:
+            for each in data.partition_data:
+                if each.records is not None:
+                    each.records = bytes(each.records)  # type: ignore[arg-type]
+
+    return once_ready(
+        broker, keys, lambda: _produce(broker, request, context), for_appends=True, before_waiting=keep_records
+    )
+
+
+def _name(broker: Services, data: TopicProduceData, context: RequestContext) -> str:
+    """The name of the topic that is meant; empty where there is none of that id."""
+    if context.api_version < _TOPIC_IDS_FROM:
+        return data.name
+    known = broker.image.topics.by_id(data.topic_id)
+    return known.name if known is not None else ""
+
+
+def _produce(
     broker: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse] | Coroutine[Any, Any, Any] | None:
     plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
@@ -193,13 +217,13 @@ def _append(
             if replica is None:
                 waiting.refuse(topic, part.index, part.error)
             elif isinstance(part.checked, Invalid):
-                waiting.appended(topic, replica, refusal(replica.log, part.checked))
+                waiting.appended(topic, replica, refusal(replica.log, part.checked), request.acks == ALL)
             elif part.is_late and request.acks == ALL and replica.under_min_isr:
                 waiting.refuse(topic, part.index, ErrorCode.NOT_ENOUGH_REPLICAS)  # by now
             else:
                 chunk = part.records if part.checked is None else part.checked
                 result = broker.replicas.append_many(replica, (chunk,), broker.node.clock.now_ms())[0]
-                waiting.appended(topic, replica, result)
+                waiting.appended(topic, replica, result, request.acks == ALL)
     if request.acks == NONE:
         if waiting.failed:
             raise CloseConnectionError("a Produce request with acks=0 failed")
@@ -210,13 +234,9 @@ def _append(
 def _plan_topic(
     broker: Services, request: ProduceRequest, data: TopicProduceData, context: RequestContext
 ) -> tuple[str, bytes, list[_Part]]:
-    name = data.name
-    whole = ErrorCode.NONE
-    if context.api_version >= _TOPIC_IDS_FROM:
-        known = broker.image.topics.by_id(data.topic_id)
-        name = known.name if known is not None else ""
-        if known is None:
-            whole = ErrorCode.UNKNOWN_TOPIC_ID
+    name = _name(broker, data, context)
+    by_id = context.api_version >= _TOPIC_IDS_FROM
+    whole = ErrorCode.UNKNOWN_TOPIC_ID if by_id and not name else ErrorCode.NONE
     if whole is ErrorCode.NONE and not context.authorize(Operation.WRITE, ResourceType.TOPIC, name):
         whole = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if whole is ErrorCode.NONE and request.acks not in ACKS:

@@ -11,13 +11,14 @@ state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
 from headrace.broker.requests.plain_fetch import PlainFetch, plain_fetch_of
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
 from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
@@ -35,13 +36,24 @@ _SESSION_IDS: Final = 2**31 - 1
 
 
 @handles(ApiKey.FETCH)
-def handle(broker: Services, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending[FetchResponse]:
+def handle(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
     now_ms = broker.node.clock.now_ms()
     opened = _session(broker, request, context, now_ms)
     if isinstance(opened, ErrorCode):
         broker.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
     partitions, answer = opened
+    keys = ((partition.topic, partition.index) for partition in partitions)
+    return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer))
+
+
+def _fetch(
+    broker: Services,
+    request: FetchRequest,
+    context: RequestContext,
+    partitions: Iterable[SessionPartition],
+    answer: Callable[[list[Answer]], FetchResponse],
+) -> Pending[FetchResponse]:
     fetch = Fetch(
         broker,
         partitions,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.log.results import TimestampOffset
 from headrace.security.authorizer import Operation, ResourceType
@@ -55,7 +56,12 @@ Lookup = tuple[ListOffsetsPartitionResponse, Replica, int, Callable[[], Timestam
 
 
 @handles(ApiKey.LIST_OFFSETS)
-def handle(
+def handle(broker: Services, request: ListOffsetsRequest, context: RequestContext) -> Any:
+    keys = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    return once_ready(broker, keys, lambda: _list(broker, request, context))
+
+
+def _list(
     broker: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
     asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
@@ -96,7 +102,7 @@ def _answer(
     if not isinstance(replica, Replica):
         found.error_code = replica
         return
-    fenced = replica.check_epoch(asked.current_leader_epoch)
+    fenced = replica.state.check_epoch(asked.current_leader_epoch)
     if fenced:
         found.error_code = fenced
         return

@@ -8,10 +8,11 @@ Not done: replicas on other brokers, whose log start the answer would have to wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.metadata.image import INTERNAL_TOPICS
 from headrace.security.authorizer import Operation, ResourceType
@@ -31,7 +32,12 @@ HIGH_WATERMARK: Final = -1
 
 
 @handles(ApiKey.DELETE_RECORDS)
-def handle(broker: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(broker: Services, request: DeleteRecordsRequest, context: RequestContext) -> Any:
+    keys = ((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
+    return once_ready(broker, keys, lambda: _delete_all(broker, request, context))
+
+
+def _delete_all(broker: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     for topic in request.topics:
         answer = DeleteRecordsTopicResult(name=topic.name)

@@ -8,10 +8,11 @@ Not done: questions of other brokers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-def handle(
+def handle(broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext) -> Any:
+    keys = ((topic.topic, each.partition) for topic in request.topics for each in topic.partitions)
+    return once_ready(broker, keys, lambda: _answer(broker, request, context))
+
+
+def _answer(
     broker: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
@@ -51,10 +57,10 @@ def _find(broker: Services, topic: str, asked: OffsetForLeaderPartition) -> Epoc
     replica = broker.replicas.find(topic, asked.partition)
     if not isinstance(replica, Replica):
         return _error(asked, replica)
-    fenced = replica.check_epoch(asked.current_leader_epoch)
+    fenced = replica.state.check_epoch(asked.current_leader_epoch)
     if fenced:
         return _error(asked, fenced)
-    epoch, end_offset = replica.end_offset_for_epoch(asked.leader_epoch)
+    epoch, end_offset = replica.log.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
 
 

@@ -6,9 +6,10 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -27,7 +28,13 @@ MAX_FILE_NAME = 255
 
 
 @handles(ApiKey.ALTER_REPLICA_LOG_DIRS)
-def handle(
+def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext) -> Any:
+    """Begins moves once the logs are open."""
+    keys = ((asked.name, index) for home in request.dirs for asked in home.topics for index in asked.partitions)
+    return once_ready(broker, keys, lambda: _begin(broker, request, context))
+
+
+def _begin(
     broker: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Begins moves; each partition has a result of its own, and a move goes on after the answer."""

@@ -5,9 +5,10 @@ Not done: transactions' coordinators.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.controller.names import illegal_name
 from headrace.security.authorizer import Operation, ResourceType
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
-def handle(broker: Services, request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(broker: Services, request: DescribeProducersRequest, context: RequestContext) -> Any:
+    """Answers once the logs are open."""
+    keys = ((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+    return once_ready(broker, keys, lambda: _describe(broker, request, context))
+
+
+def _describe(
+    broker: Services, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
     """The active producers of each partition asked for."""
     response = DescribeProducersResponse()
     for topic in request.topics:

@@ -1,8 +1,4 @@
-"""How far a partition is committed, as its leader sees it.
-
-The high watermark is the lowest offset that every in-sync replica has reached. A leader counts itself by what it has
-written, or, where acknowledgements wait for the disk (`acks.flush=before-reply`), by what it has synced.
-"""
+"""Who waits for a watermark (committed, synced) to reach an offset."""
 
 from __future__ import annotations
 
@@ -11,31 +7,6 @@ from math import inf
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-
-class LeaderProgress:
-    """The offsets of the in-sync replicas under one leader epoch; `reached` maps a replica's node id to its end
-    offset."""
-
-    __slots__ = ("high_watermark", "leader_epoch", "node_id", "reached")
-
-    def __init__(self, node_id: int, leader_epoch: int, isr: tuple[int, ...], high_watermark: int) -> None:
-        assert node_id in isr, "a leader is in sync with itself"
-        self.node_id = node_id
-        self.leader_epoch = leader_epoch
-        self.high_watermark = high_watermark
-        self.reached = dict.fromkeys(isr, high_watermark)
-
-    def advance(self, replica: int, offset: int) -> bool:
-        """A replica has everything below `offset`; says whether the high watermark moved. It never falls."""
-        if replica not in self.reached:
-            return False
-        self.reached[replica] = offset
-        lowest = offset if len(self.reached) == 1 else min(self.reached.values())
-        if lowest <= self.high_watermark:
-            return False
-        self.high_watermark = lowest
-        return True
 
 
 class OffsetWaiters(Generic[T]):

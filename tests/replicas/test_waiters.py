@@ -1,4 +1,4 @@
-"""High watermarks, and who is released by them."""
+"""Who is released by a watermark that moves, and by time."""
 
 from __future__ import annotations
 
@@ -7,36 +7,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replicas.progress import LeaderProgress, OffsetWaiters
-
-
-def test_one_replica_commits_what_it_has() -> None:
-    progress = LeaderProgress(1, 0, (1,), 5)
-    assert progress.advance(1, 9)
-    assert progress.high_watermark == 9
-    assert not progress.advance(1, 9)
-
-
-def test_the_slowest_in_sync_replica_decides() -> None:
-    progress = LeaderProgress(1, 0, (1, 2, 3), 0)
-    assert not progress.advance(1, 10)
-    assert not progress.advance(2, 7)
-    assert progress.advance(3, 4)
-    assert progress.high_watermark == 4
-    assert not progress.advance(9, 100)
-    assert progress.high_watermark == 4
-
-
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50)), max_size=50))
-def test_it_never_falls_and_is_never_beyond_a_replica_that_only_grows(steps: list[tuple[int, int]]) -> None:
-    progress = LeaderProgress(1, 0, (1, 2, 3), 0)
-    ends = {1: 0, 2: 0, 3: 0}
-    for replica, step in steps:
-        before = progress.high_watermark
-        ends[replica] += step
-        moved = progress.advance(replica, ends[replica])
-        assert progress.high_watermark == min(ends.values())
-        assert moved == (progress.high_watermark > before)
+from headrace.replicas.waiters import OffsetWaiters
 
 
 @given(st.lists(st.integers(0, 20), max_size=30), st.lists(st.integers(0, 20), max_size=10))

@@ -1,0 +1,125 @@
+"""Writes down where leader epochs begin: an entry in `leader-epoch-checkpoint`, synced before the first append.
+
+A worker writes those of the partitions that this broker came to lead, some at a time; one that somebody wants to append
+to does not wait for its turn. Sources: KIP-101, KAFKA-7415.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.replica import Replica
+    from headrace.env.workers import Workers
+    from headrace.log.log import Log
+
+AT_ONCE: Final = 32
+"""Partitions that a worker writes for between two reports to the event loop."""
+
+Outcome = tuple["Replica", "Log", int, Exception | None]
+"""Of which replica, into which log's folder, under which epoch, and why it was not written."""
+
+
+class EpochStarts:
+    """The replicas that take no appends yet, with who waits to append."""
+
+    def __init__(self, workers: Workers, failed: Callable[[Replica, Exception], None]) -> None:
+        """`failed` is told of a replica whose epoch cannot be written; it takes it offline where it has to be."""
+        self._workers = workers
+        self._failed = failed
+        self._waiting: dict[Replica, deque[Callable[[], None]]] = {}
+        self._queue: dict[Replica, None] = {}
+        self._at_work: dict[Replica, int] = {}
+        """The epoch that a worker writes now."""
+        self._has_slice = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, replica: Replica) -> bool:
+        return replica in self._waiting
+
+    def add(self, replica: Replica) -> None:
+        """Has the start of the replica's epoch written soon; it may be in here already, under an earlier epoch.
+
+        Of a new log that is empty not before somebody wants to append: thousands of topics that are made together cost
+        no sync each.
+        """
+        self._waiting.setdefault(replica, deque())
+        if self._waiting[replica] or not replica.log.fresh or replica.log.end_offset:
+            self._queue[replica] = None
+            self._go_on()
+
+    def when_written(self, replica: Replica, callback: Callable[[], None]) -> None:
+        """Calls back, in the order of asking, when appends may come or never will; to be asked of what is in here."""
+        self._waiting[replica].append(callback)
+        self.hurry(replica)
+
+    def hurry(self, replica: Replica) -> None:
+        """Has it written now: it does not wait for its turn, nor stay as it is where it could not be written before."""
+        if self._at_work.get(replica) != replica.leader_epoch:
+            self._queue.pop(replica, None)
+            self._submit([replica], is_slice=False)
+
+    def forget(self, replica: Replica) -> None:
+        """The replica is led no more: whoever waits finds out."""
+        self._queue.pop(replica, None)
+        self._release(replica)
+
+    def _go_on(self) -> None:
+        if self._has_slice or not self._queue:
+            return
+        some = list(self._queue)[:AT_ONCE]
+        for replica in some:
+            del self._queue[replica]
+        self._has_slice = True
+        self._submit(some, is_slice=True)
+
+    def _submit(self, replicas: list[Replica], *, is_slice: bool) -> None:
+        todo = [(replica, replica.leader_epoch, replica.log) for replica in replicas]
+        self._at_work.update((replica, epoch) for replica, epoch, _ in todo)
+
+        def work() -> list[Outcome]:
+            return [(replica, log, epoch, _try_to_write(log)) for replica, epoch, log in todo]
+
+        def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
+            assert outcomes is not None, "what fails is an outcome"
+            for outcome in outcomes:
+                self._written(*outcome)
+            if is_slice:
+                self._has_slice = False
+                self._go_on()
+
+        self._workers.submit(work, done)
+
+    def _written(self, replica: Replica, log: Log, epoch: int, error: Exception | None) -> None:
+        if self._at_work.get(replica) == epoch:
+            del self._at_work[replica]
+        if replica not in self._waiting or replica.leader_epoch != epoch or replica.log is not log:
+            return  # gone meanwhile, or a newer epoch is to be written, or elsewhere
+        if error is None:
+            replica.epoch_is_written()
+            self._release(replica)
+            return
+        self._failed(replica, error)
+        if replica in self._waiting:
+            refused, self._waiting[replica] = self._waiting[replica], deque()
+            for callback in refused:
+                callback()
+
+    def _release(self, replica: Replica) -> None:
+        """Calls back everyone who waits, those too that come meanwhile: appends keep their order."""
+        waiting = self._waiting.get(replica)
+        while waiting:
+            waiting.popleft()()
+        self._waiting.pop(replica, None)
+
+
+def _try_to_write(log: Log) -> Exception | None:
+    try:
+        log.write_epochs()
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,308 @@
+"""Opens the logs of the partitions that this broker leads, on workers; after a crash it recovers them first.
+
+Logs that nobody has asked for are opened some at a time; one that a request waits for does not wait for its turn. So
+that a new topic is there when its creation is answered, the first logs of a change are opened at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.env.disk import is_passing
+from headrace.log.manager import LogDirFailed
+from headrace.log.recovery import LogDamaged
+from headrace.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.replica import Key
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import TopicConfig
+    from headrace.env import Node
+    from headrace.log.log import Log
+    from headrace.log.manager import LogManager
+    from headrace.metadata.image import ClusterImage, Partition, Topic
+
+log = logging.getLogger("headrace.broker")
+
+OPENED_AT_ONCE: Final = 64
+"""New partitions of one change of the image that are opened before the change is answered."""
+OPENED_A_SLICE: Final = 32
+"""Partitions that a worker opens between two reports to the event loop."""
+
+OPEN_AGAIN_S: Final = 1.0
+"""How long a partition waits whose log could not be opened for a reason that says nothing about the disk."""
+
+NO_DIRECTORY: Final = frozenset({DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED})
+"""What the metadata says of replicas that were not put anywhere yet."""
+
+
+class LogElsewhereError(Exception):
+    """The metadata put a replica of ours into a log directory that has failed, or was taken away."""
+
+
+class Plan(NamedTuple):
+    """What is needed to open the log of one partition."""
+
+    key: Key
+    topic: Topic
+    partition: Partition
+    config: TopicConfig
+    directory: str | None
+
+
+Outcome = tuple[Plan, "Log | Exception"]
+
+
+class Opener:
+    """The partitions whose logs are still to be opened."""
+
+    def __init__(
+        self,
+        node: Node,
+        logs: LogManager,
+        metrics: Registry,
+        node_id: int,
+        image: Callable[[], ClusterImage],
+        topic_config: Callable[[str], TopicConfig],
+        *,
+        opened: Callable[[Plan, Log], None],
+        refused: Callable[[Key, Exception], None],
+    ) -> None:
+        """`opened` and `refused` are told on the event loop what became of each partition that was expected: `refused`
+        of those that stay without a log until the next start."""
+        self.unopened: dict[Key, Topic] = {}
+        self.put_off: dict[Key, Topic] = {}
+        """Those whose logs could not be opened, and are tried again."""
+        self._node = node
+        self._logs = logs
+        self._node_id = node_id
+        self._image = image
+        self._topic_config = topic_config
+        self._directory_ids: Mapping[str, bytes] = {}
+        self._opened = opened
+        self._refused = refused
+        self._owner = node.owner("opening of logs")
+        self._lock = node.lock()
+        self._at_work: dict[Key, None] = {}
+        self._waiting: dict[Key, list[Callable[[], None]]] = {}
+        self._has_slice = False
+        self._stopped = False
+        self._errors = metrics.counter("storage.errors")
+
+    # --- what is to be opened
+
+    def expect(self, key: Key, topic: Topic) -> None:
+        """This broker leads a partition of which it has no replica."""
+        self.put_off.pop(key, None)
+        self.unopened[key] = topic
+
+    def forget(self, key: Key) -> None:
+        """This broker need not open it any more."""
+        self.unopened.pop(key, None)
+        self.put_off.pop(key, None)
+        self._settled(key)
+
+    def delete(self, key: Key) -> None:
+        """Takes the log of a partition away whose topic was deleted."""
+        if key in self._at_work:
+            return  # its files must stay where they are until the worker has done with them; `_finish` sees to it
+        with self._lock:
+            self._logs.delete(*key)
+
+    def when_open(self, key: Key, callback: Callable[[], None]) -> None:
+        """Calls back when a partition that is unopened is opened, or never will be: a worker opens it next."""
+        assert key in self.unopened
+        self._waiting.setdefault(key, []).append(callback)
+        if key not in self._at_work:
+            self._submit(self._plans([key]), is_slice=False)
+
+    def _settled(self, key: Key) -> None:
+        for callback in self._waiting.pop(key, ()):
+            callback()
+
+    def stop(self) -> None:
+        """Opens nothing more; whoever waits finds out."""
+        self._stopped = True
+        self._owner.close()
+        self.unopened.clear()
+        for key in list(self._waiting):
+            self._settled(key)
+
+    # --- opening
+
+    def start(self, directory_ids: Mapping[str, bytes]) -> None:
+        """Begins to open what is expected; `directory_ids` are the ids of the log directories, by path."""
+        self._directory_ids = directory_ids
+        self.open_behind()
+
+    def open_now(self, keys: Iterable[Key]) -> None:
+        """Opens some logs here and now, and leaves the rest to workers."""
+        configs: dict[str, TopicConfig] = {}
+        at_once = [key for key in keys if key in self.unopened and key not in self._at_work]
+        for plan in self._plans(at_once[:OPENED_AT_ONCE], configs):
+            self._take_up(plan, self._try_open(plan))
+        self.open_behind()
+
+    def open_behind(self) -> None:
+        """Has a worker open the next logs that nobody has asked for yet."""
+        if self._has_slice or self._stopped:
+            return
+        keys = list(islice((key for key in self.unopened if key not in self._at_work), OPENED_A_SLICE))
+        if not keys:
+            return
+        plans = self._plans(keys)
+        if plans:
+            self._has_slice = True
+            self._submit(plans, is_slice=True)
+        else:
+            self._owner.soon(self.open_behind)
+
+    def _submit(self, plans: list[Plan], *, is_slice: bool) -> None:
+        self._at_work.update((plan.key, None) for plan in plans)
+
+        def work() -> list[Outcome]:
+            return [(plan, self._try_open(plan)) for plan in plans if not self._stopped]
+
+        def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
+            assert outcomes is not None, "what fails is an outcome"
+            for plan in plans:
+                self._at_work.pop(plan.key, None)
+            for plan, outcome in outcomes:
+                self._finish(plan, outcome)
+            if is_slice:
+                self._has_slice = False
+            self.open_behind()
+
+        self._node.workers.submit(work, done)
+
+    def _finish(self, plan: Plan, outcome: Log | Exception) -> None:
+        """Takes up what a worker opened, as far as it is still wanted."""
+        key = plan.key
+        # By id: every change of a topic's metadata makes another value of it.
+        wanted = self.unopened.get(key)
+        if wanted is not None and wanted.id == plan.topic.id:
+            self._take_up(plan, outcome)
+            return
+        if self._image().topics.by_id(plan.topic.id) is None:
+            self.delete(key)  # its topic was deleted while the worker opened it
+        if wanted is not None and key in self._waiting and not self._stopped:
+            self._submit(self._plans([key]), is_slice=False)
+
+    def _plans(self, keys: Iterable[Key], configs: dict[str, TopicConfig] | None = None) -> list[Plan]:
+        """What is needed to open logs; those that cannot be opened are settled."""
+        configs = {} if configs is None else configs
+        return [plan for plan in (self._plan(key, configs) for key in keys) if plan is not None]
+
+    def _plan(self, key: Key, configs: dict[str, TopicConfig]) -> Plan | None:
+        topic = self.unopened[key]
+        config = configs.get(topic.name)
+        if config is None:
+            config = configs[topic.name] = self._topic_config(topic.name)
+        current = self._image().topics.by_id(topic.id)
+        if current is None:
+            self.forget(key)
+            return None
+        partition = current.partitions[key[1]]
+        if self._lies_elsewhere(key, partition):
+            # An empty log in its place would be a hole where acknowledged records were.
+            del self.unopened[key]
+            self._refused(key, LogElsewhereError("lies in a log directory that is not here"))
+            self._settled(key)
+            return None
+        return Plan(key, topic, partition, config, self._directory(partition))
+
+    def _try_open(self, plan: Plan) -> Log | Exception:
+        """Opens one log, on a worker or here; several at a time, but for new ones: the directories count them."""
+        is_new = not any(plan.key in home.found for home in self._logs.online())
+        with self._lock if is_new else nullcontext():
+            try:
+                return self._logs.get_or_create(*plan.key, plan.topic.id, plan.config, directory=plan.directory)
+            except Exception as error:
+                return error
+
+    def _take_up(self, plan: Plan, opened: Log | Exception) -> None:
+        key = plan.key
+        topic = self.unopened.pop(key)
+        if isinstance(opened, Exception):
+            self._errors.value += 1
+        if isinstance(opened, OSError) and is_passing(opened) and not isinstance(opened, LogDirFailed):
+            self._put_off_opening(key, topic, opened)
+        elif isinstance(opened, Exception):
+            self._refused(key, opened)
+        else:
+            if self._logs.was_clean:  # else it was recovered, and reported, before anything was served
+                self._report_recovery([key])
+            self._opened(plan, opened)
+        self._settled(key)
+
+    def _put_off_opening(self, key: Key, topic: Topic, error: OSError) -> None:
+        """Has a log opened later, together with the others that could not be opened; the first of them is said."""
+        if not self.put_off:
+            log.error("%s-%d cannot be opened now, and is tried again: %s", *key, error)
+            self._owner.later(OPEN_AGAIN_S, self._open_again)
+        self.put_off[key] = topic
+
+    def _open_again(self) -> None:
+        put_off, self.put_off = self.put_off, {}
+        self.unopened.update(put_off)
+        self.open_behind()
+
+    def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:
+        """Whether the metadata put a replica of ours into a directory that has failed, or was taken away."""
+        wanted = partition.directory_of(self._node_id)
+        if wanted in NO_DIRECTORY or any(key in home.found for home in self._logs.online()):
+            return False
+        return all(self._directory_ids.get(home.path) != wanted for home in self._logs.online())
+
+    def _directory(self, partition: Partition) -> str | None:
+        """The log directory that the metadata names for a replica of ours; None where it names none that works."""
+        wanted = partition.directory_of(self._node_id)
+        for home in self._logs.online():
+            if self._directory_ids.get(home.path) == wanted:
+                return home.path
+        return None
+
+    # --- recovering
+
+    async def recover(self, keys: list[Key], threads_per_directory: int) -> None:
+        """Opens the logs that lie in the directories, several at a time; those too that nobody leads yet."""
+        lanes = max(1, threads_per_directory * len(self._logs.online()))
+        configs = {name: self._topic_config(name) for name, _ in keys}
+        ids = {topic.name: topic.id for topic in self._image().topics}
+
+        def recover(lane: int) -> None:
+            for key in keys[lane::lanes]:
+                try:
+                    self._logs.get_or_create(*key, ids[key[0]], configs[key[0]])
+                except (OSError, LogDamaged):
+                    continue  # asked for again when it is opened for use, and reported then
+
+        run = self._node.workers.run
+        tasks = [self._owner.spawn(run(lambda lane=lane: recover(lane))) for lane in range(lanes)]  # type: ignore[misc]
+        for task in tasks:
+            await task
+        self._report_recovery(keys)
+
+    def _report_recovery(self, keys: list[Key]) -> None:
+        for key in keys:
+            opened = self._logs.get(*key)
+            if opened is not None and opened.recovery_report.unindexed:
+                count = len(opened.recovery_report.unindexed)
+                log.warning("%s-%d: %d segments lack an index, which is rebuilt from the batches", *key, count)
+            if opened is not None and opened.recovery_report.rebuilt:
+                names = ", ".join(opened.recovery_report.rebuilt)
+                log.warning("%s-%d: %s could not be read, and is rebuilt from the batches", *key, names)
+            if opened is not None and opened.recovery_report.cut_offset >= 0:
+                report = opened.recovery_report
+                log.warning(
+                    "%s-%d: %d bytes cut from %s at offset %d: %s",
+                    *key,
+                    report.bytes_cut,
+                    report.cut_path,
+                    report.cut_offset,
+                    report.cut_reason,
+                )

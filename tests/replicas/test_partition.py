@@ -1,0 +1,168 @@
+"""What holds of a partition's machine whatever happens to it."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.metadata.image import Partition
+from headrace.replicas.partition import AlterIsr, PartitionState, Role
+from headrace.wire.errors import ErrorCode
+
+NODE = 1
+REPLICAS = (1, 2, 3)
+LAG_MS = 30_000
+ANSWERS = [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_UPDATE_VERSION]
+ANSWERS += [ErrorCode.NOT_CONTROLLER, ErrorCode.OPERATION_NOT_ATTEMPTED]
+
+
+class World:
+    """A controller and followers that do what real ones may, and the truth about who has what."""
+
+    def __init__(self, min_insync: int, isr: tuple[int, ...]) -> None:
+        self.state = PartitionState(NODE, lag_max_ms=LAG_MS)
+        self.min_insync = min_insync
+        self.now_ms = 0
+        self.epoch = 0
+        self.partition_epoch = 0
+        self.isr = isr
+        self.log_end = 10
+        self.told = {2: -1, 3: -1}
+        """Where each follower fetched last in this term of office."""
+        self.has = {each: self.log_end if each in isr else 0 for each in REPLICAS}
+        """What each replica really has; what is confirmed is never cut."""
+        self.asked: list[AlterIsr] = []
+        """Requests whose answers are still to come, the oldest first."""
+        self.state.brokers_are({1: 1, 2: 1, 3: 1})
+        self.lead()
+
+    def metadata(self, leader: int) -> Partition:
+        return Partition(0, REPLICAS, (bytes(16),) * 3, self.isr, leader, self.epoch, self.partition_epoch)
+
+    def lead(self) -> None:
+        was_leader = self.state.role is Role.LEADER
+        start = self.state.become_leader(self.metadata(NODE), self.log_end, self.now_ms, self.log_end)
+        if not was_leader:
+            self.told = {2: -1, 3: -1}
+        assert start is None or (start.epoch, start.offset) == (self.epoch, self.log_end)
+
+    def may_count(self) -> int:
+        """The end of the slowest replica that somebody could elect: committed or asked for."""
+        members = set(self.isr) | set(self.state.maximal_isr)
+        return min([self.log_end, *(self.told[each] for each in members if each != NODE)])
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 5)),
+        st.tuples(st.just("fetch"), st.tuples(st.sampled_from([2, 3]), st.sampled_from([0, 0, 0, 1, 2, 6]))),
+        st.tuples(st.just("fetch"), st.tuples(st.sampled_from([2, 3]), st.sampled_from([0, 0, 0, 1, 2, 6]))),
+        st.tuples(st.just("wait"), st.sampled_from([1, LAG_MS, 2 * LAG_MS])),
+        st.tuples(st.just("shrink"), st.none()),
+        st.tuples(st.just("answer"), st.sampled_from(ANSWERS)),
+        st.tuples(st.just("lead again"), st.none()),
+        st.tuples(st.just("depose"), st.none()),
+        st.tuples(st.just("fence"), st.sets(st.sampled_from([2, 3]))),
+    ),
+    min_size=10,
+    max_size=60,
+)
+
+
+@settings(max_examples=500)
+@given(STEPS, st.integers(1, 3), st.sampled_from([(1,), (1, 2), REPLICAS]))
+def test_the_high_watermark_never_falls_and_nobody_electable_lacks_what_is_below_it(
+    steps: list[tuple[str, object]], min_insync: int, isr_at_first: tuple[int, ...]
+) -> None:
+    world = World(min_insync, isr_at_first)
+    for what, argument in steps:
+        before, known = world.state.high_watermark, world.state.isr
+        take(world, what, argument)
+        state = world.state
+        assert state.high_watermark >= before
+        assert state.high_watermark <= world.log_end
+        if state.high_watermark > before:
+            assert state.high_watermark <= world.may_count()
+            assert max(len(known), len(state.isr)) >= min_insync  # as far as this broker knows
+        assert all(world.has[each] >= state.high_watermark for each in world.isr if each != NODE)
+        assert NODE in state.maximal_isr or state.role is not Role.LEADER
+        assert state.pending is None or state.role is Role.LEADER
+
+
+def take(world: World, what: str, argument: object) -> None:
+    state = world.state
+    if what == "append" and state.role is Role.LEADER:
+        assert isinstance(argument, int)
+        world.log_end += argument
+        state.advance(world.log_end, world.now_ms, world.min_insync)
+    elif what == "fetch" and state.role is Role.LEADER:
+        assert isinstance(argument, tuple)
+        node, back = argument
+        offset = world.told[node] = world.has[node] = max(world.has[node], world.log_end - back)
+        got = state.fetched(node, 1, offset, world.now_ms, world.min_insync)
+        assert got.error is ErrorCode.NONE
+        if got.alter is not None:
+            assert offset >= state.epoch_start
+            world.asked.append(got.alter)
+    elif what == "wait":
+        assert isinstance(argument, int)
+        world.now_ms += argument
+    elif what == "shrink":
+        alter = state.shrink(world.now_ms)
+        world.asked += [alter] if alter is not None else []
+    elif what == "answer" and world.asked:
+        assert isinstance(argument, ErrorCode)
+        answer(world, world.asked.pop(0), argument)
+    elif what == "lead again":
+        world.epoch, world.partition_epoch = world.epoch + 1, world.partition_epoch + 1
+        world.lead()
+    elif what == "depose":
+        world.epoch, world.partition_epoch = world.epoch + 1, world.partition_epoch + 1
+        state.become_follower(world.metadata(-1))
+        assert state.pending is None
+    elif what == "fence":
+        assert isinstance(argument, set)
+        state.brokers_are({each: 1 for each in REPLICAS if each not in argument})
+
+
+def answer(world: World, asked: AlterIsr, error: ErrorCode) -> None:
+    """The controller writes a change that was asked of what it knows now; it may write one and the answer says no."""
+    is_current = (asked.leader_epoch, asked.partition_epoch) == (world.epoch, world.partition_epoch)
+    if not is_current and error is ErrorCode.NONE:
+        error = ErrorCode.INVALID_UPDATE_VERSION
+    if is_current and error in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION):
+        world.isr = tuple(each for each, _ in asked.members)
+        world.partition_epoch += 1
+    partition = world.metadata(NODE) if error is ErrorCode.NONE else None
+    outcome = world.state.altered(asked, error, partition, world.now_ms, world.min_insync)
+    if outcome.retry is not None:
+        assert outcome.retry is world.state.pending
+        world.asked.append(outcome.retry)
+    if error is ErrorCode.NONE:
+        assert world.state.isr == world.isr and world.state.pending is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
+def test_a_follower_commits_no_more_than_it_has(steps: list[tuple[int, int]]) -> None:
+    state = PartitionState(NODE)
+    state.become_follower(Partition(0, REPLICAS, (bytes(16),) * 3, REPLICAS, 2, 0, 0))
+    end = 0
+    for grown, leaders in steps:
+        before, end = state.high_watermark, end + grown
+        moved = state.followed(end, leaders)
+        assert state.high_watermark == max(before, min(end, leaders))
+        assert moved == (state.high_watermark > before)
+
+
+@given(st.integers(0, 100), st.lists(st.integers(0, 20), max_size=20))
+def test_alone_the_short_way_and_the_long_way_agree(mark: int, grown: list[int]) -> None:
+    """`append_counts` is `advance` for a partition with one replica."""
+    ways = [PartitionState(NODE, mark), PartitionState(NODE, mark)]
+    for state in ways:
+        state.become_leader(Partition(0, (1,), (bytes(16),), (1,), 1, 0, 0), mark, 0, mark)
+        assert state.is_alone
+    end = mark
+    for step in grown:
+        end += step
+        assert ways[0].append_counts(end) == ways[1].advance(end, 0, 3) == (step > 0)
+        assert ways[0].high_watermark == ways[1].high_watermark == end
