@@ -187,19 +187,25 @@ class Broker:
                 await self.self_topics.start()
             self.server.serve()
         except BaseException:
+            await self._give_up(quorum)
+            raise
+        self.background.start()
+        for opened in self.server.listeners:
+            self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)
+        self._log.info("broker serves", epoch=self.epoch, after_ms=self._since_ms(began))
+
+    async def _give_up(self, quorum: QuorumDriver | None) -> None:
+        """After a start that failed: holds nothing any more, whatever else cannot be written."""
+        try:
             if self.self_topics is not None:
                 self.self_topics.close()
             await self.moves.stop()
             await self.server.close()
             if quorum is not None:
                 await quorum.close()
+        finally:
             self.logs.unlock()
             await self.node.close()
-            raise
-        self.background.start()
-        for opened in self.server.listeners:
-            self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)
-        self._log.info("broker serves", epoch=self.epoch, after_ms=self._since_ms(began))
 
     def _since_ms(self, began: float) -> int:
         return round((self.node.clock.monotonic() - began) * 1000)

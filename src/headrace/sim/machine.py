@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from asyncio import CancelledError, Event, Task, sleep
+from asyncio import Event, Task, sleep
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.broker import Broker
@@ -70,11 +70,10 @@ class Machine:
             node = self._new_node()
             self._life = self.world.loop.create_task(self._run(node))
             await self._ended.wait()
-            self._life.cancel()
-            try:
-                await self._life
-            except (CancelledError, PowerCut):
-                pass
+            while not self._life.done():
+                # Whatever it waits for while it tidies up: a killed process tidies nothing up.
+                self._life.cancel()
+                await sleep(0)
             await sleep(self._rng.uniform(*BOOT_S))
             self._after(node)
             self.disk.powered = True
