@@ -6,7 +6,7 @@ that what its requests do happens in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,15 @@ def once_ready(
 
 
 async def _later(broker: Services, keys: list[Key], answer: Callable[[], Any], for_appends: bool) -> Any:
+    await until_ready(broker, keys, for_appends=for_appends)
+    answered = answer()
+    return await answered if type(answered) is CoroutineType else answered
+
+
+async def until_ready(broker: Services, keys: Collection[Key], *, for_appends: bool) -> None:
+    """Returns when the partitions are ready, or will not be."""
+    if not keys:
+        return
     done = broker.node.future()
     left = len(keys)
 
@@ -52,5 +61,3 @@ async def _later(broker: Services, keys: list[Key], answer: Callable[[], Any], f
     for key in keys:
         broker.replicas.when_ready(key, ready, for_appends=for_appends)
     await done
-    answered = answer()
-    return await answered if type(answered) is CoroutineType else answered

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.readiness import until_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import create_automatically
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -52,6 +53,9 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
         for code in codes.values():
             if code is not ErrorCode.NONE:
                 _log.warning("%s cannot be created, so that no group is served: %s", OFFSETS_TOPIC, code.name)
+        # Whoever is told of a new coordinator finds it at work.
+        wanted = {(OFFSETS_TOPIC, broker.groups.partition_for(key)): None for key in keys}
+        await until_ready(broker, wanted, for_appends=True)
     found = [_find(broker, context, request.key_type, key) for key in keys]
     if batched:
         return FindCoordinatorResponse(coordinators=found)
