@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
@@ -35,10 +35,12 @@ class Parts:
     seconds: list[tuple[str, float]] = field(default_factory=list)
 
     @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def part(self, name: str, *, spins: bool = False) -> Iterator[None]:
+        """Says what goes on; on a terminal with a spinner, where a part has nothing else to show for many seconds."""
         self.console.print(f"[dim]{name} ...[/]")
         started = time.monotonic()
-        yield
+        with self.console.status("[dim]some seconds more[/]") if spins and self.console.is_terminal else nullcontext():
+            yield
         self.seconds.append((name, time.monotonic() - started))
 
     def show(self) -> None:
@@ -135,7 +137,7 @@ def run(bootstrap: str, speed: float, days: int, out: Path, directory: Path, par
         console.print(f"[green]{len(found):,} airport-hours in {records:,} records, all equal to pandas on this file")
     console.print(f"[{'bold red' if dropped else 'green'}]{dropped:,} records dropped as late[/], as should be 0")
     with parts.part("drawing"):
-        chart.write(found, flights.airport_names(), out)
+        chart.write(found, flights.airport_names(), out, days)
     return not wrong and not dropped
 
 
@@ -147,7 +149,7 @@ def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, di
     from demo.table import Progress, Screen, SurgeReader, show_until
 
     with ExitStack() as open_things:
-        with parts.part("starting Spark and the query"):
+        with parts.part("starting Spark and the query", spins=True):
             spark = open_session(out / "spark.log")
             open_things.callback(spark.stop)
             signal.signal(signal.SIGINT, _on_signal)  # Spark has put one of its own there
@@ -162,7 +164,7 @@ def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, di
         open_things.callback(replay.stop)
         screen = Screen(replay, Progress(running), reader, flights.airport_names())
         how = f"{speed:g} days a second" if speed else "as fast as it goes"
-        with parts.part(f"replaying {len(year):,} flights of 2013 through the topic and the query, {how}"):
+        with parts.part(f"replaying {len(year):,} flights of 2013 through topic and query, {how}"):
             reader.start()
             replay.start()
             drained = threading.Thread(target=_drain, args=(replay, running), daemon=True)
@@ -216,8 +218,8 @@ def _say_next(
     parts.show()
     console.print(f"\nthe chart: [bold]{out / 'surge.png'}[/], and to look into: [bold]{out / 'surge.html'}[/]")
     if up is None:
-        console.print("next: [bold]make demo KEEP=1[/] leaves the broker up to look around; "
-                      "[bold].venv/bin/headrace serve[/] starts one of your own")  # fmt: skip
+        console.print("next: [bold]make demo KEEP=1[/] leaves the broker up to look around;\n"
+                      "      [bold].venv/bin/headrace serve[/] starts one of your own")  # fmt: skip
         return
     where = "" if broker is None else f", its data and log in {broker.directory}"
     console.print(f"the broker is up on {up}{where}. Look around:")

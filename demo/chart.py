@@ -18,15 +18,29 @@ LAST_HOUR: Final = 23
 SURGE_TOP: Final = 8.0
 """The surge at which the colour is at its end."""
 DAYS_NAMED: Final = 7
+DAYS_OF_THE_YEAR: Final = 365
 PAGE: Final = Path(__file__).with_name("page.html")
 INK, QUIET, EMPTY = "#1b2733", "#6b7a88", "#eef1f4"
 
 
-def write(hours: pd.DataFrame, names: dict[str, str], out: Path) -> None:
-    """`surge.png` and `surge.html` in `out`. `hours` is what `check.read_back` gives; `names` is by airport code."""
+def write(hours: pd.DataFrame, names: dict[str, str], out: Path, days: int = DAYS_OF_THE_YEAR) -> None:
+    """`surge.png` and `surge.html` in `out`, of the first `days` days of the year. `hours` is what `check.read_back`
+    gives; `names` is by airport code."""
     local = with_local_time(hours)
-    _write_picture(local, names, out / "surge.png")
-    _write_page(local, names, out / "surge.html")
+    _write_picture(local, names, out / "surge.png", days)
+    _write_page(local, names, out / "surge.html", days)
+
+
+def span(days: int) -> str:
+    """The part of the year that is drawn, for titles."""
+    if days >= DAYS_OF_THE_YEAR:
+        return "2013"
+    return "the first day of 2013" if days == 1 else f"the first {days} days of 2013"
+
+
+def departures(days: int) -> str:
+    """What is drawn, for the line below the title."""
+    return "A year of departures" if days >= DAYS_OF_THE_YEAR else f"Departures of {span(days)}"
 
 
 def with_local_time(hours: pd.DataFrame) -> pd.DataFrame:
@@ -42,7 +56,7 @@ def worst_days(local: pd.DataFrame) -> pd.Series[float]:
     return (days["demand"] / days["supply"].clip(lower=1)).nlargest(DAYS_NAMED)
 
 
-def _write_picture(local: pd.DataFrame, names: dict[str, str], path: Path) -> None:
+def _write_picture(local: pd.DataFrame, names: dict[str, str], path: Path, days: int) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -73,9 +87,9 @@ def _write_picture(local: pd.DataFrame, names: dict[str, str], path: Path) -> No
     bar.ax.tick_params(length=0, labelsize=8, colors=QUIET)
     bar.outline.set_visible(False)
     figure.text(0.365, 0.033, "surge: flights scheduled for each that left at most 15 minutes late", color=QUIET)
-    title = f"Leaving New York in 2013: {int(local['demand'].sum()):,} flights, hour by hour"
+    title = f"Leaving New York in {span(days)}: {int(local['demand'].sum()):,} flights, hour by hour"
     figure.text(0.055, 0.955, title, fontsize=15, weight="bold")
-    what = "A year of departures through a Headrace topic, computed by Spark as they happened"
+    what = f"{departures(days)} through a Headrace topic, computed by Spark as they happened"
     figure.text(0.055, 0.922, what, color=QUIET)
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -84,7 +98,7 @@ def _write_picture(local: pd.DataFrame, names: dict[str, str], path: Path) -> No
 def _grid(airport: pd.DataFrame) -> pd.DataFrame:
     """Surge by clock hour and day; where no flight was scheduled, not a number."""
     table = airport.pivot_table(index="clock", columns="day", values="surge", aggfunc="max")
-    return table.reindex(index=range(FIRST_HOUR, LAST_HOUR + 1), columns=range(365))
+    return table.reindex(index=range(FIRST_HOUR, LAST_HOUR + 1), columns=range(DAYS_OF_THE_YEAR))
 
 
 def _dress(plane: Axes, title: str, pad: int) -> None:
@@ -125,7 +139,7 @@ def _name_days(plane: Axes, days: pd.Series[float]) -> None:
                            fontsize=8, color="#b10026", annotation_clip=False)  # fmt: skip
 
 
-def _write_page(local: pd.DataFrame, names: dict[str, str], path: Path) -> None:
+def _write_page(local: pd.DataFrame, names: dict[str, str], path: Path, days: int) -> None:
     """One file with its data and its own small script: nothing is loaded from anywhere."""
     columns = ["day", "clock", "demand", "supply", *WEATHER]
     airports = {}
@@ -134,4 +148,7 @@ def _write_page(local: pd.DataFrame, names: dict[str, str], path: Path) -> None:
         airports[origin] = {"name": names.get(str(origin), ""), "hours": rows.to_numpy().tolist()}
     shown = {"top": SURGE_TOP, "first": FIRST_HOUR, "last": LAST_HOUR, "airports": airports}
     data = json.dumps(shown, separators=(",", ":"))
-    path.write_text(PAGE.read_text(encoding="utf-8").replace("/*DATA*/null", data), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    for mark, text in (("{{span}}", span(days)), ("{{departures}}", departures(days)), ("/*DATA*/null", data)):
+        page = page.replace(mark, text)
+    path.write_text(page, encoding="utf-8")

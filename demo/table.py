@@ -23,10 +23,12 @@ from rich.text import Text
 from demo.flights import LOCAL_ZONE
 
 DRAWS_A_SECOND: Final = 4
+WIDTH: Final = 80
+"""Columns that the table takes: those of a terminal as it opens."""
 RATE_WINDOW_S: Final = 3.0
 PLAIN_LINE_S: Final = 5.0
 WORST_SHOWN: Final = 4
-BAR_CELLS: Final = 24
+BAR_CELLS: Final = 14
 BAR_SURGE: Final = 6.0
 """The surge at which a bar is full."""
 
@@ -140,12 +142,13 @@ class Screen:
 
     def draw(self) -> Panel:
         now = time.monotonic()
+        topics = Group(self._topics(now), self._query())
         return Panel(
-            Group(self._clock(), Text(), self._topics(now), Text(), self._airports(), Text(), self._worst()),
+            Group(self._clock(), Text(), topics, Text(), self._airports(), Text(), self._worst()),
             title="[bold]Headrace[/]: flights in, surge out",
             border_style="blue",
             padding=(1, 2),
-            width=100,
+            width=WIDTH,
         )
 
     def line(self) -> str:
@@ -167,7 +170,7 @@ class Screen:
     def _clock(self) -> Table:
         row = Table.grid(padding=(0, 2))
         total = len(self.replay.year)
-        bar = ProgressBar(total=total, completed=self.replay.delivered, width=52)
+        bar = ProgressBar(total=total, completed=self.replay.delivered, width=42)
         row.add_row(Text(f"{self._moment():%a %d %b %Y, %H:00}", "bold"), bar, f"{self.replay.delivered / total:.0%}")
         return row
 
@@ -176,15 +179,18 @@ class Screen:
         table.add_column("topic")
         for title in ("records", "records/s", "lag"):
             table.add_column(title, justify="right")
-        table.add_column("of whom")
+        table.add_column("read by")
         delivered, written = self.replay.delivered, self.reader.records
         flights = (f"{delivered:,}", f"{self.in_rate.at(now, delivered):,.0f}", f"{self._query_lag():,}")
         surge = (f"{written:,}", f"{self.out_rate.at(now, written):,.0f}", f"{self.reader.lag:,}")
-        late = self.progress.dropped_late
-        batches = f"the query: {self.progress.batches:,} batches, the last in {self.progress.batch_ms} ms"
-        table.add_row("[cyan]flights", *flights, f"{batches}; [{'red' if late else 'green'}]{late} dropped as late[/]")
+        table.add_row("[cyan]flights", *flights, "the query")
         table.add_row("[magenta]surge", *surge, "this table")
         return table
+
+    def _query(self) -> Text:
+        late = self.progress.dropped_late
+        batches = f"the query: {self.progress.batches:,} batches, the last in {self.progress.batch_ms} ms; "
+        return Text.assemble(batches, (f"{late} dropped as late", "red" if late else "green"))
 
     def _airports(self) -> Table:
         table = self._hours_table("airports now")
@@ -199,8 +205,8 @@ class Screen:
         return table
 
     def _hours_table(self, title: str) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column(title, min_width=25)
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+        table.add_column(title, min_width=23)
         table.add_column("hour", min_width=12)
         for name in ("demand", "supply", "surge"):
             table.add_column(name, justify="right", min_width=6)

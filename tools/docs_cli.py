@@ -15,8 +15,8 @@ HEAD = """# The command line
 Written by `make docs` from the commands' own help: do not edit.
 
 Every command that talks to a cluster works against Apache Kafka as well. `--bootstrap` (or the variable
-`HEADRACE_BOOTSTRAP`) says where it is. Tables are drawn for people when standard output is a terminal, and are plain
-aligned columns elsewhere; `--json` prints JSON for programs.
+`HEADRACE_BOOTSTRAP`) names its brokers. Commands draw tables on a terminal, and print plain aligned columns elsewhere;
+`--json` prints JSON for programs.
 
 | exit code | means |
 |---|---|

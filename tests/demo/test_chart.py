@@ -19,7 +19,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """Where the first week was drawn to, and the hours that were drawn."""
     out = tmp_path_factory.mktemp("chart")
     hours = check.expected(flights.of_the_first(7, flights.load_flights()), flights.load_weather())
-    chart.write(hours, NAMES, out)
+    chart.write(hours, NAMES, out, days=7)
     return out, hours
 
 
@@ -52,6 +52,19 @@ def test_the_page_loads_nothing(drawn: tuple[Path, Any]) -> None:
     page = (drawn[0] / "surge.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert not re.findall(r"https?://|\bsrc\s*=|<link\b|\bimport\b|\bfetch\(|url\(", page)
+
+
+def test_page_and_picture_say_which_days_they_show(drawn: tuple[Path, Any], tmp_path: Path) -> None:
+    page = (drawn[0] / "surge.html").read_text(encoding="utf-8")
+    assert "<title>Leaving New York in the first 7 days of 2013</title>" in page
+    assert "<p>Departures of the first 7 days of 2013 through a Headrace topic" in page
+    assert "{{" not in page
+    chart.write(drawn[1], NAMES, tmp_path)
+    assert "<h1>Leaving New York in 2013</h1>" in (tmp_path / "surge.html").read_text(encoding="utf-8")
+    assert (tmp_path / "surge.png").read_bytes() != (drawn[0] / "surge.png").read_bytes(), "titles differ"
+    assert [chart.span(days) for days in (1, 2, 365)] == [
+        "the first day of 2013", "the first 2 days of 2013", "2013"
+    ]  # fmt: skip
 
 
 def test_the_picture_is_one(drawn: tuple[Path, Any]) -> None:

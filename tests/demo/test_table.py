@@ -82,8 +82,31 @@ def test_the_screen_shows_both_lags() -> None:
     screen = Screen(replay, progress, reader, {"JFK": "John F Kennedy Intl"})
     assert "flights   1,500 (0/s), lag of the query 300; surge    640 (0/s), lag 17; 0 dropped" in screen.line()
     drawn = io.StringIO()
-    Console(width=120, file=drawn).print(screen.draw())
+    Console(width=80, file=drawn).print(screen.draw())
     rows = {words[1]: words for line in drawn.getvalue().splitlines() if len(words := line.split()) > 1}
     assert rows["flights"][2:5] == ["1,500", "0", "300"]
     assert rows["surge"][2:5] == ["640", "0", "17"]
     assert "John F Kennedy Intl" in " ".join(rows["JFK"])
+
+
+def test_the_screen_fits_80_columns_and_cuts_nothing() -> None:
+    replay: Any = SimpleNamespace(delivered=336_775, now_ms=1_372_971_600_000, year=range(336_776))
+    progress = Progress(query=None, rows=100_000, batches=1_234, batch_ms=12_345, dropped_late=1_234)
+    reader = SurgeReader("nowhere:9092", SURGE, partitions=2)
+    reader.records, reader.lag = 123_456, 12_345
+    names = {"EWR": "Newark Liberty Intl", "JFK": "John F Kennedy Intl", "LGA": "La Guardia"}
+    for code in names:
+        hour = {"origin": code, "hour": "2013-07-04T21:00:00Z", "demand": 120, "supply": 3, "surge": 120.25}
+        reader.take(hour)
+    screen = Screen(replay, progress, reader, names)
+    drawn = io.StringIO()
+    Console(width=80, file=drawn).print(screen.draw())
+    lines = drawn.getvalue().splitlines()
+    assert {len(line) for line in lines} == {80}
+    assert len(lines) == 20, "no row takes two lines"
+    text = drawn.getvalue()
+    assert "…" not in text
+    numbers = ("336,775", "236,775", "123,456", "12,345", "120.25", "100%")
+    query = "the query: 1,234 batches, the last in 12345 ms; 1234 dropped as late"
+    for whole in (*numbers, query, "John F Kennedy Intl", "04 Jul 17:00", "█" * 14):
+        assert whole in text, whole

@@ -41,8 +41,8 @@ def _resource(kind: str, name: str) -> tuple[Resource, str]:
 @config.command()
 @kind_argument
 @name_argument
-@click.option("--all", "-a", "everything", is_flag=True, help="Defaults too, not only what somebody set.")
-@click.option("--docs", is_flag=True, help="With the brokers' sentence on each.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Show defaults too, not only values that were set.")
+@click.option("--docs", is_flag=True, help="Show the brokers' sentence on each.")
 @json_option
 @cluster_options
 def describe(client: Client, kind: str, name: str, everything: bool, docs: bool, as_json: bool) -> None:
@@ -85,7 +85,7 @@ def describe(client: Client, kind: str, name: str, everything: bool, docs: bool,
 @config.command()
 @kind_argument
 @name_argument
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
 @click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
 @click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a list; may be repeated.")
 @click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; may be repeated.")

@@ -53,7 +53,7 @@ Formatter = Callable[[str, int, "Record", int], bytes]
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json: a line a record, for programs.")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Text: print KEY TEXT VALUE; \\t means a tab.")
 @click.option("--headers", is_flag=True, help="Text: print NAME=VALUE,NAME=VALUE and a tab first.")
-@click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: what a null key or value prints as.")
+@click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: printed for a null key or value.")
 @click.option("--committed", is_flag=True, help="Leave out aborted and unfinished transactions.")
 @cluster_options
 def consume(
@@ -74,8 +74,8 @@ def consume(
 ) -> None:
     """Print the records of TOPICs.
 
-    Without --follow, reads up to the end as it was at the start, and stops. With --group, starts at the group's
-    committed offsets (--from where there are none) and commits what has been printed.
+    Without --follow, the command reads up to the end as it was at the start, and stops. With --group, it starts at
+    the group's committed offsets (without any, at --from) and commits the offsets of the records that it has printed.
 
     On a terminal, bytes that are no text are shown as \\xNN; files and pipes get them as they are.
     """

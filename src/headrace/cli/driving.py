@@ -63,12 +63,12 @@ def run_options(command: F) -> F:
     """
     options = (
         click.option("--checkpoint", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
-                     help="Where the run keeps how far it is, its state, and Spark's log."),
-        click.option("--once", is_flag=True, help="End with what is there now; without it, run until stopped."),
+                     help="The run keeps its position, its state and Spark's log here."),
+        click.option("--once", is_flag=True, help="End after the records of now; without it, run until stopped."),
         click.option("--starting-offsets", default="earliest", show_default=True, metavar="WHERE",
-                     help="Of a new checkpoint: earliest, latest, or JSON as for Spark's Kafka connector."),
-        duration_option("--trigger", "1s", "A batch at most so often."),
-        click.option("--max-per-batch", type=click.IntRange(1), metavar="N", help="At most so many records a batch."),
+                     help="Start of a new checkpoint: earliest, latest, or JSON as for Spark's Kafka connector."),
+        duration_option("--trigger", "1s", "At most one batch in this time."),
+        click.option("--max-per-batch", type=click.IntRange(1), metavar="N", help="At most N records a batch."),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                      help="A setting of Spark; may be repeated."),
         click.option("--plot", metavar="FILE.png", type=click.Path(path_type=Path, dir_okay=False), expose_value=False,
@@ -76,7 +76,7 @@ def run_options(command: F) -> F:
         click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", expose_value=False,
                      callback=_kept, help="Serve the run's numbers for Prometheus; 0 is any free port."),
         click.option("--metrics-host", default="127.0.0.1", show_default=True, metavar="HOST", expose_value=False,
-                     callback=_kept, help="Where that is."),
+                     callback=_kept, help="The host for --metrics-port."),
         json_option,
         bootstrap_options,
     )  # fmt: skip

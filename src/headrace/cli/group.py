@@ -133,15 +133,15 @@ def _latest(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicP
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only these; default: all it committed.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only these; default: all with offsets.")
 @click.option("--to-earliest", is_flag=True, help="To the first records.")
 @click.option("--to-latest", is_flag=True, help="To the end: skip everything.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset, within the log.")
 @click.option("--to-datetime", metavar="TIME", help="To the first record from this time on, such as 2026-11-21T08:00.")
-@click.option("--shift-by", type=int, metavar="N", help="By N records, back where negative.")
+@click.option("--shift-by", type=int, metavar="N", help="By N records; a negative N moves back.")
 @click.option("--to-current", is_flag=True, help="Keep the committed offsets, brought within the log.")
-@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would be done.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done; the default.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets. Without this, only show them.")
+@click.option("--dry-run", is_flag=True, help="Only show the new offsets; the default.")
 @json_option
 @cluster_options
 def reset(
@@ -160,7 +160,7 @@ def reset(
 ) -> None:
     """Set the committed offsets of a group that has no members.
 
-    Shows the new offsets; --execute commits them.
+    The command shows the new offsets; --execute commits them.
     """
     from headrace.client import groups
 

@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--topics", metavar="TOPIC[,...]", help="The topics to copy,")
-@click.option("--pattern", metavar="REGEX", help="or a pattern of their whole names: new ones are followed.")
+@click.option("--pattern", metavar="REGEX", help="or a pattern for their whole names; new topics follow.")
 @click.option("--to-bootstrap", required=True, metavar="HOST:PORT[,...]",
               help="Brokers of the cluster to copy to; --bootstrap is the one to copy from.")  # fmt: skip
-@click.option("--prefix", default="", metavar="TEXT", help="Put before the names of the copies.")
-@click.option("--groups", default=".*", show_default=True, metavar="REGEX", help="The consumer groups that go along.")
+@click.option("--prefix", default="", metavar="TEXT", help="A prefix for the names of the copies.")
+@click.option("--groups", default=".*", show_default=True, metavar="REGEX", help="The consumer groups to copy.")
 @click.option("--sync-group-offsets/--no-sync-group-offsets", default=True, show_default=True,
-              help="Commit what they have read, as offsets of the copies.")  # fmt: skip
+              help="Commit the groups' offsets, translated, at the target.")  # fmt: skip
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="lz4",
-              show_default=True, help="Of what is written.")  # fmt: skip
+              show_default=True, help="Compression of the copies.")  # fmt: skip
 @click.option("--skip-lost", is_flag=True,
-              help="Go on where records were deleted before they were copied (failOnDataLoss).")  # fmt: skip
+              help="Go on if the source deleted records before the run copied them (failOnDataLoss).")  # fmt: skip
 @run_options
 def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
-    """Topics of one cluster to another, with the offsets of their consumer groups.
+    """Copy topics of one cluster to another, with the offsets of their consumer groups.
 
-    Partition, order, key, value, headers and timestamp of a record stay as they are. Topics are made with the
-    partitions and settings of their source, and get more partitions when it does. Delivery is at least once. A group
-    that moves to the copy goes on where it was, or a little before.
+    Partition, order, key, value, headers and timestamp of a record stay as they are. The run creates
+    topics with the partitions and settings of their source, and adds partitions when the source gets more. Delivery
+    is at least once. A group that moves to the copy goes on from its offset, or a little before.
     """
     settings = parse_pairs(given["settings"], "--set")
     chosen = _checked(bootstrap, given)

@@ -25,11 +25,11 @@ def pipeline() -> None:
 
 @pipeline.group()
 def run() -> None:
-    """Run the pipeline NAME: headrace pipeline run NAME --checkpoint DIR, and from where to where.
+    """Run the pipeline NAME: headrace pipeline run NAME --checkpoint DIR, with its source and its target.
 
-    A run goes on from its checkpoint, also where it was killed; it writes a result again rather than never, under the
-    same key. log-monitor, sessions and surge read JSON objects, whose fields the options ending in -field name; a
-    record that lacks what is needed is counted as unreadable and passed over.
+    A run goes on from its checkpoint, also after a kill. Delivery is at least once: a run may write a result again,
+    under the same key. log-monitor, sessions and surge read JSON objects; the options ending in -field name their
+    fields. They skip a record that lacks a needed field, and count it as unreadable.
     """
 
 
@@ -49,8 +49,8 @@ def shared_options(command: F) -> F:
     from functools import wraps
 
     @click.option("--from", "source", required=True, metavar="TOPIC", help="The topic to read.")
-    @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; made, compacted, if new.")
-    @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Of a new topic. Default: as --from.")
+    @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; if new, compacted.")
+    @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="If --to is new. Default: as --from.")
     @run_options
     @wraps(command)
     def with_request(**given: Any) -> Any:
@@ -64,17 +64,17 @@ time_unit_option = click.option(
     type=click.Choice(["s", "ms", "us"]),
     default="ms",
     show_default=True,
-    help="Of times that are numbers, since 1970; texts are ISO 8601, UTC where they name no zone.",
+    help="Unit of numeric times, since 1970; text times are ISO 8601, in UTC if they name no zone.",
 )
-watermark_option = duration_option("--watermark", "10m", "What comes later than this is dropped.")
+watermark_option = duration_option("--watermark", "10m", "Drop events that are later than this.")
 
 
 @run.command()
 @click.option("--zone-field", default="zone", show_default=True, metavar="NAME")
 @click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the event happened.")
 @click.option("--supply-field", default="supply", show_default=True, metavar="NAME",
-              help="Whether it counts as supply: true, or a number other than 0.")  # fmt: skip
-@click.option("--supply-at-most", type=float, metavar="NUMBER", help="It counts if the field is at most this instead.")
+              help="The event counts as supply if this is true, or a number other than 0.")  # fmt: skip
+@click.option("--supply-at-most", type=float, metavar="NUMBER", help="Instead: it counts if the field is at most this.")
 @time_unit_option
 @duration_option("--window", "5m", "How long a window is.", step_ms=1000)
 @watermark_option
@@ -82,7 +82,8 @@ watermark_option = duration_option("--watermark", "10m", "What comes later than 
 def surge(request: Request, window: int, watermark: int, **fields: Any) -> None:
     """Supply and demand by zone and window; surge is the demand for each one supplied.
 
-    Every event is one of demand. Written with each batch that changes it, under the key `zone|start of the window`:
+    Every event counts as demand. The run writes a window with each batch that changes it, under the key
+    `zone|start of the window`:
     {"zone", "start", "demand", "supply", "surge"}.
     """
     _run("surge", request, {**fields, "window": spark_time(window), "watermark": spark_time(watermark)})
@@ -91,16 +92,16 @@ def surge(request: Request, window: int, watermark: int, **fields: Any) -> None:
 @run.command()
 @click.option("--user-field", default="user", show_default=True, metavar="NAME")
 @click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the event happened.")
-@click.option("--page-field", default="page", show_default=True, metavar="NAME", help="What was looked at.")
+@click.option("--page-field", default="page", show_default=True, metavar="NAME", help="The page that the user saw.")
 @time_unit_option
 @duration_option("--gap", "30m", "A session ends after such a gap.", step_ms=1000)
 @watermark_option
 @click.option("--top", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="Pages kept.")
 @shared_options
 def sessions(request: Request, gap: int, watermark: int, **fields: Any) -> None:
-    """What users did, in sessions: how many events, and the pages seen most.
+    """Sessions of users: how many events, and the pages seen most.
 
-    Written once, when the watermark has passed its end and the gap, under the key `user|first event`:
+    The run writes a session once, when the watermark has passed its end and the gap, under the key `user|first event`:
     {"user", "start", "end", "events", "top_pages": [{"page", "views"}]}.
     """
     _run("sessions", request, {**fields, "gap": spark_time(gap), "watermark": spark_time(watermark)})
@@ -111,21 +112,21 @@ def sessions(request: Request, gap: int, watermark: int, **fields: Any) -> None:
 @click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the line was logged.")
 @click.option("--level-field", default="level", show_default=True, metavar="NAME")
 @click.option("--error-level", "error_levels", multiple=True, default=("ERROR", "CRITICAL", "FATAL"), show_default=True,
-              metavar="LEVEL", help="What counts as an error, in whatever case; may be repeated.")  # fmt: skip
+              metavar="LEVEL", help="A level that counts as an error, in any case; may be repeated.")  # fmt: skip
 @click.option("--lines-field", default="", metavar="NAME", help="How many lines a record stands for. Default: one.")
 @click.option("--errors-field", default="", metavar="NAME", help="How many of them are errors. Default: by the level.")
 @time_unit_option
 @duration_option("--window", "1m", "How long a window is.", step_ms=1000)
 @watermark_option
 @click.option("--alert-rate", type=click.FloatRange(0, 1), default=0.05, show_default=True, metavar="SHARE",
-              help="A window alerts where so many of its lines are errors,")  # fmt: skip
+              help="A window alerts if at least this share of its lines are errors,")  # fmt: skip
 @click.option("--alert-lines", type=click.IntRange(1), default=20, show_default=True, metavar="N",
-              help="and it has at least so many lines.")  # fmt: skip
+              help="and it has at least this many lines.")  # fmt: skip
 @shared_options
 def log_monitor(request: Request, window: int, watermark: int, **fields: Any) -> None:
-    """Error rates of services by window, and which of them are worth an alert.
+    """Error rates of services by window, with alerts.
 
-    Written with each batch that changes it, under the key `service|start of the window`:
+    The run writes a window with each batch that changes it, under the key `service|start of the window`:
     {"service", "start", "lines", "errors", "rate", "alert"}.
     """
     _run("log-monitor", request, {**fields, "window": spark_time(window), "watermark": spark_time(watermark)})

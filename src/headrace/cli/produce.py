@@ -52,7 +52,7 @@ class Parsed:
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Lines are KEY TEXT VALUE; \\t means a tab.")
 @click.option("--headers", "parse_headers", is_flag=True, help="Lines begin with NAME=VALUE,NAME=VALUE and a tab.")
-@click.option("--header", "fixed", multiple=True, metavar="NAME=VALUE", help="On every record; may be repeated.")
+@click.option("--header", "fixed", multiple=True, metavar="NAME=VALUE", help="A header of every record; repeatable.")
 @click.option("--key", metavar="TEXT", help="One key for every record.")
 @click.option("--null", "null_marker", metavar="TEXT", help="A value that stands for null (a tombstone).")
 @click.option(
@@ -64,7 +64,7 @@ class Parsed:
     help="json: one object a line, as `consume --format json` prints them.",
 )
 @click.option("--whole", is_flag=True, help="Each file is one record.")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Into this partition, whatever the key.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Write to this partition, for any key.")
 @click.option("--ignore-partition", is_flag=True, help="json: keys choose partitions, whatever the objects say.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)

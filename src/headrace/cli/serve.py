@@ -26,11 +26,11 @@ def default_data_directory() -> Path:
 @click.option(
     "--data", multiple=True, type=click.Path(path_type=Path), metavar="DIR", help="Log directory; repeatable."
 )
-@click.option("--listen", metavar="HOST:PORT", help=f"Where to listen; port 0 takes a free one. [{DEFAULT_LISTEN}]")
-@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
+@click.option("--listen", metavar="HOST:PORT", help=f"Listen here; port 0 takes a free one. [{DEFAULT_LISTEN}]")
+@click.option("--advertise", metavar="HOST:PORT", help="The address that clients connect to.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
 @click.option("--self-topics", is_flag=True, help="Publish the broker's own log and metrics in topics.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How log lines look. [text]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines. [text]")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 def serve(
     file: Path | None,
@@ -44,10 +44,10 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
-    Without a file it is a broker and controller in one; with one, Apache Kafka's server.properties works. Options
-    here win over the file. Fresh log directories are formatted; those of Apache Kafka are adopted as they are.
+    Without a file it is a broker and controller in one; the file is Apache Kafka's server.properties. Options win over
+    the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
 
-    With --self-topics its log lines and metrics are JSON records in headrace.logs and headrace.metrics as well.
+    With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """
     properties = properties_of(file, [str(path) for path in data], listen, advertise, settings)
     if self_topics:

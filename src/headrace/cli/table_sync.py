@@ -36,36 +36,36 @@ TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "included", "exc
 
 @click.command(NAME)
 @click.option("--from", "source", required=True, metavar=PLACES, help="The topic, or the table, to read.")
-@click.option("--to", "sink", required=True, metavar=PLACES, help="The table, or the topic, to write; made if new.")
+@click.option("--to", "sink", required=True, metavar=PLACES, help="The table, or the topic, to write; created if new.")
 @click.option("--key-schema", metavar="COLUMNS", help="Columns of the key. Default: key STRING.")
 @click.option("--value-schema", metavar="COLUMNS", help="Columns of the value, such as 'name STRING, price DOUBLE'.")
 @click.option("--key-format", type=click.Choice(["text", "json"]),
-              help="Of the record's key. Default: text for one column, json for several.")  # fmt: skip
+              help="Format of the record's key. Default: text for one column, json for several.")  # fmt: skip
 @click.option("--buckets", type=click.IntRange(1, 65536), default=16, show_default=True, help="Files of Parquet.")
-@duration_option("--grace", "10m", "How long a file of Parquet stays once it is replaced.")
-@click.option("--dead-letters", metavar="TOPIC", help="Where unreadable records go. Default: they are passed over.")
+@duration_option("--grace", "10m", "How long a replaced file of Parquet stays.")
+@click.option("--dead-letters", metavar="TOPIC", help="Send unreadable records here. Default: skip them.")
 @click.option("--key-column", "key_columns", multiple=True, metavar="NAME", help="From a table: its key; repeatable.")
 @click.option("--by", metavar="NAME", help="From a table: the column that increases with every change.")
 @click.option("--look-back", metavar="TIME|NUMBER",
               help="From a table: how late a change may appear. Default: 1m, or 1000 of a number.")  # fmt: skip
-@click.option("--deleted-column", metavar="NAME", help="From a table: says that a row is deleted.")
+@click.option("--deleted-column", metavar="NAME", help="From a table: the column that marks deleted rows.")
 @click.option("--include-column", "included", multiple=True, metavar="NAME",
-              help="From a table: of the value, and no other one; repeatable. Default: all.")  # fmt: skip
+              help="From a table: put only this column in the value; repeatable. Default: all.")  # fmt: skip
 @click.option("--exclude-column", "excluded", multiple=True, metavar="NAME",
-              help="From a table: not of the value; repeatable.")  # fmt: skip
-@click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Of a new topic. Default: 1.")
+              help="From a table: leave this column out of the value; repeatable.")  # fmt: skip
+@click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Partitions of a new topic. Default: 1.")
 @run_options
 @click.pass_context
 def table_sync(ctx: click.Context, /, **given: Any) -> None:
-    """A topic kept equal to a table, or the changes of a table into a topic.
+    """Keep a table equal to a topic, or write the changes of a table to a topic.
 
     \b
     A table is  postgresql://USER@HOST:PORT/DATABASE#TABLE  (or #SCHEMA.TABLE)
                 sqlite:PATH#TABLE
                 parquet:DIRECTORY                           (to write only)
 
-    To a table: values are JSON objects, a null value deletes. Batches are applied whole, with the offsets beside
-    them, so that a batch that comes again changes nothing. From a table: rows as JSON objects, at least once.
+    To a table: values are JSON objects, a null value deletes. The run applies a batch whole, with its offsets beside
+    it, so that a batch that comes again changes nothing. From a table: rows as JSON objects, at least once.
     """
     request = Request.out_of(given)
     _need_packages(request)

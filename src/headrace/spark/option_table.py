@@ -92,15 +92,15 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "startingOffsetsByTimestampStrategy", Use.READ, "`error`, `latest`",
-            "What a partition does that has no record so late: end the query, or begin at its latest offset.", "error",
+            "For a partition without a record so late: end the query, or begin at its latest offset.", "error",
         ),
         Option(
             "endingOffsets", Use.BATCH, '`latest`, `{"flights": {"0": 50, "1": -1}}`',
-            "Where a read ends, not included. A stream has no end.", "latest",
+            "The end of a read, not included. A stream has no end.", "latest",
         ),
         Option(
             "endingTimestamp", Use.BATCH, "milliseconds since 1970",
-            "End before the first record at or after it, in every partition; where none is so late, at the latest.",
+            "End before the first record at or after it, in every partition; without one, at the latest.",
         ),
         Option(
             "endingOffsetsByTimestamp", Use.BATCH, '`{"flights": {"0": 1700000000000}}`',
@@ -137,7 +137,7 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "kafka.max.partition.fetch.bytes", Use.READ, "bytes",
             "At most so much of a partition at once; a larger batch of records comes alone.", "4194304",
         ),
-        Option("kafka.client.rack", Use.READ, "text", "Where the client is.", otherwise="not said"),
+        Option("kafka.client.rack", Use.READ, "text", "The rack of the client.", otherwise="not said"),
     ),
     "Rows": (
         Option("includeHeaders", Use.READ, _FLAG, "Whether there is a column `headers`.", "false"),
@@ -182,7 +182,7 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         Option("groupIdPrefix", Use.STREAM, "text", "How the name of a new one begins.", "spark-kafka-source"),
     ),
     "What is written": (
-        Option("topic", Use.SINK, "text", "Where every row goes.", otherwise="the column `topic` says it"),
+        Option("topic", Use.SINK, "text", "The topic of every row.", otherwise="the column `topic` says it"),
         Option(
             "kafka.compression.type", Use.SINK, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
             "How batches of records are compressed.", "none",

@@ -33,11 +33,11 @@ def log() -> None:
 def dump(
     paths: tuple[Path, ...], records: bool, start: int, limit: int | None, kind: str | None, as_json: bool
 ) -> None:
-    """Print what is in files or partition folders.
+    """Print the entries of files, or of partition folders.
 
-    Understands segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots (.snapshot), metadata
+    The command reads segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots (.snapshot), metadata
     snapshots (.checkpoint), the checkpoint files, leader epochs, quorum-state, meta.properties and
-    partition.metadata. The records of __cluster_metadata and __consumer_offsets are decoded.
+    partition.metadata. It decodes the records of __cluster_metadata and __consumer_offsets.
     """
     from headrace.cli.log.dumping import DumpError, entries_of, files_of
 
@@ -84,9 +84,9 @@ def _text(value: Any) -> str:
 def verify(path: Path, truncate_at: int | None, yes: bool, as_json: bool) -> None:
     """Check a partition's folder, or every partition of a log directory: checksums, offsets, indexes.
 
-    Exits with 1 when something is damaged, and names the file and the offset. --truncate-at OFFSET removes
-    everything from the batch that holds OFFSET on, in one partition whose broker is stopped: what is cut is lost,
-    unless another replica has it. The metadata log is checked, and never cut.
+    If something is damaged, the command names the file and the offset, and exits with 1. --truncate-at OFFSET removes
+    everything from the batch that holds OFFSET on, in one partition of a stopped broker: these records are lost,
+    unless another replica has them. The command checks the metadata log, and never cuts it.
     """
     from headrace.cli.log import verifying
     from headrace.metadata.damage import METADATA_REMEDY
