@@ -129,7 +129,9 @@ class IdempotentProducer(Producer):
                     base_sequence=sequence,
                 )
                 batches.append(_Batch(sequence, [value for _, value in pairs], data))
-            await self._settle(place, batches)
+            if not await self._settle(place, batches):
+                made = await self._identity()
+                sequences.clear()
             await self.client.rest()
 
     async def _identity(self) -> InitProducerIdResponse:
@@ -140,7 +142,9 @@ class IdempotentProducer(Producer):
                 return made
             await self.client.rest()
 
-    async def _settle(self, place: Place, batches: list[_Batch]) -> None:
+    async def _settle(self, place: Place, batches: list[_Batch]) -> bool:
+        """Whether every batch has an answer. A broker that was restarted knows the last batch of a producer alone: what
+        was there before that it takes for out of order, as Kafka's do, and a client goes on under another id."""
         tries = 0
         while batches:
             tries += 1
@@ -148,11 +152,15 @@ class IdempotentProducer(Producer):
                 where = f"sequence {batches[0].sequence} of {place}"
                 text = f"{self.client.host} gets nowhere with {where}: error {self._last_error}"
                 self.client.world.object(text)
-                return
+                return True
+            self._last_error = ErrorCode.NONE
             settled = await self._send(place, batches)
             del batches[:settled]
+            if self._last_error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and tries > 1 and not settled:
+                return False
             if batches:
                 await self.client.rest()
+        return True
 
     async def _send(self, place: Place, batches: list[_Batch]) -> int:
         """How many of the batches, from the first on, are settled."""
@@ -171,6 +179,7 @@ class IdempotentProducer(Producer):
                 answers.append(answer_of(await call))
             except ClientError:
                 answers.append(None)
+        self._look_at_order(place, answers)
         settled = 0
         for batch, answer in zip(batches, answers, strict=True):
             if answer is None:
@@ -183,3 +192,16 @@ class IdempotentProducer(Producer):
                 break
             settled += 1
         return settled
+
+    def _look_at_order(self, place: Place, answers: Sequence[PartitionProduceResponse | None]) -> None:
+        """Of batches that were sent together none is taken after one was refused, but for the last that a restarted
+        broker knows: those before it are out of order there, and it is a duplicate."""
+        refused = False
+        for answer in answers:
+            if answer is None or answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                continue
+            if answer.error_code != ErrorCode.NONE:
+                refused = True
+            elif refused:
+                text = f"{place}: a batch of {self.client.host} was refused, and the one after it taken"
+                self.client.world.object(text)
