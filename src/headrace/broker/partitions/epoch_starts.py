@@ -52,6 +52,12 @@ class EpochStarts:
             self._queue[replica] = None
             self._go_on()
 
+    def add_new(self, replica: Replica) -> None:
+        """As `add`, of one of a few new logs: their first appends are on their way, and find it written."""
+        if replica in self._waiting and self._at_work.get(replica) != replica.leader_epoch:
+            self._queue[replica] = None
+            self._go_on()
+
     def when_written(self, replica: Replica, callback: Callable[[], None]) -> None:
         """Calls back, in the order of asking, when appends may come or never will; to be asked of what is in here."""
         self._waiting[replica].append(callback)

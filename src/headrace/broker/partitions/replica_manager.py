@@ -14,7 +14,7 @@ from headrace.broker.partitions.appending import Appender
 from headrace.broker.partitions.epoch_starts import EpochStarts
 from headrace.broker.partitions.failing import Failures
 from headrace.broker.partitions.flusher import Flusher
-from headrace.broker.partitions.opening import LogElsewhereError, Opener, Plan
+from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.storage.open_transactions import open_in_logs
@@ -154,6 +154,10 @@ class ReplicaManager:
             if changed is not None:
                 expected += self._follow(changed, changes.changed)
         self._opener.open_now(expected)
+        if len(expected) <= OPENED_AT_ONCE:
+            for key in expected:
+                if key in self.by_name:
+                    self._epoch_starts.add_new(self.by_name[key])
 
     def _follow(self, topic: Topic, changed: set[int] | None) -> list[Key]:
         """Leads, or leads no more, the partitions of a topic that changed; returns those to be opened."""
