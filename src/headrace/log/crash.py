@@ -87,7 +87,7 @@ class Recovery:
                 report = report._replace(cut_path=segment.path, cut_offset=end_offset, cut_reason=reason)
                 lost_from = index
                 break
-            scanned = _SegmentScan(self, segment)
+            scanned = SegmentScan(self, segment)
             scanned.run(snapshots if index == first else None, now_ms)
             report = scanned.add_to(report)
             end_offset = scanned.end_offset
@@ -106,7 +106,7 @@ class Recovery:
         return Recovered(kept, end_offset, min(trusted_to, end_offset), self.snapshot_offset, report)
 
 
-class _SegmentScan:
+class SegmentScan:
     """The scan of one segment after a crash: finds its valid end, cuts what lies beyond, rebuilds its indexes."""
 
     def __init__(self, recovery: Recovery, segment: Segment) -> None:

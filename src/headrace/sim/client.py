@@ -35,17 +35,26 @@ class SimClient:
         self.owner = self.node.owner(host)
         self._broker = broker
         self._connection: AsyncConnection | None = None
+        self._asked_at: float | None = None
+
+    @property
+    def waits_s(self) -> float:
+        """How long it has waited for the answer that it waits for; 0.0 where it waits for none."""
+        return 0.0 if self._asked_at is None else self.world.loop.time() - self._asked_at
 
     async def ask(self, request: Request, response_class: type[R], version: int | None = None) -> R:
         """One request, and its answer. Raises ClientError: what came of it is unknown then."""
         connection = await self.connection()
         calm_since = self.world.calm_since
+        self._asked_at = self.world.loop.time()
         try:
             return await connection.ask(request, response_class, timeout_s=ANSWER_S, version=version)
         except TimedOutError:
             if calm_since is not None:
                 self.world.object(f"{self.host}: {type(request).__name__} was not answered, and nothing is broken")
             raise
+        finally:
+            self._asked_at = None
 
     async def connection(self) -> AsyncConnection:
         """The connection, made where there is none. Raises ClientError."""

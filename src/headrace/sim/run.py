@@ -34,6 +34,8 @@ SETTLE_S: Final = 120.0
 PROGRESS: Final = 3
 """Batches that each producer must get confirmed in that time."""
 LOOK_S: Final = 0.5
+PATIENCE_S: Final = 3.0
+"""Far more than what a reader of these runs lets a fetch wait for."""
 SIMULATED_S_MAX: Final = 600.0
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -192,6 +194,7 @@ class Run:
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
+        await self._look_at_answers()
         await self._end()
 
     async def _restart_after_disk_errors(self) -> None:
@@ -276,6 +279,13 @@ class Run:
             if self.world.loop.time() > until:
                 self.world.object(f"{SETTLE_S:.0f} s after the last fault: {'; '.join(late)}")
             await sleep(LOOK_S)
+
+    async def _look_at_answers(self) -> None:
+        """Nobody waits longer than he asked for: a fetch that finds nothing is answered all the same."""
+        await sleep(2 * PATIENCE_S)
+        for reader in self._readers:
+            waits_s = reader.client.waits_s
+            self.world.demand(waits_s < PATIENCE_S, f"{reader.client.host} has waited {waits_s:.1f} s for an answer")
 
     async def _end(self) -> None:
         for client in self._clients.values():

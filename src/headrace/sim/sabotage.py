@@ -1,19 +1,90 @@
-"""Faults that are planted into the broker on purpose: a simulator that does not find them would not find real ones."""
+"""Faults that are planted into the broker on purpose: a simulator that does not find them would not find real ones.
+
+Each replaces one function of the broker by one that is wrong in a way that has happened to somebody.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from contextlib import contextmanager
+from typing import Any, Final
 
-Plant = Callable[[], AbstractContextManager[None]]
+from headrace.broker.net.budget import Budget
+from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.requests.fetching import Fetch
+from headrace.groups import offsets
+from headrace.groups.shard import GroupShard
+from headrace.log.compaction import OffsetMap
+from headrace.log.crash import SegmentScan
+from headrace.log.flushing import Flushing
+from headrace.log.log import Log
+from headrace.log.producers import Producers
 
-PLANTED: Final[dict[str, Plant]] = {}
-"""By bare name."""
+LOSES_ONE_IN: Final = 5
+
+
+def _flush_without_sync(self: Flushing, log: Log, _up_to: int | None) -> int:
+    self.flushed_offset = max(self.flushed_offset, log.end_offset)
+    return self.flushed_offset
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Done, it says."""
+
+
+def _give_less(real: Callable[[Budget, int], None]) -> Callable[[Budget, int], None]:
+    def give(self: Budget, size: int) -> None:
+        real(self, max(size - 1, 0))
+
+    return give
+
+
+def _remember_too_much(self: OffsetMap, _key: bytes) -> int:
+    """Every record has a later one, as far as compaction knows."""
+    return self.end_offset
+
+
+def _drop_some(real: Callable[..., Any]) -> Callable[..., Any]:
+    count = 0
+
+    def commit(*given: Any) -> Any:
+        nonlocal count
+        out = real(*given)
+        count += 1
+        if count % LOSES_ONE_IN == 0:
+            out.records.clear()
+        return out
+
+    return commit
+
+
+def _replacements() -> dict[str, tuple[Any, str, Any]]:
+    """By name: whose attribute, which, and what takes its place."""
+    return {
+        "says-synced-without-sync": (Flushing, "flush", _flush_without_sync),
+        "never-syncs-metadata": (MetadataLog, "sync", _nothing),
+        "never-syncs-names": (Flushing, "_sync_names", _nothing),
+        "keeps-a-torn-tail": (SegmentScan, "_cut", _nothing),
+        "takes-duplicates": (Producers, "check", _nothing),
+        "compacts-the-last-value": (OffsetMap, "latest", _remember_too_much),
+        "forgets-waiting-fetches": (Fetch, "_wait", _nothing),
+        "leaks-the-budget": (Budget, "give", _give_less(Budget.give)),
+        "confirms-commits-it-drops": (offsets, "commit", _drop_some(offsets.commit)),
+        "lets-dead-members-stay": (GroupShard, "due", _nothing),
+    }
+
+
+PLANTED: Final = tuple(_replacements())
+"""The names."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
-    with PLANTED[name]():
+    owner, attribute, replacement = _replacements()[name]
+    real = getattr(owner, attribute)
+    setattr(owner, attribute, replacement)
+    try:
         yield
+    finally:
+        setattr(owner, attribute, real)
