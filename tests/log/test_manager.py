@@ -345,3 +345,22 @@ def test_at_most_so_many_segments_hold_their_file_open(tmp_path: Path) -> None:
         fill(manager, log, 1)
         assert log.end_offset == 2
     manager.shutdown()
+
+
+def test_a_log_whose_directory_fails_is_not_begun_elsewhere(tmp_path: Path) -> None:
+    """An empty log in its place would be a hole where acknowledged records were, found at the next start by nobody."""
+    manager = make(tmp_path / "a", tmp_path / "b")
+    config = settings_of(manager)
+    for index in range(2):
+        fill(manager, manager.get_or_create("t", index, TOPIC_ID, config), 3)
+    home = manager.directory_of(manager.logs["t", 1])
+    manager.shutdown()
+    manager.unlock()
+    again = make(tmp_path / "a", tmp_path / "b")
+    again.directory_failed(home.path, OSError(5, "Input/output error"))
+    for _ in range(2):
+        with pytest.raises(LogDirFailed):
+            again.get_or_create("t", 1, TOPIC_ID, config)
+    assert [len(each.found) for each in again.online()] == [1]
+    again.delete("t", 1)
+    assert again.get_or_create("t", 1, bytes(range(1, 17)), config).end_offset == 0, "another topic of that name"

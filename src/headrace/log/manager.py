@@ -159,6 +159,9 @@ class LogManager:
             # Whoever recovered it found out; reading it all again, here on the event loop, tells nothing new.
             raise LogDamaged(self.damaged[key])
         home = next((home for home in self.online() if key in home.found), None)
+        if home is None and (lost := next((each for each in self.directories.values() if key in each.found), None)):
+            # An empty log in its place would be a hole where acknowledged records were.
+            raise LogDirFailed(lost.path, lost.failure)
         try:
             if home is not None:
                 log = self._open(home, key, home.found[key], topic_id, config)
@@ -172,7 +175,8 @@ class LogManager:
             self.damaged[key] = damage.corrupt
             raise
         except OSError as error:
-            assert home is not None, "only a directory's disk fails"
+            if home is None:
+                raise  # no directory works any more, and each has said so
             if is_passing(error):
                 raise
             self.directory_failed(home.path, error)
@@ -276,6 +280,9 @@ class LogManager:
                     segment.release()
 
     def _doom_folders(self, key: TopicPartition, log: Log | None, future: Log | None) -> None:
+        for home in self.directories.values():
+            if home.failure is not None:
+                home.forget(key)  # its folder stays: the next start finds it, and takes it for a stray
         for home in self.online():
             delay_ms = log.config.file_delete_delay_ms if log is not None else 0
             for each in (home.found.get(key), home.found_future.pop(key, None)):

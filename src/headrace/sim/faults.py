@@ -69,7 +69,7 @@ class Faults:
             await self._handlers[kind]()
 
     def heal(self) -> None:
-        """Everything works again, and connections that had fallen silent are gone."""
+        """Everything works again, and connections that had fallen silent, or whose other end is no more, are gone."""
         machine = self._machine
         machine.disk.fail = None
         machine.disk.room_bytes = PLENTY
@@ -77,7 +77,7 @@ class Faults:
         self._world.network.heal()
         for node in self._world.nodes():
             for stream in list(node.streams):
-                if stream.silent:
+                if stream.silent or (stream.peer is not None and stream.peer.closed):
                     self._world.network.cut(stream)
 
     # --- ends of the broker

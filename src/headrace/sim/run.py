@@ -54,6 +54,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "queued.max.request.bytes": "262144",
+    # a clock that is set by a day expires a producer, as in Kafka
+    "producer.id.expiration.ms": str(20 * DAY_MS),
     # clients go by their own clocks, and the broker's is set
     "log.message.timestamp.after.max.ms": str(10 * DAY_MS),
 }

@@ -252,9 +252,14 @@ class Opener:
         self.open_behind()
 
     def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:
-        """Whether the metadata put a replica of ours into a directory that has failed, or was taken away."""
+        """Whether a replica of ours lies in a directory that has failed, or was taken away: as the metadata say, or,
+        where these do not know yet, as it was found."""
+        if any(key in home.found for home in self._logs.online()):
+            return False
+        if any(key in home.found for home in self._logs.directories.values()):
+            return True
         wanted = partition.directory_of(self._node_id)
-        if wanted in NO_DIRECTORY or any(key in home.found for home in self._logs.online()):
+        if wanted in NO_DIRECTORY:
             return False
         return all(self._directory_ids.get(home.path) != wanted for home in self._logs.online())
 
