@@ -364,3 +364,12 @@ def test_a_log_whose_directory_fails_is_not_begun_elsewhere(tmp_path: Path) -> N
     assert [len(each.found) for each in again.online()] == [1]
     again.delete("t", 1)
     assert again.get_or_create("t", 1, bytes(range(1, 17)), config).end_offset == 0, "another topic of that name"
+
+
+def test_a_log_forgets_producers_after_the_time_that_is_set(tmp_path: Path) -> None:
+    for expected in (86_400_000, 5000):
+        manager = make(tmp_path, producer_id_expiration_ms=str(expected))
+        log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+        assert log.producers.expiration_ms == expected
+        manager.shutdown()
+        manager.unlock()

@@ -16,7 +16,13 @@ SEEDS_OF_A_PLANT = 60
 BLOCKS = 12
 BLOCK_SEEDS = 12
 
-FOUND: dict[int, str] = {}
+FOUND = {
+    10: "a partition.metadata that a crash had torn kept the broker from starting",
+    52: "a start that failed on a full disk kept the locks of its directories",
+    109: "a log was opened with the default time after which a producer is forgotten, not with the one that was set",
+    222: "an append beside the failure of the last directory met an assertion",
+    263: "a log whose directory failed during recovery was begun anew in another",
+}
 """Seeds that broke a promise once, and why."""
 
 

@@ -49,7 +49,7 @@ def open_log(
     segments = find_segments(resources, directory, sizes, log_start_offset, now_ms)
     unindexed = tuple(segment for segment in segments if segment.size and lacks_index(segment, sizes))
     epochs, rebuilt = _read_epochs(disk, directory, segments, 1 << 63 if clean else recovery_point)
-    producers = producers or Producers()
+    producers = Producers() if producers is None else producers  # one that knows nobody is falsy
     snapshots = snapshot_offsets(list(sizes))
     end_offset = _clean_end(segments[-1], recovery_point, config) if clean else None
     closed_well = end_offset is not None
