@@ -30,7 +30,7 @@ def lines(bootstrap: str) -> list[dict[str, Any]]:
 
 
 def warnings(bootstrap: str) -> int:
-    return sum("closed: a frame of" in line["message"] for line in lines(bootstrap))
+    return sum("connection closed" in line["message"] and "a frame of" in line["message"] for line in lines(bootstrap))
 
 
 @pytest.mark.timeout(300)
