@@ -224,8 +224,11 @@ def adopted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adopted]:
         script = write_transactions(kafka.bootstrap)
         topic_id = topic_id_of(kafka.port)
         said = fetches(kafka.port, topic_id), offsets(kafka.port), producers(kafka.port)
+        # at other addresses, which it binds before it looks at a directory
+        elsewhere = ["--set", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"]
+        command = [*ours.command(), *elsewhere]
         done = subprocess.run(
-            ours.command(), check=False, capture_output=True, text=True, timeout=START_PATIENCE_S, cwd=directory
+            command, check=False, capture_output=True, text=True, timeout=START_PATIENCE_S, cwd=directory
         )
         assert done.returncode != 0
     with ours:
