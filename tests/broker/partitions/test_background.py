@@ -81,5 +81,6 @@ def test_a_defect_in_background_work_is_reported_and_the_work_goes_on(
         create_topic(served.port, "t", 1)
         assert raw.ask(produce("t", batch(b"a")), 9).responses[0].partition_responses[0].error_code == 0
         until((tmp_path / "replication-offset-checkpoint").exists)
+        until(lambda: served.call(lambda broker: broker.node.defects.count) > 0)
         assert isinstance(served.take_defect(), RuntimeError)
     assert (tmp_path / "replication-offset-checkpoint").read_bytes() == b"0\n1\nt 0 1\n"
