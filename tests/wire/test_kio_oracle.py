@@ -154,7 +154,7 @@ def pairs(theirs: Any, ours: Any, items: list[Field], version: int, path: str) -
         if not item.is_struct:
             if item.array and one is not None and other is not None:
                 one, other = [plain(each, item.type) for each in one], list(other)
-            yield here, plain(one, item.type), other
+            yield here, plain(one, "" if item.array else item.type), other  # a null array is no null id
             continue
         if other is None and one is not None:
             assert one == get_tagged_field_default(field), here
