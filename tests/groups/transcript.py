@@ -11,7 +11,10 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
+
+import pytest
 
 from headrace.groups.join import Asker
 from headrace.groups.outcome import GroupSettings
@@ -436,3 +439,13 @@ def rewritten(text: str, machine: Does) -> str:
     while out and not out[-1].strip():
         out.pop()
     return "\n".join(out).replace("\n\n\n", "\n\n") + "\n"
+
+
+def hold_to(script: Path, run: Callable[[str], str], config: pytest.Config) -> None:
+    """A script says what a machine does now; with `--rewrite` it is made to say so."""
+    text = script.read_text()
+    now = run(text)
+    if config.getoption("--rewrite"):
+        script.write_text(now)
+    else:
+        assert text == now

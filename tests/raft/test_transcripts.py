@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from groups.transcript import hold_to
 from raft.transcript import rewritten
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "scripts" / "raft").glob("*.txt"))
@@ -12,12 +13,7 @@ SCRIPTS = sorted((Path(__file__).parent.parent / "scripts" / "raft").glob("*.txt
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_transcript(script: Path, request: pytest.FixtureRequest) -> None:
-    text = script.read_text()
-    now = rewritten(text)
-    if request.config.getoption("--rewrite"):
-        script.write_text(now)
-    else:
-        assert text == now
+    hold_to(script, rewritten, request.config)
 
 
 def test_there_are_scripts() -> None:

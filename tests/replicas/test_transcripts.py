@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from groups.transcript import rewritten
+from groups.transcript import hold_to, rewritten
 from replicas.transcript import Machine
 
 SCRIPTS = sorted((Path(__file__).parent.parent / "scripts" / "replicas").glob("*.txt"))
@@ -13,12 +13,7 @@ SCRIPTS = sorted((Path(__file__).parent.parent / "scripts" / "replicas").glob("*
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_transcript(script: Path, request: pytest.FixtureRequest) -> None:
-    text = script.read_text()
-    now = rewritten(text, Machine())
-    if request.config.getoption("--rewrite"):
-        script.write_text(now)
-    else:
-        assert text == now
+    hold_to(script, lambda text: rewritten(text, Machine()), request.config)
 
 
 def test_there_are_scripts() -> None:

@@ -6,7 +6,6 @@ A fetch that waits is no task and no thread: it is registered with the replicas 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Timer
-
-log = logging.getLogger("headrace.broker")
 
 READ_COMMITTED: Final = 1
 MAX_WAIT_MS: Final = 2**31 - 1
