@@ -96,6 +96,7 @@ class Promises:
         self.bootstrap = bootstrap
         self.committed = -1
         self.asked = 0
+        self.rounds = 0
         self.topics: list[str] = []
         self.killed = threading.Event()
 
@@ -107,7 +108,8 @@ class Promises:
         consumer = Consumer(settings)
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
-            name = f"made-{len(self.topics)}-{self.asked}"
+            self.rounds += 1  # a name of its own each time: a topic that was made without an answer is there already
+            name = f"made-{self.rounds}"
             admin.create_topics([NewTopic(name, 1, 1)], request_timeout=2)[name].result(2)
             self.topics.append(name)
             while not self.killed.is_set():
