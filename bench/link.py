@@ -101,3 +101,12 @@ class Link:
         )
         found = self.ask(request).responses[0].partitions[0]
         return -1 if found.error_code else len(found.records or b"")
+
+
+def topic_id_of(port: int, name: str) -> bytes:
+    """The id of a topic. Raises AssertionError where there is none of that name."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    with Link(port) as link:
+        topic = link.ask(request).topics[0]
+    assert topic.error_code == 0, f"{name}: error {topic.error_code}"
+    return bytes(topic.topic_id)
