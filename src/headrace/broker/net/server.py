@@ -28,8 +28,6 @@ SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
 UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
-SHARED_S: Final = 0.01
-"""For this long after a turn from one connection to another both are served in short turns."""
 SWEEP_S_MAX: Final = 5.0
 ACCEPT_LOG_S: Final = 10.0
 """That connections are not accepted is said again once they have been accepted for this long."""
@@ -98,7 +96,7 @@ class Server:
         self.workers = node.workers
         self.owner = node.owner("server")
         self._log = node.logger("net")
-        self._monotonic = node.clock.monotonic
+        self.monotonic = node.clock.monotonic
         self.buffer = bytearray(RECEIVE_BYTES)
         self.view = memoryview(self.buffer)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -115,8 +113,6 @@ class Server:
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
         """To be called after every readable event."""
-        self._turned_at = 0.0
-        self._heard: Connection | None = None
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
@@ -197,21 +193,11 @@ class Server:
 
     def _accept_failed(self, error: OSError) -> None:
         self._refused.value += 1
-        before, self._accept_failed_at = self._accept_failed_at, self._monotonic()
+        before, self._accept_failed_at = self._accept_failed_at, self.monotonic()
         if self._accept_failed_at - before >= ACCEPT_LOG_S:
             self._log.warning("connections are not accepted for now; those that are open live on", why=error)
 
     # --- for connections
-
-    def hears(self, connection: Connection) -> None:
-        """Takes note of who sent something."""
-        if self._heard is not connection:
-            self._heard = connection
-            self._turned_at = self._monotonic()
-
-    def is_shared(self) -> bool:
-        """Whether the loop has turned from one connection to another a moment ago: long turns would be felt."""
-        return self._monotonic() - self._turned_at < SHARED_S
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
@@ -251,7 +237,6 @@ class Server:
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""
         self.connections.pop(connection, None)
-        self._heard = None
         host = connection.stream.peer_host
         left = self._per_host.get(host, 1) - 1
         if left:
@@ -268,7 +253,7 @@ class Server:
         """Closes connections that are idle, and those that hold memory others wait for without getting on."""
         idle_ms = self._config().integer("connections.max.idle.ms")
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
-        now = self._monotonic()
+        now = self.monotonic()
         contended = self.requests_budget.contended
         for connection in list(self.connections):
             if connection.active:
