@@ -28,7 +28,12 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         choices=("broker", "controller"),
     ),
     Setting(
-        "broker.rack", Type.STRING, None, "Where this broker stands; replicas of a partition are spread over racks."
+        "broker.rack",
+        Type.STRING,
+        None,
+        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Nothing else "
+        "follows from it yet: replicas are spread over racks, and consumers read from the nearest replica, when there "
+        "are several brokers.",
     ),
     Setting(
         "listeners",
