@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .relations import check_file, check_relations
 from .setting import ConfigError, Value, parse_value
 from .table import BROKER_SETTINGS
 
@@ -69,18 +70,14 @@ class BrokerConfig:
 
         `warn` gets one line for each key that is unknown or has no effect here; None: such keys are not looked at.
         """
-        from .served import check_relations, check_served
-
         if warn is not None:
-            check_served(properties, warn)
+            check_file(properties, warn)
         config = cls(properties)
         check_relations(config)
         return config
 
     def with_overrides(self, per_broker: Mapping[str, str], cluster_default: Mapping[str, str]) -> BrokerConfig:
         """The same file under other dynamic settings. Raises ConfigError for values that cannot be, or not together."""
-        from .served import check_relations
-
         config = BrokerConfig(self.static, per_broker, cluster_default)
         check_relations(config)
         return config

@@ -91,6 +91,17 @@ def test_a_protocol_that_the_open_listeners_cannot_have_is_refused(raw: Raw) -> 
     assert alter(raw, "1", operation=1, listener_security_protocol_map=None)[0] is ErrorCode.NONE
 
 
+@pytest.mark.parametrize(("broker", "name"), [("", "ssl.key.password"), ("1", "principal.builder.class")])
+def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broker: str, name: str) -> None:
+    error, message = alter(raw, broker, **{name: "hunter2" if "password" in name else "com.example.Principals"})
+    assert error is ErrorCode.INVALID_REQUEST
+    assert message is not None
+    assert "only PLAINTEXT listeners without authentication are served yet" in message
+    assert "hunter2" not in message
+    assert alter(raw, broker, **{name: ""})[0] is ErrorCode.NONE
+    assert alter(raw, broker, operation=1, **{name: None})[0] is ErrorCode.NONE
+
+
 def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,6 +114,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
             (BROKER, "1", "advertised.listeners", "PLAINTEXT://elsewhere:1"),
             (BROKER, "1", "log.retention.ms", "soon"),
             (BROKER, "1", "message.max.bytes", "4321"),
+            (BROKER, "1", "ssl.keystore.password", "hunter2"),
             (BROKER, "", "listeners", "PLAINTEXT://127.0.0.1:1"),
             (BROKER, "", "log.segment.bytes", "2097152"),
             (TOPIC, "t", "retention.ms", "never"),
@@ -113,13 +125,14 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
     with caplog.at_level(logging.WARNING, "headrace"), running_broker(data=tmp_path) as served:
         assert [listener.name for listener in served.inside.listeners] == ["PLAINTEXT"]
         config = served.inside.config
-        assert config.integer("message.max.bytes") == 4321
-        assert config.integer("log.segment.bytes") == 2097152
+        assert config["message.max.bytes"] == 4321
+        assert config["log.segment.bytes"] == 2097152
         assert config["advertised.listeners"] is None
         topic = served.call(lambda broker: broker.dynamic.topic("t"))
-        assert (topic.max_message_bytes, topic.retention_ms) == (1234, config.integer("log.retention.ms"))
+        assert (topic.max_message_bytes, topic.retention_ms) == (1234, config["log.retention.ms"])
         store(served, (BROKER, "1", "message.max.bytes", "5432"))
-        assert served.inside.config.integer("message.max.bytes") == 5432
+        assert served.inside.config["message.max.bytes"] == 5432
+    assert "hunter2" not in caplog.text
     named = [
         (record.fields["of"], record.fields["name"])
         for record in caplog.records
@@ -131,6 +144,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
         ("broker 1", "listener.security.protocol.map"),
         ("broker 1", "listeners"),
         ("broker 1", "log.retention.ms"),
+        ("broker 1", "ssl.keystore.password"),
         ("topic t", "retention.ms"),
         ("topic t", "segment.ms"),
     ]
