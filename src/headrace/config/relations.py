@@ -43,7 +43,7 @@ def check_relations(config: BrokerConfig) -> None:
 
 def _check_listeners(config: BrokerConfig) -> None:
     listeners = config.all_listeners
-    shown = ",".join(config.listing("listeners"))
+    shown = config.shown("listeners")
     for point in listeners:
         if point.protocol != PLAINTEXT:
             why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
@@ -60,7 +60,7 @@ def _check_listeners(config: BrokerConfig) -> None:
         if name not in names:
             why = "controller.listener.names must only contain values appearing in the 'listeners' configuration"
             raise ConfigError("controller.listener.names", name, why)
-    inter_broker = config["inter.broker.listener.name"]
+    inter_broker = config.inter_broker_listener_name
     if inter_broker is not None and inter_broker not in {point.name for point in config.listeners}:
         raise ConfigError("inter.broker.listener.name", inter_broker, "it is not among the listeners")
     for point in config.advertised_listeners:
@@ -79,11 +79,11 @@ def _check_node(config: BrokerConfig) -> None:
 
 
 def _check_voters(config: BrokerConfig) -> None:
-    for voter in config.listing("controller.quorum.voters"):
+    for voter in config.controller_quorum_voters:
         if voter.partition("@")[0] != str(config.node_id):
             raise ConfigError("controller.quorum.voters", voter, "other voters than this node are not served yet")
     own_ports = {point.port for point in config.controller_listeners}
-    for address in config.listing("controller.quorum.bootstrap.servers"):
+    for address in config.controller_quorum_bootstrap_servers:
         port = address.rpartition(":")[2]
         if not port.isdigit() or int(port) not in own_ports:
             why = "other controllers than this node are not served yet"

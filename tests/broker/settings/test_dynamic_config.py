@@ -77,7 +77,7 @@ def test_listeners_are_not_changed_while_the_broker_runs(raw: Raw, listeners: st
 
 
 def test_listeners_as_they_are_are_taken_and_can_be_taken_back(served: TestBroker, raw: Raw) -> None:
-    now = ",".join(served.inside.config.listing("listeners"))
+    now = served.inside.config.shown("listeners")
     assert alter(raw, "1", listeners=now)[0] is ErrorCode.NONE
     assert alter(raw, "1", operation=1, listeners=None)[0] is ErrorCode.NONE
 
@@ -100,6 +100,18 @@ def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broke
     assert "hunter2" not in message
     assert alter(raw, broker, **{name: ""})[0] is ErrorCode.NONE
     assert alter(raw, broker, operation=1, **{name: None})[0] is ErrorCode.NONE
+
+
+def test_typed_fields_follow_what_is_altered(served: TestBroker, raw: Raw) -> None:
+    """The broker's and the logs': they are read on every connection and every tick."""
+    before = served.inside.config
+    assert (before.max_connections, before.log_cleaner_backoff_ms) == (2147483647, 15000)
+    assert alter(raw, "", max_connections="1234", log_cleaner_backoff_ms="77")[0] is ErrorCode.NONE
+    for config in served.call(lambda broker: (broker.config, broker.logs.config)):
+        assert (config.max_connections, config.log_cleaner_backoff_ms) == (1234, 77)
+    assert before.max_connections == 2147483647
+    assert alter(raw, "", operation=1, max_connections=None, log_cleaner_backoff_ms=None)[0] is ErrorCode.NONE
+    assert served.inside.config.max_connections == 2147483647
 
 
 def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
