@@ -101,14 +101,14 @@ class Server:
         self.view = memoryview(self.buffer)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """What is read of files on its way into sockets; used within one send."""
-        limit = settings.integer("queued.max.request.bytes")
+        limit = settings.queued_max_request_bytes
         self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
-        self.responses_budget = Budget(settings.integer("queued.max.response.bytes"))
-        self.frame_bytes_max = settings.integer("socket.request.max.bytes")
-        self.unanswered_max = settings.integer("connection.max.queued.requests")
+        self.responses_budget = Budget(settings.queued_max_response_bytes)
+        self.frame_bytes_max = settings.socket_request_max_bytes
+        self.unanswered_max = settings.connection_max_queued_requests
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
-        busy_poll_us = settings.integer("busy.poll.us")
+        busy_poll_us = settings.busy_poll_us
         self.busy_poll: Callable[[], None] | None = (
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
@@ -135,9 +135,9 @@ class Server:
             opened.listener = self._node.network.listen(
                 endpoint.host,
                 endpoint.port,
-                backlog=config.integer("socket.listen.backlog.size"),
-                receive_buffer=config.integer("socket.receive.buffer.bytes"),
-                send_buffer=config.integer("socket.send.buffer.bytes"),
+                backlog=config.socket_listen_backlog_size,
+                receive_buffer=config.socket_receive_buffer_bytes,
+                send_buffer=config.socket_send_buffer_bytes,
                 on_connection=lambda stream: self._accept(stream, opened),
                 on_failure=self._accept_failed,
             )
@@ -167,7 +167,7 @@ class Server:
         config = self._config()
         host = stream.peer_host
         held = self._per_host.get(host, 0)
-        if len(self.connections) >= config.integer("max.connections"):
+        if len(self.connections) >= config.max_connections:
             self._refuse(stream, "max.connections is reached")
         elif held >= self._host_limit(host):
             self._refuse(stream, "max.connections.per.ip is reached")
@@ -180,11 +180,11 @@ class Server:
 
     def _host_limit(self, host: str) -> int:
         config = self._config()
-        for pair in config.text("max.connections.per.ip.overrides").split(","):
+        for pair in config.max_connections_per_ip_overrides.split(","):
             named, _, count = pair.strip().rpartition(":")
             if named == host and count.isdigit():
                 return int(count)
-        return config.integer("max.connections.per.ip")
+        return config.max_connections_per_ip
 
     def _refuse(self, stream: Stream, why: str) -> None:
         self._refused.value += 1
@@ -251,7 +251,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Closes connections that are idle, and those that hold memory others wait for without getting on."""
-        idle_ms = self._config().integer("connections.max.idle.ms")
+        idle_ms = self._config().connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         now = self.monotonic()
         contended = self.requests_budget.contended
