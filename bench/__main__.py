@@ -1,6 +1,6 @@
 """`make bench`: every row on both brokers in one run, rounds taken in turn, medians, ratios, JSON lines.
 
-python -m bench [--only ROW]... [--quick] [--side headrace|kafka | --against CHECKOUT] [--rounds N] [--seconds S] [--list]
+python -m bench [--only ROW]... [--quick] [--side SIDE | --against CHECKOUT] [--rounds N] [--seconds S] [--list]
 """
 
 from __future__ import annotations

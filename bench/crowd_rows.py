@@ -116,7 +116,9 @@ def _chat(rig: Rig, topic: str, connections: int, seconds: float) -> list[float]
     return list(json.loads(told))
 
 
-def _beside(connections: int, share: Callable[[float, float, list[float], list[float]], float]) -> Any:
+def _beside(
+    connections: int, share: Callable[[float, float, list[float], list[float]], float]
+) -> Callable[[Rig, Scale], float]:
     """A reader of 1 MB and so many neighbours: each alone, then both at once."""
 
     def measure(rig: Rig, scale: Scale) -> float:
@@ -133,8 +135,8 @@ def _beside(connections: int, share: Callable[[float, float, list[float], list[f
         loud = _chat(rig, pinged, connections, 2 * seconds)
         reader.join()
         drop(rig, pinged)
-        rates = [found["bytes"] / found["seconds"] for found in (alone, beside[0])]
-        return share(*rates, quiet, loud)
+        first, second = (found["bytes"] / found["seconds"] for found in (alone, beside[0]))
+        return share(first, second, quiet, loud)
 
     return measure
 

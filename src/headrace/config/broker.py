@@ -96,11 +96,6 @@ class BrokerConfig(BrokerFields):
         """The value in force as text; empty where it is not set."""
         return format_value(BROKER_SETTINGS[name], self._values[name]) or ""
 
-    def integer(self, name: str) -> int:
-        value = self._values[name]
-        assert isinstance(value, int) and not isinstance(value, bool), name
-        return value
-
     @property
     def node_id(self) -> int:
         """`node.id`, or its older name `broker.id`, or 1."""

@@ -138,7 +138,7 @@ class ShortFetch:
             return False  # not what it should be: the decoder says so
         if not asked:
             return False
-        max_bytes = min(max_bytes, self._services.config.integer("fetch.max.bytes"))
+        max_bytes = min(max_bytes, self._services.config.fetch_max_bytes)
         found = self._read(asked, max_bytes, isolation == READ_COMMITTED, connection.server.scratch)
         if found is None:
             return False
