@@ -212,7 +212,10 @@ class Connection:
         """Handles the frames in the first `end` bytes of the shared buffer, and keeps what is left over."""
         server = self.server
         view = server.view
+        bulk = server.bulk
         at = self._requests(server.buffer, view, end)
+        if server.bulk == bulk:
+            server.talked()
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
@@ -316,9 +319,7 @@ class Connection:
                 header, at = decode_request_header(frame)
                 self._client_id = header.client_id
                 if not served.min_version <= version <= served.max_version:
-                    parts = server.requests.unsupported_version(
-                        self.listener.served, frame, at, header
-                    )
+                    parts = server.requests.unsupported_version(self.listener.served, frame, at, header)
                     self._answer_now(Reply(key, version, correlation_id, 0), parts)
                     return
             request = served.decode(frame, version, at)
@@ -457,6 +458,7 @@ class Connection:
         have left. The rest is the caller's to queue. A stream that is gone ends the connection."""
         if self.unanswered or self._out or self._output:
             return 0
+        self.server.bulk += 1
         try:
             return max(self.stream.send(buffers), 0)
         except OSError:
@@ -465,6 +467,7 @@ class Connection:
 
     def answer_records(self, parts: list[Part], sent: int) -> None:
         """Queues the frame of an answer around ranges of files, in its turn; its first `sent` bytes have left."""
+        self.server.bulk += 1
         self._answer_now(Reply(FETCH, 0, 0, 0), parts)
         if sent:
             self._output.skip(sent)
@@ -510,7 +513,8 @@ class Connection:
             self.close(str(error) if isinstance(error, BrokenFrameError) else "")
 
     def _send(self, may_wait: bool = False) -> None:
-        outcome = self._output.send(self.stream, self.server.monotonic, may_wait=may_wait)
+        server = self.server
+        outcome = self._output.send(self.stream, server.monotonic, server.send_bytes(), may_wait=may_wait)
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
             self._writing = waits

@@ -16,7 +16,8 @@ sendfile would need three system calls. Nothing is kept of them when the reader 
 SCRATCH_BYTES: Final = 2 * SMALL_SLICE_BYTES
 PARTS_PER_SEND: Final = 64
 SEND_BYTES: Final = 1024 * 1024
-"""What is sent of a file at once."""
+SEND_SHARED_BYTES: Final = 256 * 1024
+"""What is sent of a file at once: among readers of much, and beside connections that say a little."""
 LAST_BYTES: Final = 4096
 """What is no more than this leaves in the turn of what is before it: the end of an answer would cost a turn."""
 TURN_S: Final = 0.0002
@@ -75,9 +76,12 @@ class Output:
         """Drops the first `sent` bytes: they have left another way."""
         self._drop(sent)
 
-    def send(self, stream: Stream, monotonic: Callable[[], float], *, may_wait: bool = False) -> int:
+    def send(
+        self, stream: Stream, monotonic: Callable[[], float], most: int = SEND_BYTES, *, may_wait: bool = False
+    ) -> int:
         """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
 
+        At most `most` bytes of a file are sent at once: a turn ends by the clock, which is looked at in between.
         `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
         Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
         """
@@ -90,7 +94,7 @@ class Output:
             if size > LAST_BYTES and sent and monotonic() >= until:
                 return AGAIN
             if size > SMALL_SLICE_BYTES and isinstance(part, FileSlice):
-                sent = stream.send_slice(part, self._at, min(size, SEND_BYTES), may_wait=may_wait)
+                sent = stream.send_slice(part, self._at, min(size, most), may_wait=may_wait)
                 whole = 0
             else:
                 run, more = self._gather(stream, may_wait)

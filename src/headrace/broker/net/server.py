@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
-from headrace.broker.net.output import SCRATCH_BYTES
+from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.env.network import Listener, Stream
 from headrace.wire.address import address_text
 from headrace.wire.apis import APIS, ApiKey
@@ -28,6 +28,8 @@ SPARE_BUFFER_BYTES: Final = 8 * 1024 * 1024
 UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
+SHARED_S: Final = 0.01
+"""For this long after a connection said a little and had little to hear, others' turns are such that it is felt less."""
 SWEEP_S_MAX: Final = 5.0
 ACCEPT_LOG_S: Final = 10.0
 """That connections are not accepted is said again once they have been accepted for this long."""
@@ -113,6 +115,9 @@ class Server:
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
         """To be called after every readable event."""
+        self.bulk = 0
+        """How many answers have been made out of files."""
+        self._talked_at = -SHARED_S
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
@@ -198,6 +203,14 @@ class Server:
             self._log.warning("connections are not accepted for now; those that are open live on", why=error)
 
     # --- for connections
+
+    def talked(self) -> None:
+        """A connection said something, and no answer to it came out of a file."""
+        self._talked_at = self.monotonic()
+
+    def send_bytes(self) -> int:
+        """What a connection may send of a file at once."""
+        return SEND_SHARED_BYTES if self.monotonic() - self._talked_at < SHARED_S else SEND_BYTES
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
