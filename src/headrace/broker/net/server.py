@@ -29,7 +29,7 @@ UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
 SHARED_S: Final = 0.01
-"""For this long after a connection said a little and had little to hear, others' turns are such that it is felt less."""
+"""For this long after a connection said a little, others take shorter turns: it may say more."""
 SWEEP_S_MAX: Final = 5.0
 ACCEPT_LOG_S: Final = 10.0
 """That connections are not accepted is said again once they have been accepted for this long."""
