@@ -112,7 +112,7 @@ def _crowd_rows() -> list[Row]:
 
 
 def _chat(rig: Rig, topic: str, connections: int, seconds: float) -> list[float]:
-    told = run_python("bench.neighbours", str(rig.port), topic, str(connections), str(seconds))
+    told = run_python("bench.neighbours", "chat", str(rig.port), topic, str(connections), str(seconds))
     return list(json.loads(told))
 
 
@@ -161,6 +161,24 @@ def _producer_beside_readers(rig: Rig, scale: Scale) -> float:
     reader.join()
     drop(rig, pinged)
     return beside / alone
+
+
+def _beside_bombs(rig: Rig, scale: Scale) -> float:
+    """p99 of ten neighbours beside a client of bombs on a compacted topic, over their p99 alone."""
+    pinged = topic_for(rig, f"pinged-{time.monotonic_ns()}")
+    bombed = topic_for(rig, f"bombed-{time.monotonic_ns()}", cleanup_policy="compact")
+    seconds = max(2.0, scale.seconds)
+    quiet = _chat(rig, pinged, 10, seconds)
+    thrower = threading.Thread(
+        target=run_python, args=("bench.neighbours", "bombs", str(rig.port), bombed, str(seconds + 1))
+    )
+    thrower.start()
+    time.sleep(0.5)
+    loud = _chat(rig, pinged, 10, seconds)
+    thrower.join()
+    drop(rig, pinged)
+    drop(rig, bombed)
+    return p99(loud) / p99(quiet)
 
 
 # --- real consumers
@@ -228,6 +246,7 @@ CROWD_ROWS = (
     _beside_row("beside-1-p99", "p99 of that neighbour, over alone", 2.0, _beside(1, _neighbours_wait), True),
     _beside_row("beside-50-p99", "the same of 50", 2.0, _beside(50, _neighbours_wait), True),
     _beside_row("beside-readers", "producer p99 beside 6 readers, over alone", 2.0, _producer_beside_readers, True),
+    _beside_row("beside-bombs", "p99 of 10 neighbours beside bombs, over alone", 2.0, _beside_bombs, True),
     Row("librdkafka-crowd", "6 librdkafka consumers at once", "k msg/s", 1.0, _librdkafka_crowd),
     _cpu_row("librdkafka", _librdkafka_crowd),
     Row("java-crowd", "6 Java consumers at once", "k msg/s", 1.0, _java_crowd),

@@ -1,19 +1,27 @@
-"""Connections that say a little now and then, beside whatever else the broker does: how long each answer takes.
+"""Connections that say a little now and then, beside whatever else the broker does: how long each answer takes. And one
+that sends bombs: batches of a few KB that open to megabytes.
 
-    python -m bench.neighbours PORT TOPIC CONNECTIONS SECONDS     prints the latencies in seconds as a line of JSON
+    python -m bench.neighbours chat PORT TOPIC CONNECTIONS SECONDS     prints the latencies in seconds as a line of JSON
+    python -m bench.neighbours bombs PORT TOPIC SECONDS                prints how many were answered
 """
 
 from __future__ import annotations
 
 import json
 import select
+import socket
 import sys
 import time
 
-from bench.wire_load import Load, Window, batch_of, produce_frame, produce_reply
+from bench.wire_load import Load, Window, batch_of, connect, produce_frame, produce_reply
+from headrace.wire.batch import seal_batch, unsealed
+from headrace.wire.records import Compression, compress
 
 EVERY_S = 0.1
 """How often each of them produces a record."""
+SMALLEST_RECORD = b"\x0e\0\0\0\x02k\x01\0"
+BOMB_RECORDS = 1_500_000
+"""12 MB, in 1 KB."""
 
 
 def chat(port: int, topic: str, connections: int, seconds: float) -> list[float]:
@@ -50,5 +58,39 @@ def chat(port: int, topic: str, connections: int, seconds: float) -> list[float]
     return latencies
 
 
+def bombs(port: int, topic: str, seconds: float) -> int:
+    """Sends one after the other, each as soon as the one before is answered. The broker refuses them all: their offsets
+    do not count up, which shows to a broker that opens them."""
+    now_ms = int(time.time() * 1000)
+    bomb = seal_batch(
+        unsealed(compress(Compression.ZSTD, SMALLEST_RECORD * BOMB_RECORDS)),
+        record_count=BOMB_RECORDS,
+        last_offset_delta=BOMB_RECORDS - 1,
+        base_timestamp=now_ms,
+        max_timestamp=now_ms,
+        attributes=Compression.ZSTD,
+    )
+    frame = produce_frame(topic, bytes(bomb))
+    link = connect(port)
+    answered = 0
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        link.sendall(frame)
+        size = int.from_bytes(link.recv(4, socket.MSG_WAITALL), "big")
+        link.recv(size, socket.MSG_WAITALL)
+        answered += 1
+    link.close()
+    return answered
+
+
+def main(arguments: list[str]) -> int:
+    what, port, topic, *numbers = arguments
+    if what == "chat":
+        print(json.dumps(chat(int(port), topic, int(numbers[0]), float(numbers[1]))))
+    else:
+        print(bombs(int(port), topic, float(numbers[0])))
+    return 0
+
+
 if __name__ == "__main__":
-    print(json.dumps(chat(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))))
+    sys.exit(main(sys.argv[1:]))
