@@ -1,4 +1,4 @@
-"""Nothing on the broker's side reaches the world but through `env/`: no loop, task, thread, clock or chance."""
+"""Nothing on the broker's side reaches the world but through `env/`: no loop, task, thread, lock, clock or chance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ MODULES = frozenset({"os", "random", "select", "socket", "threading", "time"})
 CALLS = frozenset(
     {"create_task", "ensure_future", "get_event_loop", "get_running_loop", "new_event_loop", "run_until_complete"}
 )
-LOCKS = frozenset({"log", "broker/telemetry/log_lines.py"})
-"""Where locks of `threading` are still made, and a handler of Python's logging asks whose thread it is on."""
 
 
 def reaches_out(tree: ast.Module) -> Iterator[str]:
@@ -43,6 +41,5 @@ def test_the_broker_has_one_door_to_the_world() -> None:
             if name.startswith("wire/messages/"):
                 continue
             for what in reaches_out(ast.parse(path.read_text())):
-                if what != "threading" or not (name in LOCKS or folder in LOCKS):
-                    found.add(f"{name}: {what}")
+                found.add(f"{name}: {what}")
     assert not found
