@@ -213,7 +213,8 @@ class ReplicaManager:
             log.error("%s-%d: a transaction that nobody can end keeps read_committed before offset %d", *key, undecided)
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
-        state = PartitionState(self.node_id, committed, lag_max_ms=self._lag_max_ms)
+        unstable = opened.producers.unstable
+        state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
         self._lead(replica, self._image().topics.partition(*key) or plan.partition)
         if self._gated and opened.flushed_offset < opened.end_offset:
