@@ -63,7 +63,7 @@ class World:
         self.log_end += 1
 
     def stable(self) -> int:
-        """The first offset below the high watermark whose transaction nobody may count on: of those, every one."""
+        """Where the first transaction begins that is open or has no committed marker; else the high watermark."""
         mark = self.state.high_watermark
         unstable = [*self.open.values(), *(first for first, marker in self.ended if marker >= mark)]
         return min([mark, *unstable])

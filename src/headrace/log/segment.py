@@ -57,9 +57,9 @@ class Resources:
         """Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly
         (nothing is synced under it)."""
         self.index_making = lock()
-        """Decides between threads that make a segment's indexes at once. Nobody waits for the disk while holding it."""
+        """Decides between threads that make a segment's indexes at once. No holder of it waits for the disk."""
         self.index_repairs = lock()
-        """Damaged indexes are built anew by one thread at a time, which may take long."""
+        """One thread at a time rebuilds damaged indexes, which may take long."""
         self.renames = lock()
         """Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's
         name."""
