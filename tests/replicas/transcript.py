@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shlex
 
+from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import NO_LEADER, Partition
-from headrace.replicas.partition import AlterIsr, PartitionState
+from headrace.replicas.partition import AlterIsr, PartitionState, Unstable
 from headrace.wire.errors import ErrorCode
 
 NODE = 1
@@ -41,6 +42,7 @@ class Machine:
     def show(self) -> None:
         state = self.state
         parts = [state.role.value, f"epoch={state.leader_epoch}.{state.partition_epoch}", f"hw={state.high_watermark}"]
+        parts += [f"stable={state.last_stable_offset}"] if state.last_stable_offset < state.high_watermark else []
         parts += [f"end={state.log_end}", f"isr={list(state.isr)}"]
         if state.maximal_isr != state.isr:
             parts.append(f"maximal={list(state.maximal_isr)}")
@@ -70,8 +72,12 @@ class Machine:
     # --- commands
 
     def do_checkpoint(self, plain: list[str], named: dict[str, str]) -> None:
-        """A start: the high watermark that the checkpoint holds."""
-        self.state = PartitionState(NODE, int(plain[0]))
+        """A start: the high watermark that the checkpoint holds, and the transactions of the log."""
+        self.state = PartitionState(NODE, int(plain[0]), unstable=spans(plain[1:]))
+
+    def do_transactions(self, plain: list[str], named: dict[str, str]) -> None:
+        """What the log knows: `4..` is open since offset 4, `4..7` has its marker at 7."""
+        self.state.transactions_are(spans(plain))
 
     def do_min(self, plain: list[str], named: dict[str, str]) -> None:
         self.min_insync = int(plain[0])
@@ -127,7 +133,12 @@ class Machine:
         self.state.followed(int(named["end"]), int(named["hw"]))
 
     def do_truncated(self, plain: list[str], named: dict[str, str]) -> None:
-        self.state.truncated(int(plain[0]))
+        self.state.truncated(int(plain[0]), spans(plain[1:]))
+
+
+def spans(words: list[str]) -> Unstable:
+    pairs = (word.split("..") for word in words)
+    return tuple((int(first), int(marker) if marker else UNDECIDED) for first, marker in pairs)
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.env import Timer
 
-log = logging.getLogger("headrace.broker")
-
 LOGS_TOPIC: Final = "headrace.logs"
 METRICS_TOPIC: Final = "headrace.metrics"
 
@@ -63,6 +61,7 @@ class SelfTopics:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._log = broker.node.logger("self_topics")
         self._service = f"headrace-{broker.config.node_id}"
         self._key = self._service.encode()
         self._interval_s = broker.config.self_topics_metrics_interval_ms / 1000
@@ -145,7 +144,8 @@ class SelfTopics:
         for name, code in codes.items():
             if code is not ErrorCode.NONE and name not in self._complained:
                 self._complained.add(name)
-                log.warning("%s cannot be created, and nothing is published there: %s", name, code.name)
+                event = "topic cannot be created, and nothing is published there"
+                self._log.warning(event, topic=name, error=code.name)
 
     # --- publishing
 

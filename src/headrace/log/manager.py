@@ -23,7 +23,6 @@ from headrace.log.filenames import (
     directory_name,
     stray_directory_name,
 )
-from headrace.log.files import OpenFiles
 from headrace.log.housekeeping import Compaction, ProducerExpiry, Retention, Work
 from headrace.log.log import Log
 from headrace.log.producers import Producers
@@ -42,8 +41,10 @@ class LogManager:
         self.env = env
         self.config = config
         files_max = min(config.log_open_segments_max, env.disk.held_open_max())
-        self.resources = Resources(env.disk, OpenFiles(files_max))
-        self.directories = {path: LogDirectory(env.disk, path) for path in directories or config.log_dirs}
+        self.resources = Resources(env.disk, env.lock, files_max)
+        self.directories = {
+            path: LogDirectory(env.disk, path, env.lock()) for path in directories or config.log_dirs
+        }
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.damaged: dict[TopicPartition, LogCorrupt] = {}

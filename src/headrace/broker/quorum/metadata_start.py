@@ -114,7 +114,8 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
         env.disk.write_file_atomically(path, encode_partition_metadata(METADATA_TOPIC_ID))
     refuse_damage(env, directory)
     try:
-        log = open_log(Resources(env.disk), directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
+        resources = Resources(env.disk, env.lock)
+        log = open_log(resources, directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
     except LogDamaged as error:
         raise StorageError(f"the metadata log cannot be trusted: {error}; {METADATA_REMEDY}") from error
     return MetadataLog(env.disk, directory, log)

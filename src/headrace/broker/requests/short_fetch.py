@@ -276,7 +276,7 @@ class ShortFetch:
             records = copied = None
             if (left > 0 or min_one) and offset < high_watermark:
                 limit = min(left, asked.max_bytes)
-                upper = log.last_stable_offset(high_watermark) if committed else high_watermark
+                upper = state.last_stable_offset if committed else high_watermark
                 try:
                     size, records = self._read_one(reader, offset, limit, upper, min_one, committed, room)
                 except OSError:
@@ -292,7 +292,7 @@ class ShortFetch:
                 or high_watermark != told.told_high_watermark
                 or start != told.told_log_start_offset
             ):
-                stable = log.last_stable_offset(high_watermark)
+                stable = state.last_stable_offset
                 found.append(_Found(reader, high_watermark, stable, start, size, records, copied))
         return found
 
