@@ -35,7 +35,7 @@ def refused(checkpoint: Path, *arguments: str, code: int) -> str:
         ([], "give either --topics or --pattern"),
         (["--topics", "a", "--pattern", "b"], "give either --topics or --pattern"),
         (["--topics", " , "], "The option 'subscribePattern' is empty"),
-        (["--pattern", "("], "The option 'subscribePattern' is no regular expression"),
+        (["--pattern", "("], "The option 'subscribePattern' is not a regular expression"),
         (["--topics", "a", "--groups", "["], "--groups: '['"),
         (["--topics", "a", "--starting-offsets", "first"], "'startingOffsets' is 'earliest' or 'latest'"),
     ],

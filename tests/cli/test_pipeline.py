@@ -104,10 +104,10 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     claim(tmp_path, ours)  # nothing was planned with the other
     (tmp_path / "offsets").mkdir()
     claim(tmp_path, ours)
-    with pytest.raises(ValueError, match="was made with window '60000 milliseconds'; give that again"):
+    with pytest.raises(ValueError, match="belongs to window '60000 milliseconds'; give that again"):
         claim(tmp_path, {**ours, "window": "1 hour"})
     done = run("run", "surge", *FROM_TO, str(tmp_path), "-b", "127.0.0.1:1", code=1)
-    assert done.stderr.startswith(f"headrace: the checkpoint {tmp_path} was made with ")
+    assert done.stderr.startswith(f"headrace: the checkpoint {tmp_path} belongs to ")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -30,10 +30,10 @@ def run(*arguments: str, code: int) -> Result:
     [
         (["--from", "a", "--to", "b"], "--from and --to are both topics"),
         (["--from", "sqlite:a#b", "--to", "parquet:c"], "--from and --to are both tables"),
-        (["--from", "a", "--to", "mysql:b#c"], "mysql: is no address of a table"),
+        (["--from", "a", "--to", "mysql:b#c"], "mysql: is not the address of a table"),
         (["--from", "a", "--to", "postgresql://u:secret@h/d"], "the address names no table"),
         (["--from", "a", "--to", "parquet:b"], "the columns of the value are missing"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "--key-schema", "id"], "the key's columns look like"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--key-schema", "id"], "the key's columns must look like"),
         (["--from", "a", "--to", "parquet:b", *VALUE, "--by", "at"], "--by is for the way from a table"),
         (["--from", "a", "--to", "parquet:b", *VALUE, "-p", "2"], "--partitions is for the way from a table"),
         (["--from", "a", "--to", "parquet:b", *VALUE, "--starting-offsets", "x"], "'startingOffsets' is"),
@@ -79,7 +79,7 @@ def test_a_table_that_does_not_fit_and_nobody_there(tmp_path: Path) -> None:
         assert done.stderr == f"headrace: sqlite:{file}#items has no column 'name'; it has id\n"
         back = ("--from", f"sqlite:{file}#things", "--to", "new", "--key-column", "id", "--by", "id")
         done = run(*back, "--checkpoint", str(tmp_path / "other"), "-b", broker.bootstrap, code=1)
-        assert done.stderr == f"headrace: sqlite:{file}#things is not there\n"
+        assert done.stderr == f"headrace: sqlite:{file}#things does not exist\n"
         with broker.client() as client:
             assert [topic.name for topic in client.topics()] == ["items"]
     run(*arguments, *NOBODY, code=3)
@@ -90,4 +90,4 @@ def test_a_checkpoint_of_another_table(tmp_path: Path) -> None:
     (state / "offsets").mkdir(parents=True)
     (state / "pipeline.json").write_text('{"pipeline": "table-sync", "from": "a", "to": "parquet:/elsewhere"}')
     done = run("--from", "a", "--to", f"parquet:{tmp_path}", *VALUE, "--checkpoint", str(state), *NOBODY, code=1)
-    assert f"the checkpoint {state} was made with " in done.stderr and "parquet:/elsewhere" in done.stderr
+    assert f"the checkpoint {state} belongs to " in done.stderr and "parquet:/elsewhere" in done.stderr

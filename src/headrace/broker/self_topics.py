@@ -145,7 +145,7 @@ class SelfTopics:
         for name, code in codes.items():
             if code is not ErrorCode.NONE and name not in self._complained:
                 self._complained.add(name)
-                log.warning("%s cannot be created, and nothing is published there: %s", name, code.name)
+                log.warning("the broker cannot create %s, and publishes nothing there: %s", name, code.name)
 
     # --- publishing
 

@@ -77,7 +77,7 @@ def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
 
     committed = groups.fetch_offsets(client, found.group_id)
     if found.state == "Dead" and not committed:
-        raise Failure(f"there is no group {found.group_id}; `headrace group list` shows what there is", NOT_FOUND)
+        raise Failure(f"there is no group {found.group_id}; `headrace group list` lists the groups", NOT_FOUND)
     owner = {at: member for member in found.members for at in member.assigned}
     latest = _latest(client, {*committed, *owner})
     partitions = []

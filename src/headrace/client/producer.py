@@ -296,7 +296,7 @@ class Producer:
     def _start_anew(self, state: _Partition, refused: BrokerError) -> None:
         """A higher epoch, and sequences from 0 for all that is not acknowledged (KIP-360)."""
         if any(batch.unsure for batch in state.queue):
-            detail = "the broker has lost the sequence, and a batch sent before may have been written or not"
+            detail = "the broker has lost the sequence, and may or may not have written a batch sent before"
             self._fail(BrokerError(refused.code, refused.about, detail))
             return
         state.epoch += 1

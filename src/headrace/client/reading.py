@@ -446,7 +446,7 @@ class Fetcher:
         records, next_position = whole_batches(memoryview(b"" if raw is None else raw), position)
         if next_position is None:
             if raw is not None and len(raw):
-                no_batch = "what the broker sent is no batch"
+                no_batch = "the broker's answer is not a batch"
                 self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, _place(at, position), no_batch))
             self._retry = Retry(self.client.timeout_s)
             return

@@ -111,5 +111,5 @@ def read_topic_id(disk: Disk, directory: str) -> bytes:
     try:
         return decode_partition_metadata(path, data)
     except CheckpointError as error:
-        reason = f"nobody can tell which topic it is of; without the file it is taken for its folder's name ({error})"
+        reason = f"it does not say which topic this is; without the file the folder's name says it ({error})"
         raise LogDamaged(LogCorrupt(directory, path, 0, 0, reason)) from error

@@ -26,7 +26,7 @@ _SCALAR: Final = re.compile(
 """A key without an escape, what it names where that is one word or a text without an escape, and what follows."""
 _SCAN: Final = json.JSONDecoder(strict=False, parse_int=float).raw_decode
 """Only where a value ends is asked; an integer of Python's has a limit of digits."""
-_NO_JSON: Final = "it is no JSON"
+_NO_JSON: Final = "it is not JSON"
 
 Rewrite = Callable[[str, int], tuple[str, int]]
 """From a text and where a value begins in it: the value as Arrow is to read it, and where it ends."""
@@ -119,7 +119,7 @@ def _map(inner: Rewrite, text: str, at: int) -> tuple[str, int]:
     if text.startswith("null", at):
         return _as_it_is(text, at)
     if not text.startswith("{", at):
-        raise MalformedError("what is declared as a map is no JSON object")
+        raise MalformedError("a field declared as a map is not a JSON object")
     pairs: list[str] = []
     names: set[str] = set()
     more, at = _first(text, at + 1, "}")

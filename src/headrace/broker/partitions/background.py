@@ -106,4 +106,4 @@ class Background:
 
 
 def _report_uncleanable(uncleanable: Log, why: str) -> None:
-    log.error("%s is not compacted any more, until what cannot be read is gone: %s", uncleanable.name, why)
+    log.error("the cleaner leaves %s as it is until the batch that it cannot read is gone: %s", uncleanable.name, why)

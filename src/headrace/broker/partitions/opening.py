@@ -168,7 +168,7 @@ class Opener:
             return [(plan, self._try_open(plan)) for plan in plans if not self._stopped]
 
         def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
-            assert outcomes is not None, "what fails is an outcome"
+            assert outcomes is not None, "a log that fails to open is an outcome"
             for plan in plans:
                 self._at_work.pop(plan.key, None)
             for plan, outcome in outcomes:
@@ -210,7 +210,7 @@ class Opener:
         if self._lies_elsewhere(key, partition):
             # An empty log in its place would be a hole where acknowledged records were.
             del self.unopened[key]
-            self._refused(key, LogElsewhereError("lies in a log directory that is not here"))
+            self._refused(key, LogElsewhereError("lies in a log directory that this broker does not have"))
             self._settled(key)
             return None
         return Plan(key, topic, partition, config, self._directory(partition))
@@ -242,7 +242,7 @@ class Opener:
     def _put_off_opening(self, key: Key, topic: Topic, error: OSError) -> None:
         """Has a log opened later, together with the others that could not be opened; the first of them is said."""
         if not self.put_off:
-            log.error("%s-%d cannot be opened now, and is tried again: %s", *key, error)
+            log.error("the broker cannot open %s-%d now, and tries again: %s", *key, error)
             self._owner.later(OPEN_AGAIN_S, self._open_again)
         self.put_off[key] = topic
 
@@ -297,10 +297,10 @@ class Opener:
             opened = self._logs.get(*key)
             if opened is not None and opened.recovery_report.unindexed:
                 count = len(opened.recovery_report.unindexed)
-                log.warning("%s-%d: %d segments lack an index, which is rebuilt from the batches", *key, count)
+                log.warning("%s-%d: %d segments lack an index; the broker rebuilds it from the batches", *key, count)
             if opened is not None and opened.recovery_report.rebuilt:
                 names = ", ".join(opened.recovery_report.rebuilt)
-                log.warning("%s-%d: %s could not be read, and is rebuilt from the batches", *key, names)
+                log.warning("%s-%d: the broker cannot read %s, and rebuilds it from the batches", *key, names)
             if opened is not None and opened.recovery_report.cut_offset >= 0:
                 report = opened.recovery_report
                 log.warning(

@@ -210,7 +210,7 @@ class ReplicaManager:
         self._assignments.note(opened)
         undecided = opened.producers.first_undecided_offset
         if undecided is not None:
-            log.error("%s-%d: a transaction that nobody can end keeps read_committed before offset %d", *key, undecided)
+            log.error("%s-%d: no client can end a transaction that holds read_committed at offset %d", *key, undecided)
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
         state = PartitionState(self.node_id, committed, lag_max_ms=self._lag_max_ms)

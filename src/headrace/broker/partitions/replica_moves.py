@@ -173,7 +173,7 @@ class ReplicaMoves:
         if home is None or home.found_future[key] != path or logs.get(*key) is not current:
             return None
         if future is None or future.topic_id != current.topic_id or logs.directory_of(current) is home:
-            log.warning("%s is no copy of %s-%d, and is removed", path, *key)
+            log.warning("%s is not a copy of %s-%d; the broker removes it", path, *key)
             abandon_move(logs, key)
             return None
         log.info("the move of %s-%d to %s goes on at offset %d", *key, home.path, future.end_offset)
