@@ -119,7 +119,7 @@ def test_keys_without_effect_are_named_once_each() -> None:
     lines: list[str] = []
     BrokerConfig.load({"num.io.threads": "8", "made.up": "1", "log.dirs": "a", "sasl.jaas.config": ""}, lines.append)
     assert lines == [
-        "num.io.threads has no effect: requests run on one event loop and blocking work on a small pool; "
+        "num.io.threads has no effect: requests run on one event loop, blocking work on a small pool; "
         "these sizes do not apply",
         "made.up is not a setting of this broker and has no effect",
     ]

@@ -44,8 +44,8 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
-    Without a file it is a broker and controller in one; the file is Apache Kafka's server.properties. Options win over
-    the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
+    The file is Apache Kafka's server.properties; without one, the process is a broker and a controller. Options win
+    over the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
 
     With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """

@@ -15,16 +15,16 @@ PLAINTEXT: Final = "PLAINTEXT"
 SERVED_ROLES: Final = frozenset({"broker", "controller"})
 NONROUTABLE_HOST: Final = "0.0.0.0"
 
-_SECURITY: Final = "only PLAINTEXT listeners without authentication are served yet, and it would go unprotected"
+_SECURITY: Final = "this release serves only PLAINTEXT listeners without authentication: data would go unprotected"
 
 # A key with one of these beginnings is refused, with the reason; an empty value or `false` asks for nothing.
 REFUSED_PREFIXES: Final[Mapping[str, str]] = {
     "sasl.": _SECURITY,
     "ssl.": _SECURITY,
     "delegation.token.": _SECURITY,
-    "remote.log.": "there is no remote storage yet, and what it holds would be missing",
-    "rsm.config.": "there is no remote storage yet, and what it holds would be missing",
-    "rlmm.config.": "there is no remote storage yet, and what it holds would be missing",
+    "remote.log.": "there is no remote storage yet, and the records in it would be missing",
+    "rsm.config.": "there is no remote storage yet, and the records in it would be missing",
+    "rlmm.config.": "there is no remote storage yet, and the records in it would be missing",
     "zookeeper.": "there is no ZooKeeper here: the metadata log is in the log directory",
 }
 REFUSED: Final[Mapping[str, str]] = {
@@ -35,10 +35,10 @@ REFUSED: Final[Mapping[str, str]] = {
     "connections.max.reauth.ms": _SECURITY,
     "security.providers": _SECURITY,
     "early.start.listeners": _SECURITY,
-    "create.topic.policy.class.name": "policies of the Java world cannot be loaded, and nothing would be vetted",
-    "alter.config.policy.class.name": "policies of the Java world cannot be loaded, and nothing would be vetted",
-    "client.quota.callback.class": "quotas are not served yet, and nothing would be limited",
-    "config.providers": "values cannot be fetched from elsewhere yet",
+    "create.topic.policy.class.name": "this broker cannot load Java classes, and no policy would vet a request",
+    "alter.config.policy.class.name": "this broker cannot load Java classes, and no policy would vet a request",
+    "client.quota.callback.class": "this release does not serve quotas, and no client would have a limit",
+    "config.providers": "this release cannot fetch values from elsewhere",
 }
 _ASKS_FOR_NOTHING: Final = frozenset({"", "false", "0"})
 
@@ -76,7 +76,7 @@ def check_relations(config: BrokerConfig) -> None:
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError("log.dirs", "", "it must name at least one directory")
     if len(set(config.log_dirs)) < len(config.log_dirs):
-        raise ConfigError("log.dirs", ",".join(config.log_dirs), "a directory is named twice")
+        raise ConfigError("log.dirs", ",".join(config.log_dirs), "it names a directory twice")
 
 
 def _check_listeners(config: BrokerConfig) -> None:
@@ -121,16 +121,16 @@ def _check_node(config: BrokerConfig) -> None:
             raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
     roles = config.listing("process.roles")
     if config.is_given("process.roles") and set(roles) != SERVED_ROLES:
-        raise ConfigError("process.roles", ",".join(roles), "only broker,controller in one process is served yet")
+        raise ConfigError("process.roles", ",".join(roles), "this release serves only broker,controller in one process")
 
 
 def _check_voters(config: BrokerConfig) -> None:
     for voter in config.listing("controller.quorum.voters"):
         if voter.partition("@")[0] != str(config.node_id):
-            raise ConfigError("controller.quorum.voters", voter, "other voters than this node are not served yet")
+            raise ConfigError("controller.quorum.voters", voter, "this release serves no other voters than this node")
     own_ports = {point.port for point in config.controller_listeners}
     for address in config.listing("controller.quorum.bootstrap.servers"):
         port = address.rpartition(":")[2]
         if not port.isdigit() or int(port) not in own_ports:
-            why = "other controllers than this node are not served yet"
+            why = "this release serves no other controllers than this node"
             raise ConfigError("controller.quorum.bootstrap.servers", address, why)
