@@ -47,7 +47,7 @@ _WRITABLE: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "partition": (pa.int32(),),
 }
 _PASSED_OVER: Final = ("offset", "timestampType")
-"""Columns of records that were read, which those that are written get anew: a whole row of a source can be written."""
+"""Columns of a read record; a written one gets its own. So the sink can write a whole row of a source."""
 
 
 def check_schema(schema: pa.Schema, topic: str | None) -> None:

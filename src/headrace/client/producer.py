@@ -112,7 +112,7 @@ class _Partition:
     Until the first batch is acknowledged only one flies: a broker takes any sequence from a producer that it does not
     know, so a second one could overtake a first one that was refused (by a leader that is not ready yet).
 
-    The epoch is the partition's own: brokers keep producers by partition, so one that starts anew concerns no other.
+    The epoch is the partition's own: brokers keep producers by partition, so one that starts again concerns no other.
     `lost` is the answer that makes it do so, kept until nothing flies any more.
     """
 

@@ -468,7 +468,7 @@ class Fetcher:
         )
 
     def _out_of_range(self, at: TopicPartition, position: int) -> None:
-        """The log starts above the position (retention) or ends below it (truncation, a topic made anew)."""
+        """The log starts above the position (retention) or ends below it (truncation, a topic created again)."""
         if self.reset == "fail":
             self._failures.append(OffsetOutOfRangeError(at[0], at[1], position))
             return

@@ -32,7 +32,7 @@ def sync_key(group_id: str) -> TimerKey:
 
 
 def touch(shard: ShardState, member: Member, now_ms: int) -> None:
-    """A sign of life: the member's session starts anew."""
+    """A sign of life: the member's session starts again."""
     shard.timers.schedule(member.session_key, now_ms + member.session_timeout_ms)
 
 

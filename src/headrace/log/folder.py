@@ -107,7 +107,7 @@ def read_topic_id(disk: Disk, directory: str) -> bytes:
     path = f"{directory}/{PARTITION_METADATA}"
     data = disk.read_file(path)
     if is_torn_partition_metadata(data):
-        return NO_TOPIC_ID  # a crash came before the first sync of the folder: the caller writes it anew
+        return NO_TOPIC_ID  # a crash came before the first sync of the folder: the caller writes it again
     try:
         return decode_partition_metadata(path, data)
     except CheckpointError as error:

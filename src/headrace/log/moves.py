@@ -76,7 +76,7 @@ def open_copy(manager: LogManager, current: Log, path: str) -> Log:
 def common_end(current: Log, future: Log) -> int:
     """Up to where a copy has what its log has, by the leader epochs, as a follower finds it (KIP-279).
 
-    A crash may have taken the end of the log, on which it has grown anew, and left the copy of that end.
+    A crash may have taken the end of the log, on which it has grown again, and left the copy of that end.
     """
     epoch = future.epochs.latest
     while epoch >= 0:
