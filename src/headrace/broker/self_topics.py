@@ -65,7 +65,7 @@ class SelfTopics:
         self._broker = broker
         self._service = f"headrace-{broker.config.node_id}"
         self._key = self._service.encode()
-        self._interval_s = broker.config.integer("self.topics.metrics.interval.ms") / 1000
+        self._interval_s = broker.config.self_topics_metrics_interval_ms / 1000
         self._published = broker.metrics.counter("self_topics.records")
         self._refused = broker.metrics.counter("self_topics.refused")
         self.lines = LogLines(
@@ -132,7 +132,7 @@ class SelfTopics:
     async def _create(self) -> None:
         self._create_at = self._broker.node.clock.monotonic() + RETRY_S
         brokers = max(1, len(self._broker.image.online_brokers()))
-        replicas = min(self._broker.config.integer("default.replication.factor"), brokers)
+        replicas = min(self._broker.config.default_replication_factor, brokers)
         configs = [CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_SETTINGS.items()]
         topics = [
             CreatableTopic(name=name, num_partitions=1, replication_factor=replicas, configs=configs)

@@ -11,6 +11,10 @@ CLEANUP_POLICIES: Final = ("compact", "delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 VALIDATIONS: Final = ("headers", "full")
 
+# Kafka's words, which clients are told as they are.
+_NO_TIERING: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+)
 _NO_TIER = "there is no remote storage yet"
 _NO_THROTTLE = "this release does not throttle replication"
 
@@ -25,10 +29,11 @@ def _topic(
     at_most: float | None = None,
     choices: tuple[str, ...] = (),
     unserved: str = "",
+    refused: str = "",
 ) -> Setting:
     return Setting(
         name, kind, default, about, scope="topic", update="cluster-wide", at_least=at_least, at_most=at_most,
-        choices=choices, synonyms=synonyms, unserved=unserved,
+        choices=choices, synonyms=synonyms, unserved=unserved, refused=refused,
     )  # fmt: skip
 
 
@@ -100,7 +105,7 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
     _topic("remote.log.delete.on.disable", _BOOLEAN, False,
            "Whether the broker deletes the copied segments when remote storage is switched off.", unserved=_NO_TIER),
     _topic("remote.storage.enable", _BOOLEAN, False, "Whether the topic's old segments move to remote storage.",
-           unserved=_NO_TIER),
+           refused=_NO_TIERING),
     _topic("retention.bytes", _LONG, -1,
            "The size of a partition at which the broker deletes its oldest segments; -1 is unlimited.",
            "log.retention.bytes"),

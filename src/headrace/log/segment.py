@@ -12,7 +12,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import TypeVar
 
 from headrace.env import Disk, File
@@ -22,7 +21,7 @@ from headrace.log.files import OpenFiles
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, read_header
 
 T = TypeVar("T")
 
@@ -50,8 +49,6 @@ _index_repairs = threading.RLock()
 _renames = threading.RLock()
 """Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's name."""
 
-_BATCH_PLACE = Struct(">qi11xi")  # base offset, batch length, last offset delta
-_PLACE_BYTES = _BATCH_PLACE.size
 
 
 class Resources:
@@ -461,6 +458,11 @@ class Segment:
                     self._aborted = found
         return self._aborted
 
+    @property
+    def has_aborted(self) -> bool:
+        """Whether the marker of an aborted transaction is in here, or may be: the index was not read yet."""
+        return self._aborted is None or bool(self._aborted)
+
     def set_aborted(self, entries: list[AbortedTransaction]) -> None:
         """Replaces the transaction index, written with the next sync; no entries, no file. Raises OSError."""
         path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
@@ -499,11 +501,11 @@ class Segment:
         file = self.file()
         while position < end:
             data = file.read(position, SCAN_BYTES) if wait else file.read_cached(position, SCAN_BYTES)
-            if data is None or (not wait and len(data) < _PLACE_BYTES <= end - position):
+            if data is None or (not wait and len(data) < BATCH_PLACE.size <= end - position):
                 raise BlockingIOError(f"byte {position} of {self.stem} is not in memory")
             at = 0
-            while at + _PLACE_BYTES <= len(data):
-                base, length, delta = _BATCH_PLACE.unpack_from(data, at)
+            while at + BATCH_PLACE.size <= len(data):
+                base, length, delta = BATCH_PLACE.unpack_from(data, at)
                 size = length + 12
                 if size < BATCH_OVERHEAD:
                     return None

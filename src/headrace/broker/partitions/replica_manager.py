@@ -63,8 +63,8 @@ class ReplicaManager:
         self._image = image
         self._assignments: DirectoryAssignment | None = None
         self._stopped = False
-        self._gated = config.text("acks.flush") == "before-reply"
-        self._lag_max_ms = config.integer("replica.lag.time.max.ms")
+        self._gated = config.acks_flush == "before-reply"
+        self._lag_max_ms = config.replica_lag_time_max_ms
         self._table = table = ReplicaTable()
         self.by_name = table.by_name
         self.by_id = table.by_id

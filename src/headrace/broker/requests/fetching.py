@@ -90,7 +90,7 @@ class Fetch:
         self._broker = broker
         self._partitions = list(partitions)
         self._version = version
-        self._max_bytes = min(max_bytes, broker.config.integer("fetch.max.bytes"))
+        self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = isolation_level == READ_COMMITTED
         self._refuse = refuse
