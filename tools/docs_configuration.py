@@ -9,16 +9,17 @@ INTRODUCTION = """# Configuration
 Written from the table of settings in `src/headrace/config/` by `make docs`; change it there.
 
 A broker takes an Apache Kafka `server.properties` file (`headrace serve FILE`) and single settings (`--set key=value`).
-Names, types, defaults and meanings are Apache Kafka's unless marked **ours**. A key that is unknown or has no effect is
-named in one warning; a key whose absence would weaken security, durability or the cluster's shape (listeners other than
-PLAINTEXT, `sasl.*`, `ssl.*`, an authorizer, remote storage, other voters) refuses to start.
+Names, types, defaults and meanings are Apache Kafka's unless marked **ours**. The broker names a key that is unknown or
+has no effect in one warning. It refuses to start with a key that it cannot serve, if security, durability or the
+cluster's shape would suffer (listeners other than PLAINTEXT, `sasl.*`, `ssl.*`, an authorizer, remote storage, other
+voters).
 
-*Change*: `restart` needs one; `broker` and `cluster` are taken at once through `headrace config` or
+*Change*: `restart` needs one; a running broker takes `broker` and `cluster` at once through `headrace config` or
 `kafka-configs`, for one broker or for all.
 """
 SCOPES = {
     "broker": ("Broker settings", "In the file, and where *change* says so while the broker runs."),
-    "topic": ("Topic settings", "Set when a topic is made or altered; otherwise the broker's value holds."),
+    "topic": ("Topic settings", "Set on a topic when you create or alter it; otherwise the broker's value holds."),
     "group": ("Group settings", "Set on one group; otherwise the broker's value holds."),
 }
 REFUSES = {"broker": "A value refuses to start", "topic": "A value is refused", "group": "A value is refused"}

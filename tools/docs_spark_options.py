@@ -10,16 +10,16 @@ INTRODUCTION = """# Options of format("headrace")
 
 Written from the table of options in `src/headrace/spark/option_table.py` by `make docs`; change it there.
 
-Names and meanings are those of Spark's own Kafka connector where it has the option; names are taken in any case of
-letters. One that is unknown, or a value that is wrong, is refused with one sentence: by a source before it reads, by a
-sink before it writes. [Those that tune Spark's connector](#ignored) are warned about. *For* says where an option
-counts: in `batch` reads, in `stream` reads, in the `sink`.
-[Spark](spark.md) has the whole of it; [from the Kafka connector](from-the-kafka-connector.md) what is not the same.
+If Spark's own Kafka connector has an option, name and meaning are the connector's; names ignore case. The source
+refuses an unknown name or a wrong value with one sentence before it reads, the sink before it writes. Both warn about
+[options that tune Spark's connector](#ignored). *For* tells the use of an option: in `batch` reads, in `stream` reads,
+in the `sink`.
+[Spark](spark.md) has the whole of it; [from the Kafka connector](from-the-kafka-connector.md) lists the differences.
 """
 IGNORED_TITLE = """## Ignored
 
-Spark's Kafka connector and the Java client have these, and they mean nothing here: one warning names those that are
-given. The same holds for a client's setting (`kafka.`) of the table that is for the other side, source or sink.
+Spark's Kafka connector and the Java client have these options, and they mean nothing here: one warning names those that
+a program gives. The same holds for a setting of the client (`kafka.`) that is for the other side, source or sink.
 """
 HEAD = "| option | for | values | default | what it does |\n|---|---|---|---|---|"
 USES = {Use.BATCH: "batch", Use.STREAM: "stream", Use.SINK: "sink"}

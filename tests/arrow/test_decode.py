@@ -157,7 +157,7 @@ def test_columns_are_chosen_and_wrong_names_refused() -> None:
     data = build_batch([Record(0, 1, b"k", b"v")])
     (batch,) = decode_fetched(piece(data), schema_of(["offset", "value"]))
     assert batch.to_pylist() == [{"value": b"v", "offset": 0}]
-    with pytest.raises(ValueError, match="no column is called 'keys'"):
+    with pytest.raises(ValueError, match="there is no column 'keys'"):
         schema_of(["keys"])
 
 

@@ -139,7 +139,7 @@ def test_a_record_larger_than_a_batch_goes_alone(form: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "topic", "sentence"),
     [
-        ({"key": pa.binary()}, "t", "A column called 'value'"),
+        ({"key": pa.binary()}, "t", "Records need a column 'value'"),
         ({"value": pa.binary()}, None, "give the option 'topic'"),
         ({"value": pa.int64()}, "t", "The column 'value' is int64"),
         ({"value": pa.binary(), "partition": pa.int64()}, "t", "The column 'partition' is int64"),

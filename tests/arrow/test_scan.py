@@ -61,9 +61,9 @@ def test_places(bootstrap: str) -> None:
 
 
 def test_wrong_arguments_are_said_in_one_line(bootstrap: str) -> None:
-    with pytest.raises(ValueError, match="'first' is no place in a topic"):
+    with pytest.raises(ValueError, match="'first' is not a place in a topic"):
         headrace.scan("full", bootstrap=bootstrap, start="first")
-    with pytest.raises(ValueError, match="no column is called 'values'"):
+    with pytest.raises(ValueError, match="there is no column 'values'"):
         headrace.scan("full", bootstrap=bootstrap, columns=["values"])
     with pytest.raises(ValueError, match="has no partition 9"):
         headrace.scan("full", bootstrap=bootstrap, partitions=[0, 9])

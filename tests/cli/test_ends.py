@@ -86,7 +86,7 @@ def test_unknown_commands_and_options_are_wrong_usage() -> None:
         (["topic", "create", "t", "--set", "x"], "headrace topic create", "'x' is not KEY=VALUE"),
         (["topic", "trim", "t", "--before", "9" * 20, "-y"], "headrace topic trim", "neither an offset nor latest"),
         (["group", "delete", "g"], "headrace group delete", "Add --yes"),
-        (["produce", "t", "-k", "\\"], "headrace produce", "a backslash is written"),
+        (["produce", "t", "-k", "\\"], "headrace produce", "write a backslash as"),
         (["produce", "t", "--timeout", "inf"], "headrace produce", "is not in the range"),
         (["consume", "t", "--json", "--format", "hex"], "headrace consume", "choose one of --format and --json"),
     ],
@@ -96,7 +96,7 @@ def test_wrong_usage_is_one_line_that_says_where_to_read_on(arguments: list[str]
     assert (done.exit_code, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("headrace: ") and words in line
-    assert line.endswith(f"; `{command} --help` shows what can be given")
+    assert line.endswith(f"; `{command} --help` lists what the command takes")
 
 
 def test_a_broken_pipe_is_silent(bootstrap: str, topic: str) -> None:
@@ -136,7 +136,7 @@ def test_a_full_disk_is_one_line(bootstrap: str, topic: str, arguments: list[str
             timeout=60,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, "headrace: the output cannot be written: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "headrace: cannot write the output: No space left on device\n")
 
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> bytes:

@@ -35,9 +35,9 @@ def refused(checkpoint: Path, *arguments: str, code: int) -> str:
         ([], "give either --topics or --pattern"),
         (["--topics", "a", "--pattern", "b"], "give either --topics or --pattern"),
         (["--topics", " , "], "The option 'subscribePattern' is empty"),
-        (["--pattern", "("], "The option 'subscribePattern' is no regular expression"),
+        (["--pattern", "("], "The option 'subscribePattern' is not a regular expression"),
         (["--topics", "a", "--groups", "["], "--groups: '['"),
-        (["--topics", "a", "--starting-offsets", "first"], "'startingOffsets' is 'earliest' or 'latest'"),
+        (["--topics", "a", "--starting-offsets", "first"], "'startingOffsets' must be 'earliest' or 'latest'"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -48,8 +48,8 @@ def test_wrong_usage(tmp_path: Path, arguments: list[str], words: str) -> None:
     ("arguments", "words"),
     [
         (["--topics", "rides"], "are one cluster: a copy there needs names of its own (--prefix)"),
-        (["--pattern", ".*", "--prefix", "copy."], "the copy copy.fares would be copied again"),
-        (["--topics", "rides,old.rides", "--prefix", "old."], "the copy old.rides would be copied again"),
+        (["--pattern", ".*", "--prefix", "copy."], "the run would copy its copy copy.fares again"),
+        (["--topics", "rides,old.rides", "--prefix", "old."], "the run would copy its copy old.rides again"),
     ],
 )
 def test_a_copy_onto_itself_is_refused(bootstrap: str, tmp_path: Path, arguments: list[str], words: str) -> None:

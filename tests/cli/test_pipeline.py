@@ -40,7 +40,7 @@ def test_the_list() -> None:
         (["--window", "5 minutes"], "'5 minutes' is not a time such as 500ms, 10s, 5m, 12h or 7d"),
         (["--window", "1500ms"], "'1500ms' is not a multiple of 1000 ms"),
         (["--window", "0s"], "'0s' is not a multiple"),
-        (["--starting-offsets", "first"], "'startingOffsets' is 'earliest' or 'latest' or offsets as JSON, not"),
+        (["--starting-offsets", "first"], "'startingOffsets' must be 'earliest' or 'latest' or offsets as JSON, not"),
         (["--set", "spark.master"], "'spark.master' is not KEY=VALUE"),
     ],
 )
@@ -55,18 +55,18 @@ def test_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without = lambda name, *rest: None if name == "pyspark" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
     done = run("run", "surge", *FROM_TO, str(tmp_path), code=1)
-    assert done.stderr == "headrace: Spark is not installed; `pip install headrace[spark]` does it\n"
+    assert done.stderr == "headrace: Spark is not installed; `pip install headrace[spark]` installs it\n"
 
 
 def test_a_picture_that_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = run("run", "surge", *FROM_TO, str(tmp_path), "--plot", str(tmp_path / "no" / "x.png"), code=2)
     assert f"there is no directory {tmp_path / 'no'}" in there.stderr
-    assert "it ends in .png" in run("run", "surge", *FROM_TO, str(tmp_path), "--plot", "x.svg", code=2).stderr
+    assert "it must end in .png" in run("run", "surge", *FROM_TO, str(tmp_path), "--plot", "x.svg", code=2).stderr
     real = importlib.util.find_spec
     without = lambda name, *rest: None if name == "matplotlib" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
     done = run("run", "surge", *FROM_TO, str(tmp_path), "--plot", str(tmp_path / "x.png"), code=1)
-    assert done.stderr == "headrace: matplotlib is not installed; `pip install headrace[plot]` does it\n"
+    assert done.stderr == "headrace: matplotlib is not installed; `pip install headrace[plot]` installs it\n"
 
 
 def test_without_java(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     claim(tmp_path, ours)  # nothing was planned with the other
     (tmp_path / "offsets").mkdir()
     claim(tmp_path, ours)
-    with pytest.raises(ValueError, match="was made with window '60000 milliseconds'; give that again"):
+    with pytest.raises(ValueError, match="belongs to window '60000 milliseconds'; give that again"):
         claim(tmp_path, {**ours, "window": "1 hour"})
     done = run("run", "surge", *FROM_TO, str(tmp_path), "-b", "127.0.0.1:1", code=1)
-    assert done.stderr.startswith(f"headrace: the checkpoint {tmp_path} was made with ")
+    assert done.stderr.startswith(f"headrace: the checkpoint {tmp_path} belongs to ")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -80,7 +80,7 @@ def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ctx = click.Context(click.Command("x"))
-        with ctx, pytest.raises(Failure, match=f"no metrics on 127.0.0.1:{port}: Address already in use"):
+        with ctx, pytest.raises(Failure, match=f"cannot serve metrics on 127.0.0.1:{port}: Address already in use"):
             for name, value in (("port", port), ("host", "127.0.0.1")):
                 ctx.meta[f"headrace.cli.driving.metrics_{name}"] = value
             with Report("surge", as_json=True):

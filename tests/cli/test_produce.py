@@ -12,12 +12,12 @@ import pytest
     ("line", "words"),
     [
         ("{}", 'no "value"'),
-        ('{"key": "k"}', 'no "value"; null there is a tombstone'),
-        ('{"valeu": "x", "key": "k"}', '"valeu" is no field of a record; did you mean "value"?'),
-        ('{"value": "x", "time": 5}', '"time" is no field of a record'),
-        ('{"value": "x", "value_base64": "AA=="}', 'both "value" and "value_base64"'),
+        ('{"key": "k"}', 'no "value"; give null for a tombstone'),
+        ('{"valeu": "x", "key": "k"}', '"valeu" is not a field of a record; did you mean "value"?'),
+        ('{"value": "x", "time": 5}', '"time" is not a field of a record'),
+        ('{"value": "x", "value_base64": "AA=="}', 'choose one of "value" and "value_base64"'),
         ('{"value": "x", "headers": [{"name": "h"}]}', 'header "h" has no "value"'),
-        ('{"value": "x", "headers": [{"name": "h", "val": "v"}]}', '"val" is no field of a header'),
+        ('{"value": "x", "headers": [{"name": "h", "val": "v"}]}', '"val" is not a field of a header'),
         ('{"value_base64": null}', '"value_base64" is not base64'),
     ],
 )
@@ -25,7 +25,7 @@ def test_an_object_that_is_no_record_is_refused(run: Any, topic: str, line: str,
     run("topic", "create", topic, "-p", "1")
     (said,) = run("produce", topic, "--format", "json", stdin=line + "\n", code=1).stderr.splitlines()
     assert said.startswith("headrace: standard input line 1: ") and words in said
-    assert said.endswith("; no record was written")
+    assert said.endswith("; the command wrote no record")
     assert run("consume", topic).stdout == ""
 
 
@@ -39,11 +39,11 @@ def test_a_tombstone_is_an_explicit_null(run: Any, topic: str) -> None:
 def test_a_bad_line_says_how_many_records_were_written(run: Any, topic: str, form: str, good: str, bad: str) -> None:
     run("topic", "create", topic, "-p", "1")
     options = [] if form == "json" else ["-k", "="]
-    for before, said in ((1, "the record before it is written"), (1200, "the 1,200 records before it are written")):
+    for before, said in ((1, "wrote the record before it"), (1200, "wrote the 1,200 records before it")):
         lines = f"{good}\n" * before + f"{bad}\n{good}\n"
         (line,) = run("produce", topic, "--format", form, *options, stdin=lines, code=1).stderr.splitlines()
         assert f"standard input line {before + 1}: " in line
-        assert line.endswith(f"; {said}")
+        assert line.endswith(f"; the command {said}")
     assert len(run("consume", topic).stdout.splitlines()) == 1201
 
 

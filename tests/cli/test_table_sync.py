@@ -30,26 +30,26 @@ def run(*arguments: str, code: int) -> Result:
     [
         (["--from", "a", "--to", "b"], "--from and --to are both topics"),
         (["--from", "sqlite:a#b", "--to", "parquet:c"], "--from and --to are both tables"),
-        (["--from", "a", "--to", "mysql:b#c"], "mysql: is no address of a table"),
+        (["--from", "a", "--to", "mysql:b#c"], "mysql: is not the address of a table"),
         (["--from", "a", "--to", "postgresql://u:secret@h/d"], "the address names no table"),
         (["--from", "a", "--to", "parquet:b"], "the columns of the value are missing"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "--key-schema", "id"], "the key's columns look like"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "--by", "at"], "--by is for the way from a table"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "-p", "2"], "--partitions is for the way from a table"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "--starting-offsets", "x"], "'startingOffsets' is"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--key-schema", "id"], "the key's columns must look like"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--by", "at"], "--by works only from a table"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "-p", "2"], "--partitions works only from a table"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--starting-offsets", "x"], "'startingOffsets' must be"),
         (["--from", "a", "--to", "parquet:b", *VALUE, "--set", "x"], "'x' is not KEY=VALUE"),
-        (["--from", "sqlite:a#b", "--to", "c"], "--key-column and --by are needed"),
-        (["--from", "sqlite:a#b", "--to", "c", *BY, *VALUE], "--value-schema is for"),
-        (["--from", "sqlite:a#b", "--to", "c", "--starting-offsets", "latest"], "--starting-offsets is for the way to"),
+        (["--from", "sqlite:a#b", "--to", "c"], "give --key-column and --by"),
+        (["--from", "sqlite:a#b", "--to", "c", *BY, *VALUE], "--value-schema works"),
+        (["--from", "sqlite:a#b", "--to", "c", "--starting-offsets", "latest"], "--starting-offsets works only to"),
         (["--from", "sqlite:a#b", "--to", "c", *BY, "--look-back", "x"], "neither a time"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "--exclude-column", "x"], "--exclude-column is for the way from"),
-        (["--from", "a", "--to", "parquet:b", *VALUE, "--dead-letters", "a"], "--dead-letters names the topic that is"),
-        (["--from", "sqlite:a#b", "--to", "c", *BY, "--dead-letters", "d"], "--dead-letters is for the way to a table"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--exclude-column", "x"], "--exclude-column works only from"),
+        (["--from", "a", "--to", "parquet:b", *VALUE, "--dead-letters", "a"], "--dead-letters names the topic that"),
+        (["--from", "sqlite:a#b", "--to", "c", *BY, "--dead-letters", "d"], "--dead-letters works only to a table"),
         (
             ["--from", "sqlite:a#b", "--to", "c", *BY, "--include-column", "x", "--exclude-column", "y"],
-            "--include-column and --exclude-column exclude each other",
+            "choose one of --include-column and --exclude-column",
         ),
-        (["--from", "parquet:a", "--to", "c", *BY], "Parquet files cannot be read from"),
+        (["--from", "parquet:a", "--to", "c", *BY], "cannot read from a table of Parquet files"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: list[str], words: str) -> None:
@@ -62,7 +62,7 @@ def test_without_psycopg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     without = lambda name, *rest: None if name == "psycopg" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
     done = run("--from", "a", "--to", "postgresql://h/d#t", "--checkpoint", str(tmp_path), code=1)
-    assert done.stderr == "headrace: psycopg is not installed; `pip install headrace[postgres]` does it\n"
+    assert done.stderr == "headrace: psycopg is not installed; `pip install headrace[postgres]` installs it\n"
 
 
 def test_a_table_that_does_not_fit_and_nobody_there(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_table_that_does_not_fit_and_nobody_there(tmp_path: Path) -> None:
         assert done.stderr == f"headrace: sqlite:{file}#items has no column 'name'; it has id\n"
         back = ("--from", f"sqlite:{file}#things", "--to", "new", "--key-column", "id", "--by", "id")
         done = run(*back, "--checkpoint", str(tmp_path / "other"), "-b", broker.bootstrap, code=1)
-        assert done.stderr == f"headrace: sqlite:{file}#things is not there\n"
+        assert done.stderr == f"headrace: sqlite:{file}#things does not exist\n"
         with broker.client() as client:
             assert [topic.name for topic in client.topics()] == ["items"]
     run(*arguments, *NOBODY, code=3)
@@ -90,4 +90,4 @@ def test_a_checkpoint_of_another_table(tmp_path: Path) -> None:
     (state / "offsets").mkdir(parents=True)
     (state / "pipeline.json").write_text('{"pipeline": "table-sync", "from": "a", "to": "parquet:/elsewhere"}')
     done = run("--from", "a", "--to", f"parquet:{tmp_path}", *VALUE, "--checkpoint", str(state), *NOBODY, code=1)
-    assert f"the checkpoint {state} was made with " in done.stderr and "parquet:/elsewhere" in done.stderr
+    assert f"the checkpoint {state} belongs to " in done.stderr and "parquet:/elsewhere" in done.stderr

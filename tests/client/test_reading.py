@@ -318,7 +318,8 @@ def test_what_cannot_be_a_batch_there_is_not_passed_over(spoilt: bytes, named: i
     assert whole_batches(memoryview(first + second + spoilt + fourth)) == (memoryview(sound), named)
     log = Log(first, second, batch(2))
     log.fetch_all = lambda position: b"".join([first, second][position:]) + spoilt + fourth
-    with pytest.raises(BrokerError, match=f"topic events partition 0 offset {named}: what the broker sent is no batch"):
+    text = f"topic events partition 0 offset {named}: the broker's answer is not a batch"
+    with pytest.raises(BrokerError, match=text):
         read(log, 0, 4)
     # the records before it were read: no fetch asked for them again
     assert [request.topics[0].partitions[0].fetch_offset for request in log.requests] == [0, named]

@@ -11,7 +11,7 @@ def test_keys_without_effect_are_named_once_each() -> None:
     lines: list[str] = []
     BrokerConfig.load({"num.io.threads": "8", "made.up": "1", "log.dirs": "a", "sasl.jaas.config": ""}, lines.append)
     assert lines == [
-        "num.io.threads has no effect: requests run on one event loop and blocking work on a small pool; "
+        "num.io.threads has no effect: requests run on one event loop, blocking work on a small pool; "
         "these sizes do not apply",
         "made.up is not a setting of this broker and has no effect",
     ]
@@ -62,8 +62,8 @@ def test_a_refusal_says_why() -> None:
         "process.roles=controller": "Invalid value [controller] for configuration process.roles: "
         "only broker,controller in one process is served yet",
         "security.inter.broker.protocol=SASL_SSL": "Invalid value SASL_SSL for configuration "
-        "security.inter.broker.protocol: only PLAINTEXT listeners without authentication are served yet, and it would "
-        "go unprotected",
+        "security.inter.broker.protocol: this release serves only PLAINTEXT listeners without authentication: data "
+        "would go unprotected",
         "zookeeper.connect=here:2181": "Invalid value here:2181 for configuration zookeeper.connect: "
         "there is no ZooKeeper here: the metadata log is in the log directory",
     }

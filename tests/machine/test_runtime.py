@@ -322,7 +322,7 @@ def test_a_log_that_somebody_else_wrote_to_is_a_defect() -> None:
     shard = active()
     shard.decided(shard.shard.add("x", 1), 0)
     shard.next_append(0, 1 << 20)
-    with pytest.raises(AssertionError, match="nobody else"):
+    with pytest.raises(AssertionError, match="only this runtime writes"):
         shard.appended(2, 2)
 
 

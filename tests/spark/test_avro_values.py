@@ -244,12 +244,12 @@ def test_decimals_are_read_whatever_their_length() -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ("{", "it is no valid JSON"),
-        ('"string"', "it is no record"),
-        ('["null", "string"]', "it is no record"),
+        ("{", "it is not valid JSON"),
+        ('"string"', "it is not a record"),
+        ('["null", "string"]', "it is not a record"),
         ({"fields": []}, "R has no fields"),
-        ({"name": 5, "fields": []}, "it is no schema of Avro"),
-        ({"fields": 5}, "it is no schema of Avro"),
+        ({"name": 5, "fields": []}, "it is not an Avro schema"),
+        ({"fields": 5}, "it is not an Avro schema"),
         ({"fields": [{"name": "f", "type": "text"}]}, "there is no type 'text'"),
         ({"fields": [{"name": "f", "type": ["null", "R"]}]}, "R contains itself"),
         ({"fields": [{"name": "f", "type": {"type": "array", "items": "R"}}]}, "R contains itself"),

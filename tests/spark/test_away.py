@@ -126,7 +126,7 @@ def away(broker: ProxiedBroker, how: str) -> Iterator[None]:
     back.join()
 
 
-@pytest.mark.filterwarnings("ignore:The offsets of the query are not committed")
+@pytest.mark.filterwarnings("ignore:The query cannot commit its offsets")
 @pytest.mark.parametrize("how", ["refuses", "is silent"])
 def test_a_broker_that_is_away_for_a_while_ends_no_stream(how: str) -> None:
     with ProxiedBroker() as broker:
@@ -174,7 +174,7 @@ def test_an_address_that_is_wrong_is_said_at_once() -> None:
         assert time.monotonic() - before < 20
 
 
-@pytest.mark.filterwarnings("ignore:The offsets of the query are not committed")
+@pytest.mark.filterwarnings("ignore:The query cannot commit its offsets")
 @pytest.mark.parametrize("when", ["planned", "read"])
 def test_a_broker_that_stays_away_is_named(when: str) -> None:
     with ProxiedBroker() as broker:

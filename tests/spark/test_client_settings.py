@@ -57,7 +57,7 @@ def test_what_is_said() -> None:
         ("kafka.fetch.min.bytes", "-1", "a whole number from 0"),
         ("kafka.fetch.max.wait.ms", "2147483648", "to 2147483647"),
         ("kafka.default.api.timeout.ms", "1s", "not '1s'"),
-        ("kafka.security.protocol", "SASL_SSL", "is PLAINTEXT, not 'SASL_SSL'"),
+        ("kafka.security.protocol", "SASL_SSL", "must be PLAINTEXT, not 'SASL_SSL'"),
     ],
 )
 def test_what_is_wrong_with_a_read(name: str, text: str, complaint: str) -> None:
@@ -68,5 +68,5 @@ def test_what_is_wrong_with_a_read(name: str, text: str, complaint: str) -> None
 
 @pytest.mark.parametrize(("name", "text"), [("kafka.acks", "2"), ("kafka.batch.size", "0")])
 def test_what_is_wrong_with_a_write(name: str, text: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}' is .*, not '{text}'"):
+    with pytest.raises(ValueError, match=f"{name}' must be .*, not '{text}'"):
         sink_options(BROKERS | {name: text})

@@ -74,7 +74,7 @@ def test_a_source_infers_once_and_a_stream_does_not(cluster: Client, topic: str)
         producer.send(topic, b'{"a":"now text"}', partition=1)
     assert "`value` struct<`a`: bigint>" in source.schema()
     before = {"startingOffsets": json.dumps({topic: {"0": 0, "1": 1}})}
-    with pytest.raises(ValueError, match="'eventTime' names 'b'; there are a, timestamp"):
+    with pytest.raises(ValueError, match="'eventTime' names 'b'; this read has a, timestamp"):
         HeadraceDataSource({**given, **before, "eventTime": "b"}).schema()
     with pytest.raises(ValueError, match="a stream of JSON values needs the option 'valueSchema'"):
         HeadraceDataSource({**given, "startingOffsets": "latest"}).schema()

@@ -55,7 +55,7 @@ def deleted(cluster: Client, topic: str) -> Loss:
     logged = finished(cluster, f"{topic},{other}")
     write(cluster, other, 2, 200)
     delete_topic(cluster, topic)
-    said = f"topic {topic} (partition 0 )?is not there any more"
+    said = f"topic {topic} (partition 0 )?does not exist any more"
     return Loss(said, [200, 201], logged, subscribe=f"{topic},{other}")
 
 
@@ -101,7 +101,7 @@ def cut_back_with_a_limit_above(cluster: Client, topic: str) -> Loss:
 def began_above(cluster: Client, topic: str) -> Loss:
     """startingOffsets beyond the end."""
     write(cluster, topic, 10)
-    said = f"topic {topic} partition 0 ends at offset 5, before offset 50 where the read is to begin"
+    said = f"topic {topic} partition 0 ends at offset 5, before offset 50, the first to read"
     return Loss(said, [7, 9], options={"startingOffsets": json.dumps({topic: {"0": 50, "1": 3}})})
 
 
@@ -132,7 +132,7 @@ def subscribed_no_more(cluster: Client, topic: str) -> Loss:
     write(cluster, other, 4, 100)
     logged = finished(cluster, f"{topic},{other}")
     write(cluster, topic, 2, 10)
-    return Loss(f"topic {other} partition 0 was read and is not subscribed to any more", [10, 11], logged)
+    return Loss(f"topic {other} partition 0 is not in the subscription any more", [10, 11], logged)
 
 
 def ended_above(cluster: Client, topic: str) -> Loss:
@@ -241,5 +241,5 @@ def test_a_pattern_that_fits_no_topic_any_more(cluster: Client, topic: str) -> N
     given = {"kafka.bootstrap.servers": cluster.bootstrap_text, "subscribePattern": "other-.*"}  # type: ignore[attr-defined]
     for trigger in TRIGGERS:
         reader = StreamReader(source_options(given, streaming=True))
-        with pytest.raises(DataLossError, match="was read and is not subscribed to any more"):
+        with pytest.raises(DataLossError, match="is not in the subscription any more"):
             run_stream(reader, trigger, logged)

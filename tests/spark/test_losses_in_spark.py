@@ -88,7 +88,7 @@ def test_a_broker_that_was_restored_from_a_backup(
 def test_a_beginning_beyond_the_end(spark: Any, restored: tuple[Any, Path], trigger: str, tmp_path: Path) -> None:
     bootstrap = restored[0].bootstrap
     begin = json.dumps({"cut": {"0": 500}})
-    said = "DataLossError: topic cut partition 0 ends at offset .*, before offset 500 where the read is to begin"
+    said = "DataLossError: topic cut partition 0 ends at offset .*, before offset 500, the first to read"
     with pytest.raises(PySparkException, match=said):
         if trigger == "batch":
             options = {"kafka.bootstrap.servers": bootstrap, "subscribe": "cut", "startingOffsets": begin}

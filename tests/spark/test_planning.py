@@ -51,9 +51,9 @@ def test_a_time_that_no_record_has_reached(cluster: Client, topic: str) -> None:
 
 
 def test_times_must_cover_what_is_read(cluster: Client, topic: str) -> None:
-    with pytest.raises(ValueError, match="name no timestamp for topic .* partition 1"):
+    with pytest.raises(ValueError, match="gives no timestamp for topic .* partition 1"):
         read(cluster, topic, startingOffsetsByTimestamp=by_time(topic, 0))
-    with pytest.raises(ValueError, match="name topic .* partition 2, which is not read"):
+    with pytest.raises(ValueError, match="for topic .* partition 2, which this read leaves out"):
         read(cluster, topic, startingOffsetsByTimestamp=by_time(topic, 0, 0, 0))
 
 

@@ -137,7 +137,7 @@ def test_malformed_is_what_the_library_refuses(made: list[tuple[bytes, int, byte
             Row.FromString(value)
         except DecodeError:
             assert not valid and bytes.fromhex(said) == value
-            assert decoder.why(binary([value])) == "it is no such message"
+            assert decoder.why(binary([value])) == "it is not such a message"
         else:
             # a time's seconds are any number, a time is not
             assert valid or "overflow" in decoder.why(binary([value]))
@@ -227,5 +227,5 @@ def test_complaints(message: str, kept: int, reason: str) -> None:
 
 
 def test_a_file_that_is_none() -> None:
-    with pytest.raises(ValueError, match="the file is no FileDescriptorSet"):
+    with pytest.raises(ValueError, match="the file is not a FileDescriptorSet"):
         protobuf_type("p.Row", b"syntax = 'proto3';")

@@ -34,8 +34,8 @@ def said_by_load(reader: Any, options: dict[str, str]) -> str:
 @pytest.mark.parametrize("kind", ["read", "readStream"])
 def test_load_names_what_is_wrong(spark: Any, given: dict[str, str], kind: str) -> None:
     for options, sentence in (
-        ({"endingOffsets": "earliest"}, "ValueError: The option 'endingOffsets' is 'latest' or offsets as JSON, not"),
-        ({"endingOffsets": "latest", "failOnDataLoss": "x"}, "'failOnDataLoss' is true or false, not 'x'."),
+        ({"endingOffsets": "earliest"}, "The option 'endingOffsets' must be 'latest' or offsets as JSON, not"),
+        ({"endingOffsets": "latest", "failOnDataLoss": "x"}, "'failOnDataLoss' must be true or false, not 'x'."),
         ({"startingOffset": "latest"}, "no option 'startingOffset'; did you mean 'startingOffsets'?"),
         ({"kafka.bootstrap.servers": "localhost"}, "'localhost' has no port; a broker is HOST:PORT, such as"),
         ({"startingOffsets": "latest", "endingOffsets": "latest"}, "neither a batch read"),
@@ -50,7 +50,7 @@ def test_load_names_what_is_wrong(spark: Any, given: dict[str, str], kind: str) 
     [
         ({"endingOffsets": "latest"}, None, "The option 'endingOffsets' is for batch reads; a stream has no end."),
         ({"valueFormat": "json"}, None, "A stream of JSON values needs the option 'valueSchema', such as"),
-        ({}, "key STRING", "The headrace source has a schema of its own: leave .schema(...) out, and say"),
+        ({}, "key STRING", "The headrace source has a schema of its own: leave .schema(...) out"),
     ],
 )
 def test_what_a_stream_may_not_say_ends_it_with_our_sentence_alone(

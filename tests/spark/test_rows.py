@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_are_shown_in_hexadecimal() -> None:
 @pytest.mark.parametrize(
     ("options", "bad", "reason"),
     [
-        (JSON, b"no", "it is no JSON object"),
+        (JSON, b"no", "it is not a JSON object"),
         (JSON, b'{"id":"x"}', r"changed from number to string"),
         (JSON, b"{}{}", "it is not one JSON object"),
         ({"valueFormat": "string"}, b"\xff", "it is not UTF-8"),

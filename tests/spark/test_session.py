@@ -38,7 +38,7 @@ def test_workers_with_another_python(environment: Path) -> None:
     said = other_python(session_of(str(environment / "bin" / "python3")))
     assert said is not None and "\n" not in said
     assert said.startswith(f"Spark's workers would run {environment}/bin/python3 (of {environment}) and not the Python")
-    assert said.endswith('add the line: os.environ["PYSPARK_PYTHON"] = sys.executable')
+    assert said.endswith('create the session: os.environ["PYSPARK_PYTHON"] = sys.executable')
 
 
 def test_workers_with_a_python_that_is_not_there() -> None:

@@ -111,7 +111,7 @@ def test_errors_are_the_clusters_own(bootstrap: str) -> None:
 def test_writers_refuse_what_cannot_be_written(bootstrap: str) -> None:
     good = {"kafka.bootstrap.servers": bootstrap, "topic": "kept"}
     assert stream_writer(good, TEXT).options.topic == "kept"
-    with pytest.raises(ValueError, match="cannot be overwritten"):
+    with pytest.raises(ValueError, match="headrace cannot overwrite"):
         batch_writer(good, TEXT, overwrite=True)
     with pytest.raises(ValueError, match="give the option 'topic'"):
         stream_writer({"kafka.bootstrap.servers": bootstrap}, TEXT)

@@ -96,9 +96,9 @@ def test_wrong_options_end_before_the_query_starts(spark: Any, broker: Any) -> N
     with pytest.raises(Exception, match="The headrace source has no option 'subscrib'"):
         spark.read.format("headrace").option("subscrib", "x").load()
     reader = spark.readStream.format("headrace").option("kafka.bootstrap.servers", broker.bootstrap)
-    with pytest.raises(Exception, match="Exactly one of the options"):
+    with pytest.raises(Exception, match="Give exactly one of the options"):
         reader.load()
-    with pytest.raises(Exception, match="A column called 'value'"):
+    with pytest.raises(Exception, match="Records need a column 'value'"):
         spark.range(3).write.format("headrace").options(
             **{"kafka.bootstrap.servers": broker.bootstrap, "topic": "x"}
         ).mode("append").save()

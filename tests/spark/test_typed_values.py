@@ -119,7 +119,7 @@ def test_failfast_names_the_record(spark: Any, flights: dict[str, str]) -> None:
     assert "_corrupt_record" not in frame.columns
     with pytest.raises(Exception, match=f"topic flights partition {BAD % 2} offset {BAD // 2}: the value is malformed"):
         frame.count()
-    with pytest.raises(Exception, match="The option 'valueSchema' looks like .* a field cannot be 'NUMBER'"):
+    with pytest.raises(Exception, match="The option 'valueSchema' must look like .* a field cannot be 'NUMBER'"):
         spark.read.format("headrace").options(**flights, valueSchema="delay NUMBER").load()
 
 
@@ -250,7 +250,7 @@ def test_protobuf(spark: Any, broker: Any, tmp_path: Path) -> None:
         assert value["at"] == rows[number]["event_time"] == START + timedelta(minutes=number)
         assert value["took"] == timedelta(seconds=number)
     file.unlink()
-    with pytest.raises(Exception, match="'valueDescriptor' names .*flights.desc', which cannot be read"):
+    with pytest.raises(Exception, match="'valueDescriptor' names .*flights.desc', and headrace cannot read it"):
         spark.read.format("headrace").options(**options).load()
     file.write_bytes(files().SerializeToString())
     found = streamed(spark, options, "protobuf", tmp_path)

@@ -273,7 +273,7 @@ def test_behind_a_schema_registry_s_header() -> None:
     decoded = decode_values(binary(list(values)), headed)
     assert [row and row["whole"] for row in decoded.column.to_pylist()] == [7, None, None, None, None]
     assert decoded.corrupt is not None and decoded.corrupt[3].as_py() == "\0\0\0\x01\x02{"
-    assert headed.why(binary([values[4]])) == "it is no JSON object"
+    assert headed.why(binary([values[4]])) == "it is not a JSON object"
 
 
 def test_as_many_objects_as_values_are_not_one_each() -> None:

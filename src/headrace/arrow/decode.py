@@ -42,7 +42,7 @@ def schema_of(columns: Collection[str]) -> pa.Schema:
     """The schema of these columns, in the connector's order. Raises ValueError for a name that is none of them."""
     unknown = sorted(set(columns) - set(COLUMN_NAMES))
     if unknown:
-        raise ValueError(f"no column is called {unknown[0]!r}; there are {', '.join(COLUMN_NAMES)}")
+        raise ValueError(f"there is no column {unknown[0]!r}; the columns are {', '.join(COLUMN_NAMES)}")
     return pa.schema([field for field in (*FIELDS, HEADERS_FIELD) if field.name in columns])
 
 

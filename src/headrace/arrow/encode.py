@@ -47,16 +47,16 @@ _WRITABLE: Final[dict[str, tuple[pa.DataType, ...]]] = {
     "partition": (pa.int32(),),
 }
 _PASSED_OVER: Final = ("offset", "timestampType")
-"""Columns of records that were read, which those that are written get anew: a whole row of a source can be written."""
+"""Columns of a read record; a written one gets its own. So the sink can write a whole row of a source."""
 
 
 def check_schema(schema: pa.Schema, topic: str | None) -> None:
     """Raises ValueError, in one sentence, where the columns cannot be written as records."""
     names = set(schema.names)
     if "value" not in names:
-        raise ValueError("A column called 'value', of bytes or text, is needed to write records.")
+        raise ValueError("Records need a column 'value', of bytes or text.")
     if topic is None and "topic" not in names:
-        raise ValueError("Where to write is not said: give the option 'topic' or a column called 'topic'.")
+        raise ValueError("The rows name no topic to write to: give the option 'topic' or a column 'topic'.")
     for field in schema:
         if field.name in _WRITABLE:
             if field.type not in _WRITABLE[field.name]:
@@ -70,7 +70,7 @@ def check_schema(schema: pa.Schema, topic: str | None) -> None:
                 raise ValueError(f"The column 'headers' is {field.type}; records need array<struct<key, value>>.")
         elif field.name not in _PASSED_OVER:
             raise ValueError(
-                f"Records have no column {field.name!r}; what can be written is "
+                f"Records have no column {field.name!r}; a row can have the columns "
                 "key, value, topic, partition, timestamp and headers."
             )
 
@@ -106,7 +106,7 @@ def encode_batch(
         return
     topics = rows.column(rows.schema.get_field_index("topic"))
     if topics.null_count:
-        raise ValueError("A row has no topic: its column 'topic' is null and the option 'topic' is not given.")
+        raise ValueError("A row has no topic: its column 'topic' is null, and there is no option 'topic'.")
     for name in sorted(topics.unique().to_pylist()):
         part = rows.filter(pc.equal(topics, name))
         yield from _encode_topic(part, name, partition_count(name), how)

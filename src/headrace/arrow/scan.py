@@ -66,6 +66,8 @@ def _offsets(
         at_time = list_offsets(client, dict.fromkeys(ats, when), isolation=isolation)
         return {at: at_time[at].offset if at_time[at].offset >= 0 else found[at] for at in ats}
     if isinstance(place, str):
-        raise ValueError(f"{place!r} is no place in a topic: 'earliest', 'latest', an offset, a datetime or a mapping")
+        raise ValueError(
+            f"{place!r} is not a place in a topic: give 'earliest', 'latest', an offset, a datetime or a mapping"
+        )
     chosen = dict.fromkeys(partitions, place) if isinstance(place, int) else dict(place)
     return {at: min(max(chosen.get(at[1], low[at]), low[at]), found[at]) for at in ats}

@@ -215,7 +215,7 @@ class Broker:
         try:
             return await register(self.controller, node, was_clean=self.logs.was_clean)
         except ControllerError as error:
-            raise StorageError(f"the broker cannot be registered: {error}") from error
+            raise StorageError(f"the broker cannot register: {error}") from error
 
     def _listen(self) -> None:
         """Binds exactly the listeners that are in force now."""

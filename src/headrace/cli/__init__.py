@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
             if not output_is_full(error):
                 raise
             _drop_output()
-            Failure(f"the output cannot be written: {error.strerror}").show()
+            Failure(f"cannot write the output: {error.strerror}").show()
             raise SystemExit(FAILED) from error
 
     def invoke(self, ctx: click.Context) -> Any:

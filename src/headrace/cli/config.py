@@ -42,7 +42,7 @@ def _resource(kind: str, name: str) -> tuple[Resource, str]:
 @kind_argument
 @name_argument
 @click.option("--all", "-a", "everything", is_flag=True, help="Show defaults too, not only values that were set.")
-@click.option("--docs", is_flag=True, help="Show the brokers' sentence on each.")
+@click.option("--docs", is_flag=True, help="Show the brokers' description of each.")
 @json_option
 @cluster_options
 def describe(client: Client, kind: str, name: str, everything: bool, docs: bool, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def describe(client: Client, kind: str, name: str, everything: bool, docs: bool,
 @kind_argument
 @name_argument
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
 @click.option("--append", multiple=True, metavar="KEY=VALUE", help="Add to a list; may be repeated.")
 @click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Take from a list; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
@@ -125,4 +125,4 @@ def alter(
         changes = {"set": set_values, "unset": unset, "append": appended, "subtract": subtracted}
         print_json({"kind": kind, "name": name, "executed": not dry_run, **changes})
     else:
-        click.echo(f"configuration of {kind} {name} {'could be' if dry_run else 'is'} altered")
+        click.echo(f"{'could alter' if dry_run else 'altered'} the configuration of {kind} {name}")

@@ -45,15 +45,15 @@ Formatter = Callable[[str, int, "Record", int], bytes]
     help="earliest, latest, an offset (the end if beyond it), -N for the last N offsets of each partition, or a time.",
 )
 @click.option("--until", metavar="WHERE", help="latest (the end as it is now), an offset, or a time; exclusive.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as records come; without it, stop at the end.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new records; without it, stop at the end.")
 @click.option("--group", "-g", metavar="GROUP", help="Share the partitions with the group's members; commit offsets.")
 @click.option("--partition", "-p", "only", multiple=True, type=click.IntRange(min=0), help="Only these partitions.")
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), show_default="text")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json: a line a record, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json: one line per record, for programs.")
 @click.option("--key-separator", "-k", metavar="TEXT", help="Text: print KEY TEXT VALUE; \\t means a tab.")
 @click.option("--headers", is_flag=True, help="Text: print NAME=VALUE,NAME=VALUE and a tab first.")
-@click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: printed for a null key or value.")
+@click.option("--null", "null_marker", default="", metavar="TEXT", help="Text: print this for a null key or value.")
 @click.option("--committed", is_flag=True, help="Leave out aborted and unfinished transactions.")
 @cluster_options
 def consume(
@@ -77,7 +77,7 @@ def consume(
     Without --follow, the command reads up to the end as it was at the start, and stops. With --group, it starts at
     the group's committed offsets (without any, at --from) and commits the offsets of the records that it has printed.
 
-    On a terminal, bytes that are no text are shown as \\xNN; files and pipes get them as they are.
+    On a terminal, the command shows bytes that are not text as \\xNN; files and pipes get them as they are.
     """
     if follow and until is not None:
         raise click.UsageError("choose one of --follow and --until")

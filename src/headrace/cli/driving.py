@@ -49,11 +49,11 @@ def _picture(ctx: click.Context, option: click.Parameter, value: Path | None) ->
 
     if value is not None:
         if value.suffix.lower() != ".png":
-            raise click.BadParameter(f"{value} is no name for a PNG: it ends in .png")
+            raise click.BadParameter(f"{value} is not the name of a PNG: it must end in .png")
         if not value.absolute().parent.is_dir():
             raise click.BadParameter(f"there is no directory {value.absolute().parent}")
         if find_spec("matplotlib") is None:
-            raise Failure("matplotlib is not installed; `pip install headrace[plot]` does it")
+            raise Failure("matplotlib is not installed; `pip install headrace[plot]` installs it")
     _kept(ctx, option, value)
 
 
@@ -64,7 +64,7 @@ def run_options(command: F) -> F:
     options = (
         click.option("--checkpoint", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
                      help="The run keeps its position, its state and Spark's log here."),
-        click.option("--once", is_flag=True, help="End after the records of now; without it, run until stopped."),
+        click.option("--once", is_flag=True, help="End after the records of now; without it, run until a signal."),
         click.option("--starting-offsets", default="earliest", show_default=True, metavar="WHERE",
                      help="Start of a new checkpoint: earliest, latest, or JSON as for Spark's Kafka connector."),
         duration_option("--trigger", "1s", "At most one batch in this time."),
@@ -131,7 +131,7 @@ def need_spark() -> None:
     from importlib.util import find_spec
 
     if find_spec("pyspark") is None:
-        raise Failure("Spark is not installed; `pip install headrace[spark]` does it")
+        raise Failure("Spark is not installed; `pip install headrace[spark]` installs it")
 
 
 def claim_checkpoint(checkpoint: Path, settings: dict[str, Any]) -> None:
@@ -261,7 +261,8 @@ class Report:
             try:
                 self._server = MetricsServer(host, port, self._page)
             except OSError as error:
-                raise Failure(f"no metrics on {address_text(host, port)}: {error.strerror or error}") from error
+                at = address_text(host, port)
+                raise Failure(f"cannot serve metrics on {at}: {error.strerror or error}") from error
             self.say(f"metrics on {address_text(host, self._server.port)}/metrics")
         self._live.__enter__()
         return self
@@ -304,21 +305,21 @@ class Report:
         try:
             draw(path, self.name, batches, self.results() if self.results is not None else [])
         except OSError as error:
-            raise Failure(f"no picture in {path}: {error.strerror or error}") from error
+            raise Failure(f"cannot write the picture {path}: {error.strerror or error}") from error
         self.say(f"picture in {path}")
 
     def _page(self) -> str:
         """The numbers for Prometheus; asked for in another thread."""
         metrics = [
-            Metric("batches_total", "Batches done in this run.", self.batches),
-            Metric("records_total", "Records read in this run.", self.rows),
-            Metric("late_total", "Records dropped behind the watermark in this run.", self.late),
-            Metric("unreadable_total", "Records passed over as unreadable in this run.", self.unreadable),
+            Metric("batches_total", "Batches that this run has finished.", self.batches),
+            Metric("records_total", "Records that this run has read.", self.rows),
+            Metric("late_total", "Records that this run dropped behind the watermark.", self.late),
+            Metric("unreadable_total", "Unreadable records that this run skipped.", self.unreadable),
         ]
         if self._done:
             at_s, batch = self._done[-1]
             metrics += [
-                Metric("last_batch_timestamp_seconds", "When the last batch was done, since 1970.", at_s),
+                Metric("last_batch_timestamp_seconds", "When the last batch ended, since 1970.", at_s),
                 Metric("last_batch_duration_seconds", "How long the last batch took.", batch.took_ms / 1000),
                 Metric("last_batch_records", "Records in the last batch.", batch.rows),
                 Metric("state_rows", "Windows, sessions or rows in the state.", batch.state_rows),

@@ -26,12 +26,12 @@ class Failure(click.ClickException):
 
 
 HINTS = {
-    "TOPIC_ALREADY_EXISTS": "use --if-not-exists to accept that",
-    "UNKNOWN_TOPIC_OR_PARTITION": "`headrace topic list` shows what there is",
+    "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts that",
+    "UNKNOWN_TOPIC_OR_PARTITION": "`headrace topic list` lists the topics",
     "NON_EMPTY_GROUP": "stop its consumers first",
-    "GROUP_ID_NOT_FOUND": "`headrace group list` shows what there is",
+    "GROUP_ID_NOT_FOUND": "`headrace group list` lists the groups",
     "UNKNOWN_MEMBER_ID": "the group has consumers; stop them first",
-    "BROKER_NOT_AVAILABLE": "`headrace cluster describe` shows what there is",
+    "BROKER_NOT_AVAILABLE": "`headrace cluster describe` lists the brokers",
     "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows how many brokers there are",
     "NOT_ENOUGH_REPLICAS": "see min.insync.replicas of the topic and `headrace topic describe`",
     "MESSAGE_TOO_LARGE": "see max.message.bytes of the topic",
@@ -53,7 +53,7 @@ def usage_failure(error: click.UsageError) -> click.ClickException:
         return error
     command = "headrace" if error.ctx is None else error.ctx.command_path
     message = " ".join(error.format_message().split()).rstrip(".")
-    return Failure(f"{message}; `{command} --help` shows what can be given", USAGE)
+    return Failure(f"{message}; `{command} --help` lists what the command takes", USAGE)
 
 
 def output_is_full(error: OSError) -> bool:

@@ -77,7 +77,7 @@ def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
 
     committed = groups.fetch_offsets(client, found.group_id)
     if found.state == "Dead" and not committed:
-        raise Failure(f"there is no group {found.group_id}; `headrace group list` shows what there is", NOT_FOUND)
+        raise Failure(f"there is no group {found.group_id}; `headrace group list` lists the groups", NOT_FOUND)
     owner = {at: member for member in found.members for at in member.assigned}
     latest = _latest(client, {*committed, *owner})
     partitions = []
@@ -133,12 +133,14 @@ def _latest(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicP
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only these; default: all with offsets.")
-@click.option("--to-earliest", is_flag=True, help="To the first records.")
-@click.option("--to-latest", is_flag=True, help="To the end: skip everything.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset, within the log.")
-@click.option("--to-datetime", metavar="TIME", help="To the first record from this time on, such as 2026-11-21T08:00.")
-@click.option("--shift-by", type=int, metavar="N", help="By N records; a negative N moves back.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]",
+              help="Reset only these; default: all with offsets.")  # fmt: skip
+@click.option("--to-earliest", is_flag=True, help="Reset to the first records.")
+@click.option("--to-latest", is_flag=True, help="Reset to the end: skip everything.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Reset to this offset, within the log.")
+@click.option("--to-datetime", metavar="TIME",
+              help="Reset to the first record from this time on, such as 2026-11-21T08:00.")  # fmt: skip
+@click.option("--shift-by", type=int, metavar="N", help="Move by N records; a negative N moves back.")
 @click.option("--to-current", is_flag=True, help="Keep the committed offsets, brought within the log.")
 @click.option("--execute", is_flag=True, help="Commit the new offsets. Without this, only show them.")
 @click.option("--dry-run", is_flag=True, help="Only show the new offsets; the default.")
@@ -194,7 +196,7 @@ def reset(
         return
     print_table(["topic", "partition", "from", "to"], rows)
     if not execute:
-        click.echo("nothing is changed yet; --execute does it", err=True)
+        click.echo("nothing has changed yet; --execute commits these offsets", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ def _new_offsets(
 
 @group.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Only the offsets in these.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", help="Delete only the offsets in these.")
 @yes_option
 @json_option
 @cluster_options

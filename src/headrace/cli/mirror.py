@@ -124,4 +124,5 @@ def _check_clusters(mirror: Mirror, source: Client, target: Client) -> None:
         copy for copy in (mirror.prefix + name for name in copied)
         if copy in wanted or (mirror.pattern and re.fullmatch(mirror.pattern, copy))
     ]:  # fmt: skip
-        raise Failure(f"--bootstrap and --to-bootstrap are one cluster, and the copy {again[0]} would be copied again")
+        copy = again[0]
+        raise Failure(f"--bootstrap and --to-bootstrap are one cluster, and the run would copy its copy {copy} again")

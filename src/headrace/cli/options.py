@@ -112,7 +112,7 @@ def parse_separator(text: str, option: str) -> bytes:
         if len(escape) == 3:
             return bytes.fromhex(escape[1:].decode())
         if escape not in ESCAPES:
-            raise click.BadParameter(rf"'{text}': a backslash is written \\, a tab \t", param_hint=option)
+            raise click.BadParameter(rf"'{text}': write a backslash as \\, a tab as \t", param_hint=option)
         return ESCAPES[escape]
 
     return re.sub(rb"\\(x[0-9a-fA-F]{2}|.|$)", meant, text.encode(errors="surrogateescape"), flags=re.DOTALL)

@@ -50,7 +50,8 @@ def shared_options(command: F) -> F:
 
     @click.option("--from", "source", required=True, metavar="TOPIC", help="The topic to read.")
     @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; if new, compacted.")
-    @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="If --to is new. Default: as --from.")
+    @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX),
+                  help="Partitions of --to if it is new. Default: as --from.")  # fmt: skip
     @run_options
     @wraps(command)
     def with_request(**given: Any) -> Any:
@@ -71,12 +72,13 @@ watermark_option = duration_option("--watermark", "10m", "Drop events that are l
 
 @run.command()
 @click.option("--zone-field", default="zone", show_default=True, metavar="NAME")
-@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the event happened.")
+@click.option("--time-field", default="time", show_default=True, metavar="NAME",
+              help="The field with the event's time.")  # fmt: skip
 @click.option("--supply-field", default="supply", show_default=True, metavar="NAME",
               help="The event counts as supply if this is true, or a number other than 0.")  # fmt: skip
 @click.option("--supply-at-most", type=float, metavar="NUMBER", help="Instead: it counts if the field is at most this.")
 @time_unit_option
-@duration_option("--window", "5m", "How long a window is.", step_ms=1000)
+@duration_option("--window", "5m", "Length of a window.", step_ms=1000)
 @watermark_option
 @shared_options
 def surge(request: Request, window: int, watermark: int, **fields: Any) -> None:
@@ -91,12 +93,15 @@ def surge(request: Request, window: int, watermark: int, **fields: Any) -> None:
 
 @run.command()
 @click.option("--user-field", default="user", show_default=True, metavar="NAME")
-@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the event happened.")
-@click.option("--page-field", default="page", show_default=True, metavar="NAME", help="The page that the user saw.")
+@click.option("--time-field", default="time", show_default=True, metavar="NAME",
+              help="The field with the event's time.")  # fmt: skip
+@click.option("--page-field", default="page", show_default=True, metavar="NAME",
+              help="The field with the page that the user saw.")  # fmt: skip
 @time_unit_option
-@duration_option("--gap", "30m", "A session ends after such a gap.", step_ms=1000)
+@duration_option("--gap", "30m", "A session ends after a gap of this length.", step_ms=1000)
 @watermark_option
-@click.option("--top", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="Pages kept.")
+@click.option("--top", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N",
+              help="How many pages to keep.")  # fmt: skip
 @shared_options
 def sessions(request: Request, gap: int, watermark: int, **fields: Any) -> None:
     """Sessions of users: how many events, and the pages seen most.
@@ -109,14 +114,16 @@ def sessions(request: Request, gap: int, watermark: int, **fields: Any) -> None:
 
 @run.command("log-monitor")
 @click.option("--service-field", default="service", show_default=True, metavar="NAME")
-@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="When the line was logged.")
+@click.option("--time-field", default="time", show_default=True, metavar="NAME", help="The field with the line's time.")
 @click.option("--level-field", default="level", show_default=True, metavar="NAME")
 @click.option("--error-level", "error_levels", multiple=True, default=("ERROR", "CRITICAL", "FATAL"), show_default=True,
               metavar="LEVEL", help="A level that counts as an error, in any case; may be repeated.")  # fmt: skip
-@click.option("--lines-field", default="", metavar="NAME", help="How many lines a record stands for. Default: one.")
-@click.option("--errors-field", default="", metavar="NAME", help="How many of them are errors. Default: by the level.")
+@click.option("--lines-field", default="", metavar="NAME",
+              help="The field with a record's number of lines. Default: one.")  # fmt: skip
+@click.option("--errors-field", default="", metavar="NAME",
+              help="The field with its number of errors. Default: by the level.")  # fmt: skip
 @time_unit_option
-@duration_option("--window", "1m", "How long a window is.", step_ms=1000)
+@duration_option("--window", "1m", "Length of a window.", step_ms=1000)
 @watermark_option
 @click.option("--alert-rate", type=click.FloatRange(0, 1), default=0.05, show_default=True, metavar="SHARE",
               help="A window alerts if at least this share of its lines are errors,")  # fmt: skip

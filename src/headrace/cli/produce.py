@@ -90,7 +90,7 @@ def produce(
     """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
 
     Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
-    A line that is no record ends the command; the records before it are written, and it says how many they are.
+    A line that is not a record ends the command; it has written the records before it, and says how many.
     """
     if whole and not files:
         raise click.UsageError("--whole needs files")
@@ -185,8 +185,9 @@ class _Writer:
         self.producer.flush()
         written = self.producer.records_delivered
         if written == 0:
-            return "no record was written"
-        return "the record before it is written" if written == 1 else f"the {written:,} records before it are written"
+            return "the command wrote no record"
+        before = "record" if written == 1 else f"{written:,} records"
+        return f"the command wrote the {before} before it"
 
     def idle(self) -> None:
         """Nothing to read just now: what has been read should not wait for more."""
@@ -264,14 +265,14 @@ def _parse_json(line: bytes) -> Parsed:
         raise ValueError("not a JSON object")
     _check_fields(found, RECORD_FIELDS, "a record")
     if not ("value" in found or "value_base64" in found):
-        raise ValueError('no "value"; null there is a tombstone')
+        raise ValueError('no "value"; give null for a tombstone')
     given = found.get("headers") or []
     if not isinstance(given, list) or not all(isinstance(h, dict) and isinstance(h.get("name"), str) for h in given):
-        raise ValueError('"headers" is a list such as [{"name": "source", "value": "web"}]')
+        raise ValueError('"headers" must be a list such as [{"name": "source", "value": "web"}]')
     for header in given:
         _check_fields(header, HEADER_FIELDS, "a header")
         if not ("value" in header or "value_base64" in header):
-            raise ValueError(f'header "{header["name"]}" has no "value"; null there is none')
+            raise ValueError(f'header "{header["name"]}" has no "value"; give null for none')
     return Parsed(
         _bytes_of(found, "value"),
         _bytes_of(found, "key"),
@@ -288,17 +289,17 @@ def _check_fields(found: dict[str, Any], fields: Collection[str], what: str) -> 
             from difflib import get_close_matches
 
             near = get_close_matches(name, fields, 1)
-            raise ValueError(f'"{name}" is no field of {what}' + (f'; did you mean "{near[0]}"?' if near else ""))
+            raise ValueError(f'"{name}" is not a field of {what}' + (f'; did you mean "{near[0]}"?' if near else ""))
     for name in ("key", "value"):
         if name in found and f"{name}_base64" in found:
-            raise ValueError(f'both "{name}" and "{name}_base64"')
+            raise ValueError(f'choose one of "{name}" and "{name}_base64"')
 
 
 def _whole_number(found: dict[str, Any], name: str, least: int, most: int) -> int | None:
     value = found.get(name)
     if value is None or (type(value) is int and least <= value <= most):
         return value
-    raise ValueError(f'"{name}" is a whole number from {least} to {most}')
+    raise ValueError(f'"{name}" must be a whole number from {least} to {most}')
 
 
 def _bytes_of(found: dict[str, Any], name: str) -> bytes | None:

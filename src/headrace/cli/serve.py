@@ -44,8 +44,8 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
-    Without a file it is a broker and controller in one; the file is Apache Kafka's server.properties. Options win over
-    the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
+    The file is Apache Kafka's server.properties; without one, the process is a broker and a controller. Options win
+    over the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
 
     With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """
@@ -88,7 +88,7 @@ def properties_of(
         properties.pop("advertised.listeners", None)
     if listen is not None and advertise is None and "advertised.listeners" not in given:
         if listen.rpartition(":")[0] in EVERY_INTERFACE:
-            why = f"{listen} is every interface, and no address for clients to connect to: add --advertise HOST:PORT"
+            why = f"{listen} means every interface, which no client can connect to: add --advertise HOST:PORT"
             raise click.BadParameter(why, param_hint="--listen")
     if advertise is not None:
         properties["advertised.listeners"] = f"{_client_listener(properties)}://{_address(advertise, '--advertise')}"
@@ -101,7 +101,7 @@ def _address(text: str, option: str) -> str:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise click.BadParameter(f"{text!r}: an IPv6 address stands in brackets, such as [::1]:9092", param_hint=option)
+        raise click.BadParameter(f"{text!r}: put an IPv6 address in brackets, such as [::1]:9092", param_hint=option)
     return f"{host}:{port}"
 
 

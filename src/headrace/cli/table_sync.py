@@ -64,19 +64,20 @@ def table_sync(ctx: click.Context, /, **given: Any) -> None:
                 sqlite:PATH#TABLE
                 parquet:DIRECTORY                           (to write only)
 
-    To a table: values are JSON objects, a null value deletes. The run applies a batch whole, with its offsets beside
-    it, so that a batch that comes again changes nothing. From a table: rows as JSON objects, at least once.
+    To a table: a value is a JSON object, a null value deletes. The run applies a batch whole, with its offsets beside
+    it, so that a batch that comes again changes nothing. From a table: the run writes rows as JSON objects, at least
+    once.
     """
     request = Request.out_of(given)
     _need_packages(request)
     source, sink = _place(request.source, "--from"), _place(request.sink, "--to")
     if (source is None) == (sink is None):
         what = "topics; `headrace pipeline run mirror` copies those" if source is None else "tables"
-        raise click.UsageError(f"--from and --to are both {what}: one is a topic, one a table")
+        raise click.UsageError(f"--from and --to are both {what}: one must be a topic, the other a table")
     for name in TO_TOPIC if sink is not None else TO_TABLE:
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
             way = "from a table" if sink is not None else "to a table"
-            raise click.UsageError(f"{_option(ctx, name)} is for the way {way}")
+            raise click.UsageError(f"{_option(ctx, name)} works only {way}")
     if sink is not None:
         _to_table(request, sink, **{name: given[name] for name in TO_TABLE if name in given})
     else:
@@ -94,7 +95,7 @@ def _need_packages(request: Request) -> None:
     need_spark()
     if any(text.startswith(("postgresql:", "postgres:")) for text in (request.source, request.sink)):
         if find_spec("psycopg") is None:
-            raise Failure("psycopg is not installed; `pip install headrace[postgres]` does it")
+            raise Failure("psycopg is not installed; `pip install headrace[postgres]` installs it")
 
 
 def _place(text: str, option: str) -> Place | None:
@@ -129,7 +130,7 @@ def _to_table(
     spark_settings = parse_pairs(request.settings, "--set")
     job = request.job(str(place))
     if dead_letters == request.source:
-        raise click.UsageError("--dead-letters names the topic that is read")
+        raise click.UsageError("--dead-letters names the topic that the run reads")
     try:
         layout = layout_of(key_schema or "key STRING", value_schema or "", key_format)
         source_options(job.read_options(), streaming=True)
@@ -218,13 +219,13 @@ def _to_topic(
     from headrace.spark.pipelines.tables.watching import PAGE_ROWS, Watch, Watcher
 
     if not key_columns or by is None:
-        raise click.UsageError("from a table, --key-column and --by are needed")
+        raise click.UsageError("from a table, give --key-column and --by")
     try:
         back = look_back_of(look_back)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--look-back") from None
     if included and excluded:
-        raise click.UsageError("--include-column and --exclude-column exclude each other")
+        raise click.UsageError("choose one of --include-column and --exclude-column")
     watch = Watch(key_columns, by, deleted_column, included, excluded)
     source = _source(place, watch)
     ours = {"key": list(key_columns), "by": by, "deleted": deleted_column}
@@ -249,7 +250,7 @@ def _source(place: Place, watch: Watch) -> Source:
         return PostgresSource(place, watch, _say)
     if isinstance(place, SqlitePlace):
         return SqliteSource(place, watch, _say)
-    raise click.UsageError("a table of Parquet files cannot be read from: it has no increasing column to ask for")
+    raise click.UsageError("the run cannot read from a table of Parquet files: it has no increasing column")
 
 
 def _say(line: str) -> None:

@@ -35,7 +35,7 @@ def topic() -> None:
 @click.option("--partitions", "-p", type=partition_count, help="Default: the brokers' num.partitions.")
 @click.option("--replication-factor", "-r", type=click.IntRange(1, INT16_MAX), help="Default: the brokers' own.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A configuration; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
+@click.option("--if-not-exists", is_flag=True, help="Accept a topic that exists already.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check, and create nothing.")
 @json_option
 @cluster_options
@@ -67,7 +67,7 @@ def create(
     elif not created:
         click.echo(f"topic {name} exists already")
     elif dry_run:
-        click.echo(f"topic {name} could be created")
+        click.echo(f"could create topic {name}")
     else:
         count = len(client.topic(name).partitions)
         click.echo(f"created topic {name} with {counted(count, 'partition')}")
@@ -172,9 +172,9 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=partition_count, help="Grow to so many partitions.")
+@click.option("--partitions", "-p", type=partition_count, help="Grow to this many partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration; may be repeated.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Set it back to its default; may be repeated.")
 @click.option("--dry-run", is_flag=True, help="Let the brokers check, and change nothing.")
 @json_option
 @cluster_options
@@ -205,13 +205,13 @@ def alter(
     if partitions is not None:
         now = len(client.topics([name])[0].partitions)
         if partitions < now:
-            raise Failure(f"topic {name} has {counted(now, 'partition')}; partitions can only be added")
+            raise Failure(f"topic {name} has {counted(now, 'partition')}; their number can only grow")
         admin.add_partitions(client, name, partitions, validate_only=dry_run)
     if as_json:
         shown = {"topic": name, "executed": not dry_run, "partitions": partitions, "set": changed, "unset": unset}
         print_json(shown)
     else:
-        click.echo(f"topic {name} {'could be' if dry_run else 'is'} altered")
+        click.echo(f"{'could alter' if dry_run else 'altered'} topic {name}")
 
 
 @topic.command()
@@ -234,7 +234,7 @@ def delete(client: Client, names: tuple[str, ...], yes: bool, as_json: bool) -> 
 
 @topic.command()
 @click.argument("name")
-@click.option("--partition", "-p", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Trim only this partition.")
 @click.option("--before", required=True, metavar="OFFSET|latest", help="Delete the records below this offset.")
 @yes_option
 @json_option

@@ -239,7 +239,7 @@ class Channel:
 
     def _complete(self, frame: memoryview) -> None:
         if not self._waiting:
-            self.fail(ProtocolMismatchError(f"{self.peer} answers what was not asked"))
+            self.fail(ProtocolMismatchError(f"{self.peer} sent an answer to no request"))
             return
         call = self._waiting.popleft()
         try:
@@ -253,6 +253,6 @@ class Channel:
             call.response = call.response_class.decode(frame, version, at)
         except DecodeError as error:
             self._waiting.appendleft(call)
-            self.fail(ConnectionLostError(f"{self.peer} sent an answer that cannot be read: {error}"))
+            self.fail(ConnectionLostError(f"{self.peer} sent an answer that this client cannot read: {error}"))
             return
         call.done = True

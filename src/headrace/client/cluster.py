@@ -131,7 +131,7 @@ def parse_addresses(bootstrap: str | Sequence[str], default_port: int | None = D
         if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not HOST:PORT")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
-            raise ValueError(f"{text!r}: an IPv6 address stands in brackets, such as [::1]:{DEFAULT_PORT}")
+            raise ValueError(f"{text!r}: put an IPv6 address in brackets, such as [::1]:{DEFAULT_PORT}")
         addresses.append((host.strip("[]"), int(port)))
     if not addresses:
         raise ValueError("no broker address given; expected HOST:PORT")

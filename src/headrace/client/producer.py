@@ -112,7 +112,7 @@ class _Partition:
     Until the first batch is acknowledged only one flies: a broker takes any sequence from a producer that it does not
     know, so a second one could overtake a first one that was refused (by a leader that is not ready yet).
 
-    The epoch is the partition's own: brokers keep producers by partition, so one that starts anew concerns no other.
+    The epoch is the partition's own: brokers keep producers by partition, so one that starts again concerns no other.
     `lost` is the answer that makes it do so, kept until nothing flies any more.
     """
 
@@ -296,7 +296,7 @@ class Producer:
     def _start_anew(self, state: _Partition, refused: BrokerError) -> None:
         """A higher epoch, and sequences from 0 for all that is not acknowledged (KIP-360)."""
         if any(batch.unsure for batch in state.queue):
-            detail = "the broker has lost the sequence, and a batch sent before may have been written or not"
+            detail = "the broker has lost the sequence, and may or may not have written a batch sent before"
             self._fail(BrokerError(refused.code, refused.about, detail))
             return
         state.epoch += 1

@@ -446,7 +446,7 @@ class Fetcher:
         records, next_position = whole_batches(memoryview(b"" if raw is None else raw), position)
         if next_position is None:
             if raw is not None and len(raw):
-                no_batch = "what the broker sent is no batch"
+                no_batch = "the broker's answer is not a batch"
                 self._failures.append(BrokerError(ErrorCode.CORRUPT_MESSAGE, _place(at, position), no_batch))
             self._retry = Retry(self.client.timeout_s)
             return
@@ -468,7 +468,7 @@ class Fetcher:
         )
 
     def _out_of_range(self, at: TopicPartition, position: int) -> None:
-        """The log starts above the position (retention) or ends below it (truncation, a topic made anew)."""
+        """The log starts above the position (retention) or ends below it (truncation, a topic created again)."""
         if self.reset == "fail":
             self._failures.append(OffsetOutOfRangeError(at[0], at[1], position))
             return

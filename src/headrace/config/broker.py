@@ -144,7 +144,7 @@ def protocol_map(text: str) -> dict[str, str]:
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = pair.upper().partition(":")
         if not (name and colon and protocol):
-            raise ConfigError("listener.security.protocol.map", pair, "it reads NAME:PROTOCOL,...")
+            raise ConfigError("listener.security.protocol.map", pair, "it must read NAME:PROTOCOL,...")
         protocols[name] = protocol
     return protocols
 
@@ -155,7 +155,7 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
     host, colon, port = address.rpartition(":")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
     if not (name and scheme and colon and is_port):
-        raise ConfigError(setting, text, f"Unable to parse {text} to a broker endpoint; it reads NAME://host:port")
+        raise ConfigError(setting, text, f"Unable to parse {text} to a broker endpoint; it must read NAME://host:port")
     name = name.upper()
     if name not in protocols:
         raise ConfigError(setting, text, f"No security protocol defined for listener {name}")

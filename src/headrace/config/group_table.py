@@ -6,8 +6,8 @@ from typing import Final
 
 from .setting import INT_MAX, Setting, Type
 
-_CLASSIC: Final = "of these protocols the classic one alone is served yet"
-_SMALL_PIECES: Final = "logs are read in pieces so small that replaying one does not stall the event loop"
+_CLASSIC: Final = "this release serves only the classic protocol"
+_SMALL_PIECES: Final = "the coordinator reads logs in pieces so small that a replay does not stall the event loop"
 _ONE_LOOP: Final = "groups share the event loop and write each batch when it is ready"
 
 GROUP_ROWS: Final[tuple[Setting, ...]] = (
@@ -26,32 +26,43 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         "group.coordinator.rebalance.protocols",
         Type.LIST,
         ("classic", "consumer", "streams"),
-        "Group protocols that may be used.",
+        "Group protocols that members may use.",
         choices=("consumer", "classic", "share", "streams"),
         unserved=_CLASSIC,
     ),
-    Setting("offset.metadata.max.bytes", Type.INT, 4096, "The longest note that may go with a committed offset."),
+    Setting(
+        "offset.metadata.max.bytes",
+        Type.INT,
+        4096,
+        "The longest metadata text that a member may commit with an offset.",
+    ),
     Setting(
         "offsets.commit.timeout.ms",
         Type.INT,
         5000,
-        "How long a group waits until what it stores is committed.",
+        "How long a group waits for its records to commit.",
         at_least=1,
     ),
     Setting(
         "offsets.load.buffer.size",
         Type.INT,
         5242880,
-        "Bytes read at a time when groups are loaded from the log.",
+        "Bytes that the coordinator reads at a time when it loads groups from the log.",
         at_least=1,
         unserved=_SMALL_PIECES,
     ),
-    Setting("offsets.retention.minutes", Type.INT, 10080, "How long offsets of an empty group are kept.", at_least=1),
+    Setting(
+        "offsets.retention.minutes",
+        Type.INT,
+        10080,
+        "How long the coordinator keeps the offsets of an empty group.",
+        at_least=1,
+    ),
     Setting(
         "offsets.retention.check.interval.ms",
         Type.LONG,
         600000,
-        "How often expired offsets are looked for.",
+        "How often the coordinator looks for expired offsets.",
         at_least=1,
     ),
     Setting("offsets.topic.num.partitions", Type.INT, 50, "Partitions of `__consumer_offsets`.", at_least=1),
@@ -59,7 +70,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         "offsets.topic.replication.factor",
         Type.SHORT,
         3,
-        "Replicas of `__consumer_offsets`; no more than there are brokers.",
+        "Replicas of `__consumer_offsets`, at most as many as there are brokers.",
         at_least=1,
     ),
     Setting("offsets.topic.segment.bytes", Type.INT, 104857600, "Segment size of `__consumer_offsets`.", at_least=1),
@@ -86,7 +97,7 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         "group.coordinator.append.linger.ms",
         Type.INT,
         -1,
-        "How long writes gather before they are appended; -1 adapts.",
+        "How long the coordinator gathers writes before it appends them; -1 adapts.",
         at_least=-1,
         unserved=_ONE_LOOP,
     ),

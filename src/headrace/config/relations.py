@@ -38,7 +38,7 @@ def check_relations(config: BrokerConfig) -> None:
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError("log.dirs", "", "it must name at least one directory")
     if len(set(config.log_dirs)) < len(config.log_dirs):
-        raise ConfigError("log.dirs", ",".join(config.log_dirs), "a directory is named twice")
+        raise ConfigError("log.dirs", ",".join(config.log_dirs), "it names a directory twice")
 
 
 def _check_listeners(config: BrokerConfig) -> None:
@@ -81,10 +81,10 @@ def _check_node(config: BrokerConfig) -> None:
 def _check_voters(config: BrokerConfig) -> None:
     for voter in config.controller_quorum_voters:
         if voter.partition("@")[0] != str(config.node_id):
-            raise ConfigError("controller.quorum.voters", voter, "other voters than this node are not served yet")
+            raise ConfigError("controller.quorum.voters", voter, "this release serves no other voters than this node")
     own_ports = {point.port for point in config.controller_listeners}
     for address in config.controller_quorum_bootstrap_servers:
         port = address.rpartition(":")[2]
         if not port.isdigit() or int(port) not in own_ports:
-            why = "other controllers than this node are not served yet"
+            why = "this release serves no other controllers than this node"
             raise ConfigError("controller.quorum.bootstrap.servers", address, why)

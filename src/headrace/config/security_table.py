@@ -7,9 +7,9 @@ from typing import Final
 from .setting import Family, Setting, Type, Value
 
 PLAINTEXT: Final = "PLAINTEXT"
-UNPROTECTED: Final = "only PLAINTEXT listeners without authentication are served yet, and it would go unprotected"
+UNPROTECTED: Final = "this release serves only PLAINTEXT listeners without authentication: data would go unprotected"
 _OPEN: Final = "there is no authorizer yet, and everything would be open"
-_NO_SECURITY: Final = "listeners other than PLAINTEXT are not served yet"
+_NO_SECURITY: Final = "this release serves only PLAINTEXT listeners"
 
 
 def _plaintext_check(value: Value) -> str:
@@ -36,7 +36,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "authorizer.class.name",
         Type.STRING,
         "",
-        "Class that decides who may do what; empty: everything is open.",
+        "Class that decides the rights of each principal; empty: everything is open.",
         refused=_OPEN,
     ),
     Setting(
@@ -59,7 +59,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "principal.builder.class",
         Type.CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "Class that names whoever is connected.",
+        "Class that names the principal of a connection.",
         update="per-broker",
         refused=UNPROTECTED,
     ),
@@ -67,7 +67,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "connection.failed.authentication.delay.ms",
         Type.INT,
         100,
-        "How long a connection that failed to authenticate is kept before it is closed.",
+        "How long the broker keeps a connection that failed to authenticate before it closes it.",
         at_least=0,
         unserved=_NO_SECURITY,
     ),

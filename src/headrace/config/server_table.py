@@ -6,16 +6,18 @@ from typing import Final
 
 from .setting import INT_MAX, Setting, Type, Value, gzip_level_check
 
-_ONE_LOOP: Final = "requests run on one event loop and blocking work on a small pool; these sizes do not apply"
-_NO_RATES: Final = "connection rates are not limited yet"
-_NO_JAVA: Final = "classes of the Java world cannot be loaded"
+_ONE_LOOP: Final = "requests run on one event loop, blocking work on a small pool; these sizes do not apply"
+_NO_RATES: Final = "this release does not limit connection rates"
+_NO_JAVA: Final = "this broker cannot load Java classes"
 _NO_POLICY: Final = "policies of the Java world cannot be loaded, and nothing would be vetted"
-_NO_TELEMETRY: Final = "client metrics are not collected yet"
-_NO_QUOTAS: Final = "quotas are not served yet"
-_BY_CONNECTION: Final = "`connection.max.queued.requests` bounds them for each connection, and their bytes are bounded"
+_NO_TELEMETRY: Final = "this release does not collect client metrics"
+_NO_QUOTAS: Final = "this release does not serve quotas"
+_BY_CONNECTION: Final = (
+    "`connection.max.queued.requests` bounds them for each connection, and `queued.max.request.bytes` bounds bytes"
+)
 _NO_ELECTION: Final = "there are no other replicas to elect yet"
-_ASKS_NOBODY: Final = "the broker sends no requests of its own yet"
-_STABLE: Final = "what is under development is not served"
+_NO_REQUESTS: Final = "the broker sends no requests of its own yet"
+_STABLE: Final = "this broker serves only stable versions"
 
 _ROLES: Final = ("broker", "controller")
 
@@ -48,22 +50,22 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "listeners",
         Type.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Addresses that the broker listens on: `PLAINTEXT://host:port`; port 0 picks a free one. While the broker runs "
-        "any other value is refused.",
+        "Addresses that the broker listens on: `PLAINTEXT://host:port`; port 0 picks a free one. A running broker "
+        "refuses any other value.",
         update="per-broker",
     ),
     Setting(
         "advertised.listeners",
         Type.LIST,
         None,
-        "Addresses that clients are told to use; not set: those of `listeners`.",
+        "Addresses that clients connect to; not set: those of `listeners`.",
         synonyms=("listeners",),
     ),
     Setting(
         "listener.security.protocol.map",
         Type.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol each listener name speaks; every listener in use must be PLAINTEXT so far.",
+        "The protocol of each listener name; every listener in use must be PLAINTEXT so far.",
         update="per-broker",
     ),
     Setting("inter.broker.listener.name", Type.STRING, None, "The listener that brokers use among themselves."),
@@ -71,24 +73,31 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.listener.names",
         Type.LIST,
         (),
-        "Names of the listeners that speak to controllers; opened when the file names one.",
+        "Names of the controller listeners; the broker opens one if the file names it.",
     ),
     Setting("log.dir", Type.LIST, ("headrace-data",), "Directory of the log when `log.dirs` is not set."),
     Setting(
-        "log.dirs", Type.LIST, None, "Directories of the log; partitions are spread over them.", synonyms=("log.dir",)
+        "log.dirs",
+        Type.LIST,
+        None,
+        "Directories of the log; the broker spreads partitions over them.",
+        synonyms=("log.dir",),
     ),
     Setting("metadata.log.dir", Type.STRING, None, "Directory of the metadata log; not set: the first of `log.dirs`."),
     Setting(
-        "auto.create.topics.enable", Type.BOOLEAN, True, "Whether a topic is made when a client first asks for it."
+        "auto.create.topics.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether the broker creates a topic when a client first asks for it.",
     ),
-    Setting("delete.topic.enable", Type.BOOLEAN, True, "Whether topics can be deleted."),
-    Setting("num.partitions", Type.INT, 1, "Partitions of a topic made without a count.", at_least=1),
-    Setting("default.replication.factor", Type.INT, 1, "Replicas of a topic made without a count."),
+    Setting("delete.topic.enable", Type.BOOLEAN, True, "Whether clients can delete topics."),
+    Setting("num.partitions", Type.INT, 1, "Partitions of a topic that a client creates without a count.", at_least=1),
+    Setting("default.replication.factor", Type.INT, 1, "Replicas of a topic that a client creates without a count."),
     Setting(
         "message.max.bytes",
         Type.INT,
         1048588,
-        "The largest record batch that is accepted, headers included.",
+        "The largest record batch that the broker accepts, headers included.",
         at_least=0,
         update="cluster-wide",
     ),
@@ -96,28 +105,28 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "fetch.max.bytes",
         Type.INT,
         57671680,
-        "The most record bytes in one fetch response; the first batch goes whatever its size.",
+        "The most record bytes in one fetch response; the first batch goes out whatever its size.",
         at_least=1024,
     ),
     Setting(
         "max.incremental.fetch.session.cache.slots",
         Type.INT,
         1000,
-        "Incremental fetch sessions that are kept; beyond it fetches are full.",
+        "Incremental fetch sessions that the broker keeps; beyond it clients send full fetches.",
         at_least=0,
     ),
     Setting(
         "max.request.partition.size.limit",
         Type.INT,
         2000,
-        "The most partitions in one answer to DescribeTopicPartitions.",
+        "The most partitions in one DescribeTopicPartitions response.",
         at_least=1,
     ),
     Setting(
         "queued.max.requests",
         Type.INT,
         500,
-        "Requests that have been read and are not answered, over all connections; beyond it reading stops.",
+        "Unanswered requests over all connections; beyond it the broker stops reading.",
         at_least=1,
         unserved=_BY_CONNECTION,
     ),
@@ -125,13 +134,13 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "queued.max.request.bytes",
         Type.LONG,
         134217728,
-        "Bytes of requests held in memory over all connections; beyond it reading stops.",
+        "Bytes of requests in memory over all connections; beyond it the broker stops reading.",
     ),
     Setting(
         "socket.request.max.bytes",
         Type.INT,
         104857600,
-        "The largest frame that is read; a larger one closes its connection.",
+        "The largest frame that the broker reads; a larger one closes its connection.",
         at_least=1,
     ),
     Setting(
@@ -141,13 +150,24 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "Size of the sockets' receive buffer; -1 leaves it to the system.",
     ),
     Setting("socket.send.buffer.bytes", Type.INT, -1, "Size of the sockets' send buffer; -1 leaves it to the system."),
-    Setting("socket.listen.backlog.size", Type.INT, 50, "Connections that may wait to be accepted.", at_least=1),
-    Setting("connections.max.idle.ms", Type.LONG, 600000, "A connection that is silent for this long is closed."),
+    Setting(
+        "socket.listen.backlog.size",
+        Type.INT,
+        50,
+        "Connections that may wait until the broker accepts them.",
+        at_least=1,
+    ),
+    Setting(
+        "connections.max.idle.ms",
+        Type.LONG,
+        600000,
+        "The broker closes a connection that is silent for this long.",
+    ),
     Setting(
         "max.connections",
         Type.INT,
         INT_MAX,
-        "The most connections, over all listeners; a further one is closed at once.",
+        "The most connections over all listeners; the broker closes a further one at once.",
         at_least=0,
         update="cluster-wide",
     ),
@@ -163,7 +183,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "max.connections.per.ip.overrides",
         Type.STRING,
         "",
-        "Other limits for named addresses: `host:count` pairs.",
+        "Other limits for single addresses: `host:count` pairs.",
         update="cluster-wide",
     ),
     Setting(
@@ -228,7 +248,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "producer.id.expiration.check.interval.ms",
         Type.INT,
         600000,
-        "How often producers that have stopped writing are looked for.",
+        "How often the broker looks for producers that have stopped writing.",
         at_least=1,
         internal=True,
     ),
@@ -236,14 +256,14 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "request.timeout.ms",
         Type.INT,
         30000,
-        "How long the broker waits for an answer to a request of its own.",
-        unserved=_ASKS_NOBODY,
+        "How long the broker waits for the response to a request of its own.",
+        unserved=_NO_REQUESTS,
     ),
     Setting(
         "unstable.api.versions.enable",
         Type.BOOLEAN,
         False,
-        "Whether versions under development are offered.",
+        "Whether the broker offers API versions under development.",
         internal=True,
         unserved=_STABLE,
     ),
@@ -251,7 +271,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "unstable.feature.versions.enable",
         Type.BOOLEAN,
         False,
-        "Whether feature levels under development may be used.",
+        "Whether the cluster may use feature levels under development.",
         internal=True,
         unserved=_STABLE,
     ),
@@ -286,7 +306,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "num.replica.alter.log.dirs.threads",
         Type.INT,
         None,
-        "Threads that move replicas between directories; not set: one a directory.",
+        "Threads that move replicas between directories; not set: one for each directory.",
         unserved=_ONE_LOOP,
     ),
     Setting(
@@ -314,7 +334,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "max.connection.creation.rate",
         Type.INT,
         INT_MAX,
-        "The most new connections a second.",
+        "The most new connections in a second.",
         at_least=0,
         update="cluster-wide",
         unserved=_NO_RATES,
@@ -364,9 +384,13 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         at_least=1,
         unserved=_NO_JAVA,
     ),
-    Setting("metrics.num.samples", Type.INT, 2, "Samples a metric is computed over.", at_least=1, unserved=_NO_JAVA),
+    Setting("metrics.num.samples", Type.INT, 2, "Samples that a metric covers.", at_least=1, unserved=_NO_JAVA),
     Setting(
-        "metrics.recording.level", Type.STRING, "INFO", "How much is measured: INFO, DEBUG or TRACE.", unserved=_NO_JAVA
+        "metrics.recording.level",
+        Type.STRING,
+        "INFO",
+        "Level of the metrics to record: INFO, DEBUG or TRACE.",
+        unserved=_NO_JAVA,
     ),
     Setting(
         "metrics.sample.window.ms", Type.LONG, 30000, "Length of a metric's sample.", at_least=1, unserved=_NO_JAVA
@@ -383,7 +407,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "quota.window.num",
         Type.INT,
         11,
-        "Samples that client quotas are computed over.",
+        "Samples that a client quota covers.",
         at_least=1,
         unserved=_NO_QUOTAS,
     ),
@@ -399,7 +423,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quota.window.num",
         Type.INT,
         11,
-        "Samples that quotas on topic changes are computed over.",
+        "Samples that a quota on topic changes covers.",
         at_least=1,
         unserved=_NO_QUOTAS,
     ),
@@ -415,7 +439,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "replication.quota.window.num",
         Type.INT,
         11,
-        "Samples that replication quotas are computed over.",
+        "Samples that a replication quota covers.",
         at_least=1,
         unserved=_NO_QUOTAS,
     ),
@@ -431,7 +455,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "alter.log.dirs.replication.quota.window.num",
         Type.INT,
         11,
-        "Samples that quotas on moves between directories are computed over.",
+        "Samples that a quota on moves between directories covers.",
         at_least=1,
         unserved=_NO_QUOTAS,
     ),

@@ -66,7 +66,7 @@ def decide_alter_configs(
             continue
         outcome = _alter(image, alteration, context)
         if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
-            outcome = ApiError(ErrorCode.POLICY_VIOLATION, "The request writes more metadata records than one may.")
+            outcome = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
         if isinstance(outcome, ApiError):
             answers.append(outcome)
         else:

@@ -63,7 +63,7 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
         return _invalid(update, f"Local controller {node_id} only supports versions {low}-{high}")
     current = image.features.level(update.name)
     if update.name == levels.KRAFT_VERSION:
-        return _invalid(update, "kraft.version is set when the storage is formatted, and cannot be changed yet.")
+        return _invalid(update, "The broker sets kraft.version when it formats the storage, and cannot change it yet.")
     if update.level < current:
         if update.upgrade_type == UPGRADE:
             return _invalid(

@@ -44,7 +44,7 @@ def decide_create_partitions(
         else:
             outcome = _add_partitions(image, asked)
             if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
-                outcome = ApiError(ErrorCode.POLICY_VIOLATION, "The request writes more metadata records than one may.")
+                outcome = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
             if isinstance(outcome, ApiError):
                 answers[asked.name] = outcome
             else:
@@ -67,7 +67,7 @@ def _add_partitions(image: ClusterImage, asked: CreatePartitionsTopic) -> list[A
         )
     additional = asked.count - existing
     if additional > MAX_RECORDS_PER_REQUEST:
-        return ApiError(ErrorCode.POLICY_VIOLATION, "The request adds more partitions than one may.")
+        return ApiError(ErrorCode.POLICY_VIOLATION, "A request may not add so many partitions.")
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is not None:
         placed = _given_replicas(image, asked, additional, factor)
@@ -215,14 +215,14 @@ def _reassign(
     if not allow_factor_change and len(target) != len(partition.replicas):
         return ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"The replication factor is changed from {len(partition.replicas)} to {len(target)}",
+            f"The request changes the replication factor from {len(partition.replicas)} to {len(target)}",
         )
     down = [replica for replica in target if not placement.is_active(image, replica)]
     missing = [replica for replica in target if replica not in partition.isr]
     if down or missing:
         return ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The replicas {down or missing} cannot take part: only brokers that are up and in sync can be given yet.",
+            f"The replicas {down or missing} cannot take part: only brokers that are up and in sync can, so far.",
         )
     if tuple(target) == partition.replicas and not partition.is_reassigning:
         return _OK
@@ -246,7 +246,7 @@ def _call_off(topic: Topic, partition: Partition, records: list[PartitionChangeR
     if not isr:
         return ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "None of the original replicas is in sync: calling off would lose data.",
+            "None of the original replicas is in sync: to cancel the reassignment would lose data.",
         )
     change = PartitionChangeRecord(
         partition_id=partition.index,

@@ -227,7 +227,7 @@ def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Reco
 
 
 def forget_topics(shard: ShardState, deleted: Mapping[str, bytes], exists: Collection[str]) -> Outcome:
-    """Tombstones for the offsets of deleted topics (name -> id); a topic made anew under the name keeps its own."""
+    """Tombstones for the offsets of deleted topics (name -> id); a topic created again under the name keeps its own."""
     out = Outcome(is_atomic=False)
     for group_id, table in sorted(shard.offsets.latest.items()):
         found = set()

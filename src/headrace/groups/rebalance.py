@@ -32,7 +32,7 @@ def sync_key(group_id: str) -> TimerKey:
 
 
 def touch(shard: ShardState, member: Member, now_ms: int) -> None:
-    """A sign of life: the member's session starts anew."""
+    """A sign of life: the member's session starts again."""
     shard.timers.schedule(member.session_key, now_ms + member.session_timeout_ms)
 
 
@@ -129,7 +129,7 @@ def complete_join(shard: ShardState, group: Group, now_ms: int, out: Outcome) ->
     for member in late:
         drop_member(shard, group, member, ErrorCode.UNKNOWN_MEMBER_ID, out)
     if late:
-        out.notes.append(f"group {group.id} goes on without {', '.join(m.id for m in late)}: not joined in time")
+        out.notes.append(f"group {group.id} goes on without {', '.join(m.id for m in late)}: no JoinGroup in time")
     if group.members and not group.elect_joined_leader():
         # Only static members are left and none of them came: wait until their sessions end, or one comes.
         shard.timers.schedule(join_key(group.id), now_ms + group.rebalance_timeout_ms)

@@ -252,7 +252,7 @@ class GroupShard:
         return out
 
     def _stand_up(self, group_id: str, now_ms: int) -> Group:
-        """A group as it is stored; its members' sessions start anew."""
+        """A group as it is stored; its members' sessions start again."""
         group = self.state.groups[group_id] = restored(group_id, self.state.classic.latest[group_id])
         for member in group.members.values():
             rebalance.touch(self.state, member, now_ms)
@@ -261,7 +261,7 @@ class GroupShard:
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> Outcome:
-        """Groups stand up from what was stored, their members' sessions start anew."""
+        """Groups stand up from what was stored, their members' sessions start again."""
         out = Outcome()
         for group_id in self.state.classic.latest:
             group = self._stand_up(group_id, now_ms)

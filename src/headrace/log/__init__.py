@@ -41,7 +41,7 @@ The threads that touch what
     - `Flushing.guard` lets one thread flush at a time; cutting takes it too.
     - Of the active segment the appender alone writes `size` and `bytes_since_index`, on its way and without a call. Its
       index entries wait in memory, and are written out by the appender or by who flushes, one of them at a time.
-    - Indexes are read by any thread, made under a lock that nobody holds while waiting for the disk, and built anew by
+    - Indexes are read by any thread, made under a lock that nobody holds while waiting for the disk, and built again by
       one thread at a time, beside the files that are in use.
     - Every lock is the node's (`Environment.lock`): of one log, or of the `segment.Resources` that the segments of one
       broker share. None is of the process, so brokers beside each other in it do not wait for each other.

@@ -205,7 +205,7 @@ class Appender:
                 if is_client:
                     results.append(self._stage_client(chunk, leader_epoch, now_ms))
                 else:
-                    assert not isinstance(chunk, Accepted), "what a client sent is checked"
+                    assert not isinstance(chunk, Accepted), "a checked batch comes from a client"
                     results.append(trusted.stage(self, chunk, leader_epoch, now_ms, origin))
             except Exception as error:
                 self._give_up(error, results, (chunk,) if is_client else ())

@@ -25,7 +25,7 @@ def stage(log: Appender, data: memoryview, leader_epoch: int, now_ms: int) -> Ap
     cannot."""
     opening = Opening(log.config.max_decompressed_bytes, aside=True)
     checked = check_client_batch(data, log.config, log.name, now_ms, opening)
-    assert checked is not None, "what is not held to a time is decided"
+    assert checked is not None, "a batch opened aside gets a decision"
     return refusal(log, checked) if isinstance(checked, Invalid) else stage_checked(log, checked, leader_epoch, now_ms)
 
 

@@ -15,7 +15,7 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 REBUILT = ".rebuilt"
-"""Ours: an index that is being built anew. Kafka leaves such a name alone."""
+"""Ours: an index that is being built again. Kafka leaves such a name alone."""
 
 DELETE_DIRECTORY = "-delete"
 FUTURE_DIRECTORY = "-future"

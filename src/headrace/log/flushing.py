@@ -37,7 +37,7 @@ class Flushing:
         return dirty
 
     def was_never_used(self, log: Log) -> bool:
-        """A log that never held anything is made anew where a power cut takes its folder: it need not be synced."""
+        """A log that never held anything is created again where a power cut takes its folder: it need not be synced."""
         return self.fresh and log.end_offset == log.bases[0]
 
     def cut(self, offset: int) -> None:

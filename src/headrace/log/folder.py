@@ -107,9 +107,9 @@ def read_topic_id(disk: Disk, directory: str) -> bytes:
     path = f"{directory}/{PARTITION_METADATA}"
     data = disk.read_file(path)
     if is_torn_partition_metadata(data):
-        return NO_TOPIC_ID  # a crash came before the first sync of the folder: the caller writes it anew
+        return NO_TOPIC_ID  # a crash came before the first sync of the folder: the caller writes it again
     try:
         return decode_partition_metadata(path, data)
     except CheckpointError as error:
-        reason = f"nobody can tell which topic it is of; without the file it is taken for its folder's name ({error})"
+        reason = f"it does not say which topic this is; without the file the folder's name says it ({error})"
         raise LogDamaged(LogCorrupt(directory, path, 0, 0, reason)) from error

@@ -299,7 +299,7 @@ class LogManager:
                     break
                 for gone in (log, future):
                     if gone is not None and gone.directory == each:
-                        # What workers still do to it must not reach a topic made anew under the same name.
+                        # What workers still do to it must not reach a topic created again under the same name.
                         gone.moved(new)
                 self.removal.add_tree(new, delay_ms)
             home.forget(key)

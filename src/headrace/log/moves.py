@@ -76,7 +76,7 @@ def open_copy(manager: LogManager, current: Log, path: str) -> Log:
 def common_end(current: Log, future: Log) -> int:
     """Up to where a copy has what its log has, by the leader epochs, as a follower finds it (KIP-279).
 
-    A crash may have taken the end of the log, on which it has grown anew, and left the copy of that end.
+    A crash may have taken the end of the log, on which it has grown again, and left the copy of that end.
     """
     epoch = future.epochs.latest
     while epoch >= 0:
@@ -113,7 +113,7 @@ def copy_piece(piece: FileSlice, future: Log, now_ms: int) -> None:
         for at, header in iter_headers(data):
             end = at + header.size
     if not end:
-        raise OSError(errno.EIO, f"no batch can be read at byte {piece.position} of a log that is moved")
+        raise OSError(errno.EIO, f"no readable batch at byte {piece.position} of a log on its move")
     result = future.append(memoryview(data)[:end], leader_epoch=-1, now_ms=now_ms, origin="replica")
     if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
         raise OSError(errno.ENOSPC, result.error_message)

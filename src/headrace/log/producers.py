@@ -199,7 +199,7 @@ class Producers:
             return Refusal(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Out of order sequence number for producer {producer_id} at offset {offset}: {first_sequence} "
-                f"(incoming seq. number), {next_sequence} has not come again since it was refused",
+                f"(incoming seq. number), the producer has not sent {next_sequence} again since its refusal",
             )
         return None
 

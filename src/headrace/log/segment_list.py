@@ -34,7 +34,7 @@ class SegmentList:
         self.active = segments[-1]
 
     def all_there(self, disk: Disk) -> bool:
-        """Whether every segment has its file: what was not found had been renamed, and is looked for anew."""
+        """Whether every segment has its file: what was not found had been renamed, and is looked for again."""
         with self.lock:
             return all(disk.exists(segment.path) for segment in self.segments)
 

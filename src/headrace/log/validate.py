@@ -224,7 +224,7 @@ def check_client_batch(
     if isinstance(looked, Invalid):
         return looked
     if codec != header.compression:
-        assert body is not None, "what is recompressed is opened"
+        assert body is not None, "a batch to recompress is open"
         if codec == Compression.NONE and len(body) + BATCH_OVERHEAD > config.max_message_bytes:
             return _too_large(len(body) + BATCH_OVERHEAD, config, name)
         data = recompress_batch(header, body, compression=codec, level=_level(config, codec), max_timestamp=looked)

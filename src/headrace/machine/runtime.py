@@ -324,7 +324,7 @@ class ShardRuntime(Generic[S]):
         records = write.appending
         timeline, apply = self._timeline, self.shard.apply
         offset = end_offset - len(records)
-        assert offset == timeline.written_offset, "nobody else writes to the log"
+        assert offset == timeline.written_offset, "only this runtime writes to the log"
         timeline.append(end_offset, high_watermark)
         for record in records:
             apply(record, offset)

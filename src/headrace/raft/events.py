@@ -76,7 +76,7 @@ class Shortened:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLoaded:
-    """The snapshot that ends here was fetched and is on stable storage, and the log begins anew behind it."""
+    """The snapshot that ends here was fetched and is on stable storage, and the log begins again behind it."""
 
     end: Position
 

@@ -369,7 +369,7 @@ class Raft:
 
     def truncate(self, offset: int) -> None:
         """Drops what the leader does not have."""
-        assert offset >= self.high_watermark, "what is committed is never truncated"
+        assert offset >= self.high_watermark, "a truncation leaves committed entries alone"
         self.log.truncate(offset)
         self.out.truncate_to = offset
 

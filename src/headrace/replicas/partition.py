@@ -185,7 +185,7 @@ class PartitionState:
         assert self.role is not Role.OFFLINE, "a replica that is offline stays so until the next start"
         assert partition.leader == self.node_id, "the metadata name another leader"
         assert self.node_id in partition.isr, "a leader is in sync with itself"
-        assert counts_to <= log_end and self.high_watermark <= log_end, "nothing counts that is not there"
+        assert counts_to <= log_end and self.high_watermark <= log_end, "only entries in the log count"
         if self._is_old(partition):
             return None
         is_new = self.role is not Role.LEADER
@@ -391,7 +391,7 @@ class PartitionState:
         elif error is not ErrorCode.NONE:
             return AlterOutcome(retry=asked)
         else:
-            assert partition is not None, "success tells what was written"
+            assert partition is not None, "a success tells the written partition"
             if partition.leader_epoch != self.leader_epoch or partition.partition_epoch < self.partition_epoch:
                 return AlterOutcome()
             self.pending = None  # of the same partition epoch: nothing was written, it was so already

@@ -130,17 +130,17 @@ def _record_of(text: str, only: str | None = None) -> _Kind:
     try:
         schema = json.loads(text)
     except ValueError:
-        raise ValueError("it is no valid JSON") from None
+        raise ValueError("it is not valid JSON") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("it is no record")
+        raise ValueError("it is not a record")
     try:
         parsed = parse_schema(schema)
     except UnknownType as error:
         raise ValueError(f"there is no type {error.name!r}") from None
     except SchemaParseException as error:
-        raise ValueError(f"it is no schema of Avro ({error})") from None
+        raise ValueError(f"it is not an Avro schema ({error})") from None
     except (AttributeError, KeyError, TypeError, RecursionError):
-        raise ValueError("it is no schema of Avro") from None
+        raise ValueError("it is not an Avro schema") from None
     return _Walk().record(parsed, (), only)
 
 

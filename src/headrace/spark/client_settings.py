@@ -68,14 +68,14 @@ def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:
     """Raises ValueError, in one sentence, for what is missing or wrong; so do the others."""
     text = options.get("kafka.bootstrap.servers")
     if text is None:
-        raise ValueError("The option 'kafka.bootstrap.servers' is missing; it names brokers as host:port,host:port.")
+        raise ValueError("The option 'kafka.bootstrap.servers' is missing: give brokers as host:port,host:port.")
     try:
         parse_addresses(text, default_port=None)
     except ValueError as error:
         raise ValueError(f"The option 'kafka.bootstrap.servers' is wrong: {error}.") from None
     protocol = options.get("kafka.security.protocol", "PLAINTEXT")
     if protocol.upper() != "PLAINTEXT":
-        raise ValueError(f"The option 'kafka.security.protocol' is PLAINTEXT, not {protocol!r}.")
+        raise ValueError(f"The option 'kafka.security.protocol' must be PLAINTEXT, not {protocol!r}.")
     usual = ClusterSettings(text)
     return ClusterSettings(
         text,
@@ -100,7 +100,7 @@ def produce_settings(options: Mapping[str, str]) -> ProduceSettings:
     """Those of the sink."""
     acks = options.get("kafka.acks", "all").lower()
     if acks not in ACKS:
-        raise ValueError(f"The option 'kafka.acks' is all, 1 or 0, not {acks!r}.")
+        raise ValueError(f"The option 'kafka.acks' must be all, 1 or 0, not {acks!r}.")
     return ProduceSettings(
         ACKS[acks],
         _number(options, "kafka.batch.size", PRODUCE.batch_bytes, least=1),
@@ -113,5 +113,5 @@ def _number(options: Mapping[str, str], name: str, usual: int, least: int = 0) -
     if text is None:
         return usual
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= INT32_MAX:
-        raise ValueError(f"The option {name!r} is a whole number from {least} to {INT32_MAX}, not {text!r}.")
+        raise ValueError(f"The option {name!r} must be a whole number from {least} to {INT32_MAX}, not {text!r}.")
     return int(text)

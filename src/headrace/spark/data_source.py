@@ -93,8 +93,8 @@ def _check_schema(given: StructType, row: RowOptions) -> None:
     own = from_arrow_schema(row_schema(row), prefer_timestamp_ntz=True)
     if given.simpleString() != own.simpleString():
         raise ValueError(
-            "The headrace source has a schema of its own: leave .schema(...) out, and say with the options "
-            "'valueFormat', 'valueSchema' and 'columns' what a row is."
+            "The headrace source has a schema of its own: leave .schema(...) out; the options "
+            "'valueFormat', 'valueSchema' and 'columns' shape its rows."
         )
 
 

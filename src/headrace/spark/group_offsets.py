@@ -38,7 +38,7 @@ class GroupOffsets:
             self._not_before = time.monotonic() + REST_S
             if not self._warned:
                 self._warned = True
-                warnings.warn(f"The offsets of the query are not committed: {_why(group, error)}.", stacklevel=4)
+                warnings.warn(f"The query cannot commit its offsets: {_why(group, error)}.", stacklevel=4)
             return
         self._committed = finished
 

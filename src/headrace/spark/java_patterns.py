@@ -127,7 +127,7 @@ class _Translation:
         on, off = found[1], found[2] or ""
         self._check_flags(on + off)
         if found[3] == ")":
-            raise ValueError(f"the flags {found[0]} stand inside; they have to be at the beginning, or with a colon")
+            raise ValueError(f"the flags {found[0]} are inside; put them at the beginning, or give them a colon")
         if self.ignores_case and "i" in on + off:
             raise ValueError("a flag 'i' for the whole and one for a part of the pattern are not supported together")
         self.ignores_case_in_part |= "i" in on + off
@@ -254,7 +254,7 @@ class _Translation:
                 break
             found |= self._item()
         if self.at == start:
-            raise ValueError("a class of characters, or a side of && in it, is empty; a ] in it is written \\]")
+            raise ValueError("a class of characters, or a side of && in it, is empty; write a ] in it as \\]")
         return found
 
     def _item(self) -> Characters:

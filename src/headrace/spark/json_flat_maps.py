@@ -93,7 +93,7 @@ class FlatMaps:
         keys, items = lists.flatten().flatten()
         lengths = pc.list_value_length(lists)
         if keys.null_count or pc.any(pc.equal(lengths, 0)).as_py():
-            raise MalformedError("what is declared as a map is no JSON object")
+            raise MalformedError("a field declared as a map is not a JSON object")
         offsets = _from_zero(pc.cumulative_sum(lengths.fill_null(0)))
         codes = keys.dictionary_encode()
         numbered = pc.multiply(pc.list_parent_indices(lists), len(codes.dictionary))

@@ -1,6 +1,6 @@
-"""JSON objects as maps: each is written anew as the list of its pairs, which is how Arrow's reader takes a map.
+"""JSON objects as maps: each is rewritten as the list of its pairs, which is how Arrow's reader takes a map.
 
-Most maps are read many at once by `json_flat_maps`; what it does not take is written anew here, value by value. Only
+Most maps are read many at once by `json_flat_maps`; what it does not take is rewritten here, value by value. Only
 punctuation is: every key and number keeps its text, so that Arrow's reader alone decides what is malformed here too.
 """
 
@@ -18,7 +18,7 @@ from headrace.spark.json_values import JSON_ROWS, JsonDecoder
 from headrace.spark.values import Decoder, MalformedError, as_text, joined
 
 FLAT_ROWS: Final = 1024
-"""Values that are not read at once are tried again in pieces of so many, before they are written anew one by one."""
+"""Values that are not read at once are tried again in pieces of so many, before they are rewritten one by one."""
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _SCALAR: Final = re.compile(
     r"""("[^"\\]*")[ \t\r\n]*:[ \t\r\n]*("[^"\\]*"|[^ \t\r\n"\[\]{},:]+)[ \t\r\n]*([,}])[ \t\r\n]*"""
@@ -26,7 +26,7 @@ _SCALAR: Final = re.compile(
 """A key without an escape, what it names where that is one word or a text without an escape, and what follows."""
 _SCAN: Final = json.JSONDecoder(strict=False, parse_int=float).raw_decode
 """Only where a value ends is asked; an integer of Python's has a limit of digits."""
-_NO_JSON: Final = "it is no JSON"
+_NO_JSON: Final = "it is not JSON"
 
 Rewrite = Callable[[str, int], tuple[str, int]]
 """From a text and where a value begins in it: the value as Arrow is to read it, and where it ends."""
@@ -82,7 +82,7 @@ class MapsDecoder:
         return as_text(values)
 
     def _written(self, value: bytes) -> bytes:
-        """As Arrow is to read it; nothing, which is malformed too, for what cannot be written anew."""
+        """As Arrow is to read it; nothing, which is malformed too, for what cannot be rewritten."""
         try:
             return self._anew(value)
         except MalformedError:
@@ -98,7 +98,7 @@ class MapsDecoder:
 
 
 def _rewrite(kind: pa.DataType) -> Rewrite | None:
-    """How a value of this type is written anew; None where there is no map in it."""
+    """How a value of this type is rewritten; None where there is no map in it."""
     if pa.types.is_map(kind):
         inner = _rewrite(kind.item_type) or _as_it_is
         return lambda text, at: _map(inner, text, at)
@@ -119,7 +119,7 @@ def _map(inner: Rewrite, text: str, at: int) -> tuple[str, int]:
     if text.startswith("null", at):
         return _as_it_is(text, at)
     if not text.startswith("{", at):
-        raise MalformedError("what is declared as a map is no JSON object")
+        raise MalformedError("a field declared as a map is not a JSON object")
     pairs: list[str] = []
     names: set[str] = set()
     more, at = _first(text, at + 1, "}")

@@ -93,12 +93,12 @@ class JsonDecoder:
     def sound(self, values: pa.Array) -> pa.Array:
         """The column of values, at most `JSON_ROWS`, of which none is malformed; else raises `MalformedError`."""
         if _begun(values) is not None:
-            raise MalformedError("it is no JSON object")
+            raise MalformedError("it is not a JSON object")
         return self._column(values)
 
     def why(self, value: pa.Array) -> str:
         if _begun(value) is not None:
-            return "it is no JSON object"
+            return "it is not a JSON object"
         try:
             self._column(value)
         except MalformedError as error:
@@ -266,7 +266,7 @@ def _from_base64(texts: pa.Array) -> pa.Array:
             None if text is None else a2b_base64("".join(text.split()), strict_mode=True) for text in texts.to_pylist()
         ]
     except ValueError:
-        raise MalformedError("bytes are not written in Base64") from None
+        raise MalformedError("bytes are not in Base64") from None
     return pa.array(found, pa.binary())
 
 

@@ -44,28 +44,28 @@ _NUMBER: Final = "a number from 1"
 SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
     "The cluster": (
         Option("kafka.bootstrap.servers", Use.ALL, "`host:port,host:port`", "Brokers asked first.", otherwise="needed"),
-        Option("kafka.client.id", Use.ALL, "text", "How the client calls itself.", "headrace-spark"),
+        Option("kafka.client.id", Use.ALL, "text", "The client id in its requests.", "headrace-spark"),
         Option(
             "kafka.isolation.level", Use.READ, "`read_uncommitted`, `read_committed`",
             "`read_committed` leaves out records of transactions that are open or aborted.",
             "read_uncommitted",
         ),
-        Option("kafka.security.protocol", Use.ALL, "`PLAINTEXT`", "How brokers are spoken to.", "PLAINTEXT"),
+        Option("kafka.security.protocol", Use.ALL, "`PLAINTEXT`", "The protocol to the brokers.", "PLAINTEXT"),
         Option(
             "kafka.default.api.timeout.ms", Use.ALL, "milliseconds",
-            "How long a question may go unanswered, attempts at a broker that is away included, before a query ends.",
+            "How long a request may wait for its answer, all attempts at a broker included, before the query ends.",
             "120000",
         ),
         Option(
             "kafka.request.timeout.ms", Use.ALL, "milliseconds",
-            "How long a broker may take for one answer, before the connection to it is made again.", "30000",
+            "How long a broker may take for one answer before the client connects to it again.", "30000",
         ),
     ),
-    "What is read": (
+    "Topics to read": (
         Option("subscribe", Use.READ, "`flights,weather`", "Topics by their names.", otherwise="one of the three"),
         Option(
             "subscribePattern", Use.READ, "`flights-.*`",
-            "Topics by a regular expression of Java's for their whole names; in a stream also those made later.",
+            "Topics whose whole names match a Java regular expression; a stream also takes those created later.",
             otherwise="one of the three",
         ),
         Option(
@@ -73,22 +73,22 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "failOnDataLoss", Use.READ, _FLAG,
-            "Whether offsets and topics that are gone end the query, or are warned about and passed over.", "true",
+            "Whether offsets and topics that are gone end the query; if not, it warns and skips them.", "true",
         ),
     ),
-    "Where it begins and ends": (
+    "Start and end": (
         Option(
             "startingOffsets", Use.READ, '`earliest`, `latest`, `{"flights": {"0": 23, "1": -2}}`',
-            "Where a read, or a new stream, begins; -2 is earliest and -1 latest. A batch read cannot begin at latest.",
+            "The start of a read or a new stream; -2 is earliest and -1 latest. A batch read cannot begin at latest.",
             otherwise="batch `earliest`, stream `latest`",
         ),
         Option(
             "startingTimestamp", Use.READ, "milliseconds since 1970",
-            "Begin at the first record at or after it, in every partition. Goes before the other two.",
+            "Begin at the first record at or after this time, in every partition. It overrides the other two.",
         ),
         Option(
             "startingOffsetsByTimestamp", Use.READ, '`{"flights": {"0": 1700000000000}}`',
-            "The same, with a time for each partition. Goes before `startingOffsets`.",
+            "The same, with a time for each partition. It overrides `startingOffsets`.",
         ),
         Option(
             "startingOffsetsByTimestampStrategy", Use.READ, "`error`, `latest`",
@@ -100,54 +100,54 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "endingTimestamp", Use.BATCH, "milliseconds since 1970",
-            "End before the first record at or after it, in every partition; without one, at the latest.",
+            "End before the first record at or after this time, in every partition; if there is none, at the latest.",
         ),
         Option(
             "endingOffsetsByTimestamp", Use.BATCH, '`{"flights": {"0": 1700000000000}}`',
-            "The same, with a time for each partition. Goes before `endingOffsets`.",
+            "The same, with a time for each partition. It overrides `endingOffsets`.",
         ),
     ),
     "How much at a time": (
         Option(
             "maxOffsetsPerTrigger", Use.STREAM, _NUMBER,
-            "Offsets a micro-batch, shared out by how far each partition lags.", otherwise="no limit",
+            "Offsets in a micro-batch; each partition gets a share by its lag.", otherwise="no limit",
         ),
         Option(
             "minOffsetsPerTrigger", Use.STREAM, _NUMBER,
-            "A micro-batch waits for so many offsets; not the first one, and not under AvailableNow.",
+            "A micro-batch waits for this many offsets; not the first one, and not under AvailableNow.",
             otherwise="no wait",
         ),
         Option(
             "maxTriggerDelay", Use.STREAM, "`15m`, `10s`, `500ms`", "How long it waits for them at most.", "15m"
         ),
         Option(
-            "minPartitions", Use.READ, _NUMBER, "At least so many tasks, large ranges of offsets split evenly.",
+            "minPartitions", Use.READ, _NUMBER, "At least this many tasks; the source splits large ranges evenly.",
             otherwise="[by bytes and cores](spark-tasks.md)",
         ),
         Option(
-            "maxRecordsPerPartition", Use.READ, _NUMBER, "At most so many offsets a task.",
+            "maxRecordsPerPartition", Use.READ, _NUMBER, "At most this many offsets in a task.",
             otherwise="[by bytes and cores](spark-tasks.md)",
         ),
     ),
     "How a task fetches": (
-        Option("kafka.fetch.min.bytes", Use.READ, "bytes", "A broker waits until it has so much.", "1"),
-        Option("kafka.fetch.max.wait.ms", Use.READ, "milliseconds", "But no longer than this.", "500"),
-        Option("kafka.fetch.max.bytes", Use.READ, "bytes", "At most so much from a broker at once.", "16777216"),
+        Option("kafka.fetch.min.bytes", Use.READ, "bytes", "A broker waits until it has this much.", "1"),
+        Option("kafka.fetch.max.wait.ms", Use.READ, "milliseconds", "But a broker waits no longer than this.", "500"),
+        Option("kafka.fetch.max.bytes", Use.READ, "bytes", "At most this much from a broker at once.", "16777216"),
         Option(
             "kafka.max.partition.fetch.bytes", Use.READ, "bytes",
-            "At most so much of a partition at once; a larger batch of records comes alone.", "4194304",
+            "At most this much of a partition at once; a larger batch of records comes alone.", "4194304",
         ),
-        Option("kafka.client.rack", Use.READ, "text", "The rack of the client.", otherwise="not said"),
+        Option("kafka.client.rack", Use.READ, "text", "The rack of the client.", otherwise="none"),
     ),
     "Rows": (
         Option("includeHeaders", Use.READ, _FLAG, "Whether there is a column `headers`.", "false"),
         Option(
             "columns", Use.READ, "`value,offset`",
-            "Columns, in the order of delivery; values that none of them needs are not decoded.", otherwise="all",
+            "Columns, in the order of delivery; the source decodes only the values that they need.", otherwise="all",
         ),
         Option(
             "valueFormat", Use.READ, "`raw`, `string`, `json`, `avro`, `protobuf`",
-            "What `value` is: bytes, text, or a struct with columns of their own types.", "raw",
+            "The form of `value`: bytes, text, or a struct with columns of their own types.", "raw",
         ),
         Option(
             "valueSchema", Use.READ, "`id BIGINT, name STRING`, or the JSON of a schema (`schema.json()`)",
@@ -161,7 +161,7 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "valueHeader", Use.READ, "`none`, `registry`",
-            "Whether JSON, Avro or Protobuf stands behind a schema registry's header, which is passed over.", "none",
+            "Whether a schema registry's header comes before the JSON, Avro or Protobuf; the source skips it.", "none",
         ),
         Option(
             "mode", Use.READ, "`PERMISSIVE`, `FAILFAST`",
@@ -170,31 +170,32 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         ),
         Option(
             "eventTime", Use.READ, "a field of the value, or `timestamp`",
-            "Delivered as the column `event_time` as well.", otherwise="no such column",
+            "The source delivers it as the column `event_time` as well.", otherwise="no such column",
         ),
     ),
-    "Lag that others see": (
+    "Lag in a consumer group": (
         Option(
             "commitGroupOffsets", Use.STREAM, _FLAG,
-            "Whether the offsets of finished batches are committed to a consumer group.", "true",
+            "Whether the query commits the offsets of finished batches to a consumer group.", "true",
         ),
-        Option("kafka.group.id", Use.STREAM, "text", "That group.", otherwise="a new one, kept in the checkpoint"),
-        Option("groupIdPrefix", Use.STREAM, "text", "How the name of a new one begins.", "spark-kafka-source"),
+        Option("kafka.group.id", Use.STREAM, "text", "The id of that group.", otherwise="a new one, in the checkpoint"),
+        Option("groupIdPrefix", Use.STREAM, "text", "The beginning of a new group's name.", "spark-kafka-source"),
     ),
-    "What is written": (
+    "Records to write": (
         Option("topic", Use.SINK, "text", "The topic of every row.", otherwise="the column `topic` says it"),
         Option(
             "kafka.compression.type", Use.SINK, "`none`, `gzip`, `snappy`, `lz4`, `zstd`",
-            "How batches of records are compressed.", "none",
+            "The compression of record batches.", "none",
         ),
         Option(
             "kafka.acks", Use.SINK, "`all`, `1`, `0`",
-            "Who has a batch before it counts as written; the producer is idempotent with `all`.", "all",
+            "The replicas that must have a batch before it counts as written; the producer is idempotent with `all`.",
+            "all",
         ),
-        Option("kafka.batch.size", Use.SINK, "bytes", "About how large a batch of records gets.", "524288"),
+        Option("kafka.batch.size", Use.SINK, "bytes", "The size to which a batch of records grows, about.", "524288"),
         Option(
             "kafka.delivery.timeout.ms", Use.SINK, "milliseconds",
-            "How long a batch is tried for before the task fails.", "120000",
+            "How long the sink tries to deliver a batch before the task fails.", "120000",
         ),
         Option(
             "batchHeaders", Use.SINK, _FLAG,

@@ -174,7 +174,7 @@ def _unknown(key: str, keys: Sequence[str], side: str) -> str:
         key = _spelled_as(meant, key)
     problem = f"The headrace {side} has no option {key!r}"
     if client:
-        problem = f"The client setting {key!r} is not supported by the headrace {side}"
+        problem = f"The headrace {side} does not support the client setting {key!r}"
     return f"{problem}; did you mean {meant!r}?" if meant else f"{problem}; it has {', '.join(served)}."
 
 
@@ -193,7 +193,7 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"The option {name!r} is true or false, not {text!r}.")
+        raise ValueError(f"The option {name!r} must be true or false, not {text!r}.")
     return text.lower() == "true"
 
 
@@ -201,14 +201,14 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise ValueError(f"The option {name!r} is no valid JSON: {text!r}.") from None
+        raise ValueError(f"The option {name!r} is not valid JSON: {text!r}.") from None
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:
     given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
     if len(given) != 1:
         raise ValueError(
-            f"Exactly one of the options 'subscribe', 'subscribePattern' and 'assign' is needed; got {len(given)}."
+            f"Give exactly one of the options 'subscribe', 'subscribePattern' and 'assign', not {len(given)}."
         )
     text = options[given[0]]
     if given[0] == "subscribe":
@@ -222,9 +222,11 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         try:
             return Subscription(pattern=to_python(text), written=text)
         except ValueError as error:
-            raise ValueError(f"The option 'subscribePattern' is no regular expression for us: {error}.") from None
+            raise ValueError(
+                f"The option 'subscribePattern' is not a regular expression that headrace takes: {error}."
+            ) from None
     chosen = _json("assign", text)
-    wrong = ValueError(f"""The option 'assign' looks like {{"topic": [0, 1]}}, not {text!r}.""")
+    wrong = ValueError(f"""The option 'assign' must look like {{"topic": [0, 1]}}, not {text!r}.""")
     if not isinstance(chosen, dict) or not chosen:
         raise wrong
     assigned: list[tuple[str, int]] = []
@@ -237,7 +239,7 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
 
 def _by_partition(name: str, text: str, least: int, example: str) -> dict[str, dict[int, int]]:
     """Numbers of at least `least` by topic and partition."""
-    wrong = ValueError(f"The option {name!r} looks like {example}, not {text!r}.")
+    wrong = ValueError(f"The option {name!r} must look like {example}, not {text!r}.")
     chosen = _json(name, text)
     if not isinstance(chosen, dict):
         raise wrong
@@ -273,7 +275,7 @@ def _positions(options: Mapping[str, str], name: str, default: Positions, words:
         return "earliest" if word == "earliest" else "latest"
     choice = " or ".join(repr(word) for word in words)
     if not text.strip().startswith("{"):
-        raise ValueError(f"The option {name!r} is {choice} or offsets as JSON, not {text!r}.")
+        raise ValueError(f"The option {name!r} must be {choice} or offsets as JSON, not {text!r}.")
     positions = _by_partition(name, text, EARLIEST_OFFSET, """{"topic": {"0": 23, "1": -2}}""")
     if name == "endingOffsets" and any(at == EARLIEST_OFFSET for part in positions.values() for at in part.values()):
         raise ValueError("The option 'endingOffsets' cannot end at the earliest offset (-2).")
@@ -285,7 +287,7 @@ def _whole_number(options: Mapping[str, str], name: str, least: int = 1) -> int 
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise ValueError(f"The option {name!r} is a {'positive ' if least else ''}whole number, not {text!r}.")
+        raise ValueError(f"The option {name!r} must be a {'positive ' if least else ''}whole number, not {text!r}.")
     return int(text)
 
 
@@ -295,7 +297,7 @@ def _delay_s(options: Mapping[str, str], name: str, default: float) -> float:
         return default
     found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in DELAY_UNITS_S:
-        raise ValueError(f"The option {name!r} is a time such as 15m, 10s or 500ms, not {text!r}.")
+        raise ValueError(f"The option {name!r} must be a time such as 15m, 10s or 500ms, not {text!r}.")
     return int(found[1]) * DELAY_UNITS_S[found[2]]
 
 
@@ -303,7 +305,7 @@ def _row_options(options: Mapping[str, str]) -> RowOptions:
     value = value_format(options)
     mode = options.get("mode", MODES[0]).upper()
     if mode not in MODES:
-        raise ValueError(f"The option 'mode' is {' or '.join(MODES)}, not {options['mode']!r}.")
+        raise ValueError(f"The option 'mode' must be {' or '.join(MODES)}, not {options['mode']!r}.")
     if "mode" in options and value.name == "raw":
         raise ValueError("The option 'mode' is for a valueFormat other than raw: raw values are never malformed.")
     names = list(RowOptions().columns)
@@ -344,11 +346,11 @@ def check_event_time(row: RowOptions) -> None:
     if row.event_time not in fields:
         if row.event_time != "timestamp":
             there = ", ".join([*fields, "timestamp"])
-            raise ValueError(f"The option 'eventTime' names {row.event_time!r}; there are {there}.")
+            raise ValueError(f"The option 'eventTime' names {row.event_time!r}; this read has {there}.")
     elif fields[row.event_time] not in (TIMESTAMP, pa.int64()):
         kind = ddl(fields[row.event_time])
         raise ValueError(
-            f"The option 'eventTime' names {row.event_time!r}, which is {kind}; it has to be timestamp, or bigint in "
+            f"The option 'eventTime' names {row.event_time!r}, which is {kind}; it must be timestamp, or bigint in "
             "milliseconds."
         )
 
@@ -380,7 +382,7 @@ def _unfit(options: Mapping[str, str], chosen: SourceOptions, *, streaming: bool
     if not streaming:
         starting = chosen.starting
         if starting == "latest":
-            return "the option 'startingOffsets' of a batch read is 'earliest' or offsets as JSON, not 'latest'"
+            return "the option 'startingOffsets' of a batch read must be 'earliest' or offsets as JSON, not 'latest'"
         parts = starting.values() if isinstance(starting, dict) else ()
         if any(at == LATEST_OFFSET for part in parts for at in part.values()):
             return "the option 'startingOffsets' of a batch read cannot start at the latest offset (-1)"
@@ -398,10 +400,10 @@ def _source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpt
     isolation = known.get("kafka.isolation.level", "read_uncommitted")
     if isolation not in ("read_uncommitted", "read_committed"):
         levels = "read_uncommitted or read_committed"
-        raise ValueError(f"The option 'kafka.isolation.level' is {levels}, not {isolation!r}.")
+        raise ValueError(f"The option 'kafka.isolation.level' must be {levels}, not {isolation!r}.")
     strategy = known.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
-        raise ValueError(f"The option 'startingOffsetsByTimestampStrategy' is error or latest, not {strategy!r}.")
+        raise ValueError(f"The option 'startingOffsetsByTimestampStrategy' must be error or latest, not {strategy!r}.")
     least, most = (_whole_number(known, f"{which}OffsetsPerTrigger") for which in ("min", "max"))
     if least is not None and most is not None and least > most:
         raise ValueError(f"The option 'minOffsetsPerTrigger' ({least}) is larger than 'maxOffsetsPerTrigger' ({most}).")
@@ -432,7 +434,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     known = _known(options, SINK_KEYS, "sink")
     codec = known.get("kafka.compression.type", "none")
     if codec.upper() not in Compression.__members__:
-        raise ValueError(f"The option 'kafka.compression.type' is none, gzip, snappy, lz4 or zstd, not {codec!r}.")
+        raise ValueError(f"The option 'kafka.compression.type' must be none, gzip, snappy, lz4 or zstd, not {codec!r}.")
     return SinkOptions(
         cluster=cluster_settings(known),
         topic=known.get("topic"),

@@ -152,7 +152,7 @@ def _within(client: Client, begin: Offsets, options: SourceOptions) -> Offsets:
     for at, end in sorted(ends.items()):
         if begin[at] > end:
             where = f"topic {at[0]} partition {at[1]}"
-            lost(f"{where} ends at offset {end}, before offset {begin[at]} where the read is to begin", options)
+            lost(f"{where} ends at offset {end}, before offset {begin[at]}, the first to read", options)
     return {at: min(offset, ends[at]) for at, offset in begin.items()}
 
 
@@ -160,9 +160,10 @@ def _covering(partitions: list[TopicPartition], given: Mapping[str, Mapping[int,
     """What is given by topic and partition, which must be the partitions that are read and no others."""
     chosen = {(topic, index): number for topic, part in given.items() for index, number in part.items()}
     if missing := sorted(set(partitions) - set(chosen)):
-        raise ValueError(f"The {what}s given name no {what} for topic {missing[0][0]} partition {missing[0][1]}.")
+        raise ValueError(f"The option gives no {what} for topic {missing[0][0]} partition {missing[0][1]}.")
     if surplus := sorted(set(chosen) - set(partitions)):
-        raise ValueError(f"The {what}s given name topic {surplus[0][0]} partition {surplus[0][1]}, which is not read.")
+        topic, index = surplus[0]
+        raise ValueError(f"The option gives a {what} for topic {topic} partition {index}, which this read leaves out.")
     return chosen
 
 
@@ -227,7 +228,7 @@ def checked(
         start, end = asked[at]
         where = f"topic {at[0]} partition {at[1]}"
         if at not in first:
-            lost(f"{where} is not there any more; offsets {start} to {end} cannot be read", options)
+            lost(f"{where} does not exist any more; offsets {start} to {end} are gone", options)
             continue
         if start < first[at]:
             lost(f"{where} begins at offset {first[at]} now; offsets from {start} on are gone", options)

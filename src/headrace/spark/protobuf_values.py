@@ -67,7 +67,7 @@ class ProtobufDecoder:
         try:
             message = self._parse(value[0].as_py())
         except self._decode_error:
-            return "it is no such message"
+            return "it is not such a message"
         if missing := message.FindInitializationErrors():
             return f"its field {missing[0]} is missing"
         try:
@@ -141,7 +141,7 @@ def _described(message: str, descriptors: bytes) -> Descriptor:
     try:
         files = FileDescriptorSet.FromString(descriptors).file
     except DecodeError:
-        raise ValueError("the file is no FileDescriptorSet, which protoc --descriptor_set_out writes") from None
+        raise ValueError("the file is not a FileDescriptorSet, as protoc --descriptor_set_out writes it") from None
     there = {file.name: file for file in files}
     pool = DescriptorPool()
     added: set[str] = set()
@@ -157,7 +157,7 @@ def _described(message: str, descriptors: bytes) -> Descriptor:
         try:
             pool.AddSerializedFile(there[name].SerializeToString())
         except TypeError:
-            raise ValueError(f"{name} in it cannot be understood") from None
+            raise ValueError(f"{name} in it is not a valid descriptor") from None
 
     for name in there:
         add(name, "")

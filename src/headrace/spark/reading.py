@@ -81,7 +81,7 @@ def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Row
                     ):
                         yield rows.of(batch, fetched.topic, fetched.partition)
             except UnknownTopicError as error:
-                lost(f"topic {error.topic} was deleted while it was read", options)
+                lost(f"topic {error.topic} was deleted during the read", options)
                 for at in [at for at in fetcher.positions if at[0] == error.topic]:
                     fetcher.remove(at)
             except OffsetOutOfRangeError as error:

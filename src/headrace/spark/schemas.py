@@ -79,7 +79,7 @@ def map_of(key: pa.DataType, value: pa.DataType) -> pa.MapType:
 
 def _object_of(key: pa.DataType, value: pa.DataType) -> pa.MapType:
     if not pa.types.is_string(key):
-        raise ValueError(f"the keys of a map are string, not {ddl(key)}, as those of a JSON object are")
+        raise ValueError(f"the keys of a map must be string, as in a JSON object, not {ddl(key)}")
     return map_of(key, value)
 
 
@@ -165,7 +165,7 @@ class _Ddl:
             fields.append(pa.field(name, self._type()))
             self._took("not", "null")
             if self._took("comment") and self._next()[0] != _TEXT:
-                raise ValueError("a comment stands between quotation marks")
+                raise ValueError("a comment needs quotation marks")
             if not self._took(","):
                 return fields
 
@@ -203,7 +203,7 @@ class _Ddl:
     def _number(self) -> int:
         _, text = self._next()
         if not text.isascii() or not text.isdigit():
-            raise ValueError(f"{text!r} is no number of digits")
+            raise ValueError(f"{text!r} is not a number of digits")
         return int(text)
 
 
@@ -211,11 +211,11 @@ def _json_schema(text: str) -> pa.StructType:
     try:
         kind = _json_type(json.loads(text))
     except (KeyError, TypeError, RecursionError):
-        raise ValueError("its JSON is not that of a schema") from None
+        raise ValueError("its JSON is not a schema") from None
     except json.JSONDecodeError:
-        raise ValueError("it is no valid JSON") from None
+        raise ValueError("it is not valid JSON") from None
     if not pa.types.is_struct(kind):
-        raise ValueError("its JSON is not that of a struct")
+        raise ValueError("its JSON is not a struct")
     return kind
 
 

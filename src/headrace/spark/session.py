@@ -38,8 +38,8 @@ def other_python(spark: SparkSession) -> str | None:
         return None
     what = f"{chosen}, which does not run" if prefix is None else f"{chosen} (of {prefix})"
     return (
-        f"Spark's workers would run {what} and not the Python of this program (of {sys.prefix}), where headrace is; "
-        f"before the session is made, add the line: {REMEDY}"
+        f"Spark's workers would run {what} and not the Python of this program (of {sys.prefix}), which has headrace; "
+        f"add this line before you create the session: {REMEDY}"
     )
 
 

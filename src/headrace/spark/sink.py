@@ -184,7 +184,7 @@ def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
     """A writer of these columns. Raises ValueError with one sentence for what is wrong."""
     if overwrite:
-        raise ValueError("A topic cannot be overwritten; use mode('append').")
+        raise ValueError("headrace cannot overwrite a topic; use mode('append').")
     return BatchWriter(_checked(options, schema))
 
 

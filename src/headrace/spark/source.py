@@ -128,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before = set(self._gone)
             self._partitions = planning.still_subscribed(self._cluster(), self.options.subscription, self._gone)
             for topic in sorted(self._gone - before):
-                planning.lost(f"topic {topic} is not there any more", self.options)
+                planning.lost(f"topic {topic} does not exist any more", self.options)
             self._discovered = time.monotonic()
         return self._partitions
 
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The topics that have other ids now, each of them complained about."""
         again = {name for name, now in self._ids(offsets).items() if ids.get(name, now) != now}
         for name in sorted(again):
-            planning.lost(f"topic {name} was deleted and made again; what was left of it is gone", self.options)
+            planning.lost(f"topic {name} was deleted and made again; its unread records are gone", self.options)
         return again
 
     def _named(self, start: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
@@ -247,13 +247,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         left = {at for at in begin if not planning.covers(self.options.subscription, at)}
         for topic, index in sorted(left):
-            planning.lost(f"topic {topic} partition {index} was read and is not subscribed to any more", self.options)
+            planning.lost(f"topic {topic} partition {index} is not in the subscription any more", self.options)
         unseen = [at for at in begin if at not in end and at not in left]
         topics = {topic for topic, _ in unseen} - self._gone
         counts = {topic: planning.partition_count(self._cluster(), topic) for topic in sorted(topics)}
         vanished = {at for at in unseen if at[1] >= counts.get(at[0], 0)}
         for topic, index in sorted(at for at in vanished if at[0] not in self._gone):
-            planning.lost(f"topic {topic} partition {index} is not there any more", self.options)
+            planning.lost(f"topic {topic} partition {index} does not exist any more", self.options)
         return vanished | left
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -278,7 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backwards = [at for at in until if until[at] < begin[at]]
         for at in backwards:
             planning.lost(
-                f"topic {at[0]} partition {at[1]} ends at offset {until[at]}, before offset {begin[at]} that was read",
+                f"topic {at[0]} partition {at[1]} ends at offset {until[at]}, but the query has read up to {begin[at]}",
                 self.options,
             )
         ids = {name: uuids.from_text(text) for name, text in planned.items()}
@@ -295,7 +295,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for at in sorted(new):
             where = f"topic {at[0]} partition {at[1]}"
             if at not in begin:
-                planning.lost(f"{where} is not there any more", self.options)
+                planning.lost(f"{where} does not exist any more", self.options)
             elif begin[at] > 0:
                 planning.lost(f"{where} is new to the query and begins at offset {begin[at]}, not 0", self.options)
         return begin

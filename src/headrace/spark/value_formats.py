@@ -72,10 +72,10 @@ def value_format(options: Mapping[str, str]) -> ValueFormat:
     """What the options say, with defaults for what they leave out."""
     name = options.get("valueFormat", "raw").lower()
     if name not in VALUE_FORMATS:
-        raise ValueError(f"The option 'valueFormat' is {', '.join(VALUE_FORMATS)}, not {name!r}.")
+        raise ValueError(f"The option 'valueFormat' must be one of {', '.join(VALUE_FORMATS)}, not {name!r}.")
     header = options.get("valueHeader", HEADERS[0]).lower()
     if header not in HEADERS:
-        raise ValueError(f"The option 'valueHeader' is {' or '.join(HEADERS)}, not {options['valueHeader']!r}.")
+        raise ValueError(f"The option 'valueHeader' must be {' or '.join(HEADERS)}, not {options['valueHeader']!r}.")
     headed = header == "registry"
     for option, given in (("valueSchema", "valueSchema" in options), ("valueHeader", headed)):
         if given and name not in DESCRIBED:
@@ -91,14 +91,16 @@ def value_format(options: Mapping[str, str]) -> ValueFormat:
         try:
             fields = parse_schema(options["valueSchema"])
         except ValueError as error:
-            raise ValueError(f"The option 'valueSchema' looks like 'id BIGINT, name STRING', but {error}.") from None
+            raise ValueError(
+                f"The option 'valueSchema' must look like 'id BIGINT, name STRING', but {error}."
+            ) from None
     return ValueFormat(name, fields, headed=headed)
 
 
 def _avro(options: Mapping[str, str], headed: bool) -> ValueFormat:
     schema = options.get("valueSchema")
     if schema is None:
-        raise ValueError("Avro values need the option 'valueSchema', the JSON of their schema: they do not tell it.")
+        raise ValueError("Avro values need the option 'valueSchema', the JSON of their schema: they do not hold it.")
     try:
         from headrace.spark.avro_values import avro_type
 
@@ -106,7 +108,7 @@ def _avro(options: Mapping[str, str], headed: bool) -> ValueFormat:
     except ImportError:
         raise ValueError("The valueFormat avro needs fastavro: pip install headrace[spark].") from None
     except ValueError as error:
-        raise ValueError(f"The option 'valueSchema' is the JSON of an Avro record, but {error}.") from None
+        raise ValueError(f"The option 'valueSchema' must be the JSON of an Avro record, but {error}.") from None
     return ValueFormat("avro", fields, schema, headed=headed)
 
 
@@ -121,7 +123,7 @@ def _protobuf(options: Mapping[str, str], headed: bool) -> ValueFormat:
         descriptors = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(
-            f"The option 'valueDescriptor' names {path!r}, which cannot be read: {error.strerror}."
+            f"The option 'valueDescriptor' names {path!r}, and headrace cannot read it: {error.strerror}."
         ) from None
     try:
         from headrace.spark.protobuf_values import protobuf_type
@@ -130,5 +132,5 @@ def _protobuf(options: Mapping[str, str], headed: bool) -> ValueFormat:
     except ImportError:
         raise ValueError("The valueFormat protobuf needs protobuf: pip install headrace[spark].") from None
     except ValueError as error:
-        raise ValueError(f"The message {message!r} of {path!r} cannot be decoded: {error}.") from None
+        raise ValueError(f"headrace cannot decode the message {message!r} of {path!r}: {error}.") from None
     return ValueFormat("protobuf", fields, message, descriptors, headed)

@@ -159,7 +159,7 @@ def opened_size(codec: int, data: Buffer, limit: int) -> int:
     except KeyError:
         raise CorruptBatch(f"no codec has the number {codec}") from None
     except (cramjam.DecompressionError, struct.error, IndexError) as error:
-        raise CorruptBatch(f"a body is not as {Compression(codec).name.lower()} begins: {error}") from None
+        raise CorruptBatch(f"a body does not begin as {Compression(codec).name.lower()} does: {error}") from None
 
 
 def _too_large(limit: int) -> BodyTooLarge:
@@ -189,7 +189,7 @@ def _lz4_blocks(data: Buffer) -> Iterator[int]:
             yield 0
             continue
         if magic != _LZ4_MAGIC:
-            raise CorruptBatch("an lz4 body is no lz4 frame")
+            raise CorruptBatch("an lz4 body is not an lz4 frame")
         flags, descriptor = data[at + 4], data[at + 5]
         block = 1 << (8 + 2 * (descriptor >> 4 & 7))
         at += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
@@ -214,7 +214,7 @@ def _zstd_blocks(data: Buffer) -> Iterator[int]:
             yield 0
             continue
         if magic != _ZSTD_MAGIC:
-            raise CorruptBatch("a zstd body is no zstd frame")
+            raise CorruptBatch("a zstd body is not a zstd frame")
         flags = data[at + 4]
         single = flags >> 5 & 1
         content = (single, 2, 4, 8)[flags >> 6]
@@ -296,7 +296,7 @@ def decode_batch(buf: Buffer, at: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTE
     header = read_header(buf, at)
     if header.magic != MAGIC or not BATCH_OVERHEAD <= header.size <= left or header.record_count < 0:
         raise CorruptBatch(
-            f"magic {header.magic}, {header.size} bytes with {header.record_count} records is no batch of {left} bytes"
+            f"magic {header.magic}, {header.size} bytes with {header.record_count} records: not a batch of {left} bytes"
         )
     body = bytes(batch_body(buf, at, header, limit))
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None

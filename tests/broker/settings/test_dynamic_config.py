@@ -96,7 +96,7 @@ def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broke
     error, message = alter(raw, broker, **{name: "hunter2" if "password" in name else "com.example.Principals"})
     assert error is ErrorCode.INVALID_REQUEST
     assert message is not None
-    assert "only PLAINTEXT listeners without authentication are served yet" in message
+    assert "this release serves only PLAINTEXT listeners without authentication" in message
     assert "hunter2" not in message
     assert alter(raw, broker, **{name: ""})[0] is ErrorCode.NONE
     assert alter(raw, broker, operation=1, **{name: None})[0] is ErrorCode.NONE

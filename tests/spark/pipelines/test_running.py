@@ -22,8 +22,8 @@ During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
   File "source.py", line 120, in _subscribed
-    planning.lost("topic logs is not there any more", self.options)
-headrace.spark.planning.DataLossError: topic logs is not there any more.
+    planning.lost("topic logs does not exist any more", self.options)
+headrace.spark.planning.DataLossError: topic logs does not exist any more.
  SQLSTATE: 38000 SQLSTATE: XXKST
 
 JVM stacktrace:
@@ -35,7 +35,7 @@ ValueError: of no use"""
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (FAILED + PYTHON, "topic logs is not there any more"),
+        (FAILED + PYTHON, "topic logs does not exist any more"),
         (FAILED + "Job aborted due to stage failure.\nmore\n\nJVM stacktrace:\nat", "Job aborted due to stage failure"),
         ("", "the query failed"),
     ],

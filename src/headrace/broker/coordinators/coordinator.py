@@ -344,7 +344,7 @@ class Coordinator(Generic[S]):
         led = self._partitions.find(self._topic, runtime.index)
         if isinstance(led, ErrorCode):
             self._log.error(
-                "a coordinator's log is not here, nobody is served", error=led.name, **self._fields(runtime)
+                "a coordinator's log is not here, so it serves no client", error=led.name, **self._fields(runtime)
             )
             runtime.load_failed()
             return
@@ -358,7 +358,9 @@ class Coordinator(Generic[S]):
         try:
             records = await self._read(runtime, led)
         except (OSError, CorruptBatch, DecodeError) as error:
-            self._log.error("a coordinator's log cannot be read, nobody is served", why=error, **self._fields(runtime))
+            self._log.error(
+                "a coordinator cannot read its log, so it serves no client", why=error, **self._fields(runtime)
+            )
             runtime.load_failed()
         except Exception as error:
             # Whatever it was, the shard must not be "loading" for ever.

@@ -305,7 +305,7 @@ class Connection:
             pace.when_caught_up(lambda: self._unblock(Blocked.DISK))
 
     def _refuse_size(self, size: int) -> None:
-        self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} are possible")
+        self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} bytes are allowed")
 
     def _request(self, frame: memoryview, key: int, version: int, correlation_id: int, length: int) -> None:
         """Decodes one request, the first fields of whose header are known, and calls its handler."""

@@ -200,7 +200,7 @@ class Server:
         self._refused.value += 1
         before, self._accept_failed_at = self._accept_failed_at, self.monotonic()
         if self._accept_failed_at - before >= ACCEPT_LOG_S:
-            self._log.warning("connections are not accepted for now; those that are open live on", why=error)
+            self._log.warning("the broker accepts no connections for now; the open ones stay open", why=error)
 
     # --- for connections
 

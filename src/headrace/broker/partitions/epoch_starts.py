@@ -91,7 +91,7 @@ class EpochStarts:
             return [(replica, log, epoch, _try_to_write(log)) for replica, epoch, log in todo]
 
         def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
-            assert outcomes is not None, "what fails is an outcome"
+            assert outcomes is not None, "a write that fails is an outcome"
             for outcome in outcomes:
                 self._written(*outcome)
             if is_slice:

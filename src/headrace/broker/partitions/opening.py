@@ -167,7 +167,7 @@ class Opener:
             return [(plan, self._try_open(plan)) for plan in plans if not self._stopped]
 
         def done(outcomes: list[Outcome] | None, _: BaseException | None) -> None:
-            assert outcomes is not None, "what fails is an outcome"
+            assert outcomes is not None, "a log that fails to open is an outcome"
             for plan in plans:
                 self._at_work.pop(plan.key, None)
             for plan, outcome in outcomes:
@@ -209,7 +209,7 @@ class Opener:
         if self._lies_elsewhere(key, partition):
             # An empty log in its place would be a hole where acknowledged records were.
             del self.unopened[key]
-            self._refused(key, LogElsewhereError("lies in a log directory that is not here"))
+            self._refused(key, LogElsewhereError("lies in a log directory that this broker does not have"))
             self._settled(key)
             return None
         return Plan(key, topic, partition, config, self._directory(partition))

@@ -373,7 +373,7 @@ class QuorumDriver:
             await self.snapshot()
             self._next_attempt_s = 0.0
         except OSError as error:
-            self._log.error("metadata snapshot failed, and is tried again later", why=error)
+            self._log.error("metadata snapshot failed; the broker tries again later", why=error)
         finally:
             self._snapshotting = None
             ended.set_result(None)

@@ -80,7 +80,7 @@ EVERYTHING: Access = AskerAccess(OpenAuthorizer(), _NODE)
 
 
 class LocalController:
-    """See `controller.Controller`. `config` and `authorizer` are asked anew for each request: both may change."""
+    """See `controller.Controller`. `config` and `authorizer` are asked again for each request: both may change."""
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
         resources = Resources(env.disk, env.lock)
         log = open_log(resources, directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
     except LogDamaged as error:
-        raise StorageError(f"the metadata log cannot be trusted: {error}; {METADATA_REMEDY}") from error
+        raise StorageError(f"the broker cannot trust the metadata log: {error}; {METADATA_REMEDY}") from error
     return MetadataLog(env.disk, directory, log)
 
 
@@ -139,7 +139,7 @@ def refuse_damage(env: Environment, directory: str) -> None:
             if name != names[-1] or _goes_on(file, scan.position):
                 raise StorageError(
                     f"metadata log {path} is damaged at byte {scan.position} ({scan.problem}), and sound batches "
-                    f"follow, so that it is not cut: {METADATA_REMEDY}"
+                    f"follow, so the broker does not cut it: {METADATA_REMEDY}"
                 )
         finally:
             file.close()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Services(Protocol):
-    """Attributes that change while the broker runs (`config`, `image`) are read anew for each request."""
+    """Attributes that change while the broker runs (`config`, `image`) are read again for each request."""
 
     node: Node
     requests_owner: Owner

@@ -83,6 +83,6 @@ def open_in_logs(logs: Iterable[Log], image: ClusterImage) -> list[str]:
 
 def _sentence(partition: str, producer_id: int, offset: int) -> str:
     return (
-        f"{partition} has an open transaction of producer {producer_id} (from offset {offset}), and transactions are "
-        "not served yet: let it end under Apache Kafka"
+        f"{partition} has an open transaction of producer {producer_id} (from offset {offset}), and this broker does "
+        "not serve transactions yet: let it end under Apache Kafka"
     )

@@ -115,8 +115,8 @@ def _agree(known: dict[str, MetaProperties], options: FormatOptions) -> FormatOp
     for directory, properties in known.items():
         if cluster_id and properties.cluster_id != cluster_id:
             raise StorageError(
-                f"{directory} belongs to cluster {properties.cluster_id}, not to {cluster_id}: log directories of "
-                "different clusters cannot be mixed"
+                f"{directory} belongs to cluster {properties.cluster_id}, not to {cluster_id}: do not mix log "
+                "directories of different clusters"
             )
         cluster_id = properties.cluster_id
         if properties.node_id != options.node_id:

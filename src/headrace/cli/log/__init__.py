@@ -26,9 +26,11 @@ def log() -> None:
 @log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
 @click.option("--records", "-r", is_flag=True, help="Open the batches of data logs too.")
-@click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET", help="Skip batches below.")
+@click.option("--from", "start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
+              help="Skip batches below this.")  # fmt: skip
 @click.option("--max", "-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N entries of a file.")
-@click.option("--as", "kind", type=click.Choice(["data", "metadata", "groups"]), help="Default: by the file's place.")
+@click.option("--as", "kind", type=click.Choice(["data", "metadata", "groups"]),
+              help="Kind of records. Default: by the file's place.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines for programs.")
 def dump(
     paths: tuple[Path, ...], records: bool, start: int, limit: int | None, kind: str | None, as_json: bool

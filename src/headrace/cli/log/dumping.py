@@ -97,7 +97,7 @@ def _lines(file: Path, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for line in lines[2:]:
         parts = line.rsplit(" ", len(names) - 1)
         if len(parts) != len(names):
-            raise DumpError(f"the line {line!r} has not {len(names)} parts")
+            raise DumpError(f"the line {line!r} does not have {len(names)} parts")
         yield {name: int(part) if part.lstrip("-").isdigit() else part for name, part in zip(names, parts, strict=True)}
 
 

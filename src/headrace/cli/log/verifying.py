@@ -149,7 +149,7 @@ def _verify_segment(segment: Path, report: Report) -> dict[int, tuple[int, int]]
             elif not check_crc(view, at, header):
                 report.bad_data(segment, at, header.base_offset, "wrong checksum")
             elif header.compression == 0 and not header.is_control and not records_are_whole(view, at, header):
-                report.bad_data(segment, at, header.base_offset, "a record count that is not true")
+                report.bad_data(segment, at, header.base_offset, "a wrong record count")
             positions[at] = (header.base_offset, header.last_offset)
             report.batches += 1
             report.end = max(report.end, header.next_offset)
@@ -205,7 +205,7 @@ def truncate(directory: Path, offset: int) -> int:
     directory = directory.resolve()
     log_directory = directory.parent
     if is_metadata(directory):
-        raise TruncateError(f"the metadata log is never cut: the quorum counts on what is in it; {METADATA_REMEDY}")
+        raise TruncateError(f"no command cuts the metadata log: the quorum relies on its records; {METADATA_REMEDY}")
     with _locked(log_directory):
         segments = _segments(directory)
         if not segments or offset < int(segments[0].stem):

@@ -31,4 +31,4 @@ class Bounds:
         """When no client is connected: everything was given back."""
         gauges = broker.metrics.statistics().gauges
         for name in ("connections.open", "requests.bytes_held", "responses.bytes_held", "fetch.waiting"):
-            self._world.demand(gauges[name] == 0, f"{name} is {gauges[name]:.0f} when nobody is connected")
+            self._world.demand(gauges[name] == 0, f"{name} is {gauges[name]:.0f} when no client is connected")

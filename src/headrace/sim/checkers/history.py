@@ -92,7 +92,7 @@ class History:
         if partition is None:
             return
         sent = partition.sent.get(value)
-        self._demand(sent is not None, place, offset, f"holds {value!r}, which nobody sent")
+        self._demand(sent is not None, place, offset, f"holds {value!r}, which no client sent")
         self._demand(sent is None or sent.key == key, place, offset, f"{value!r} has another key: {key!r}")
         for what, at in (("acknowledged", partition.acknowledged), ("seen before", partition.seen)):
             other = at.get(offset, value)
@@ -107,7 +107,7 @@ class History:
         self._nothing_doubled(place, partition, found)
         there = {offset: value for offset, _, value in found}
         if not partition.trimmed:
-            self._demand(start == 0 or partition.compacted, place, start, "is the start, and nobody asked for that")
+            self._demand(start == 0 or partition.compacted, place, start, "is the start, and no client asked for that")
         if partition.compacted:
             self._last_of_each_key(place, partition, found)
             return

@@ -61,7 +61,7 @@ class GroupSync:
                 else:
                     self._has_members(group)
         except ClientError as error:
-            self._warn_once("", f"the offsets of groups are not mirrored now: {error}")
+            self._warn_once("", f"cannot mirror the offsets of groups now: {error}")
         else:
             self._warned.discard("")
 
@@ -78,7 +78,7 @@ class GroupSync:
             if error.code in MEMBERS:
                 self._has_members(group)
             else:
-                self._warn_once(group, f"the offsets of group {group} are not mirrored now: {error}")
+                self._warn_once(group, f"cannot mirror the offsets of group {group} now: {error}")
         else:
             self._warned.discard(group)
 
@@ -103,7 +103,7 @@ class GroupSync:
 
     def _has_members(self, group: str) -> None:
         self._done.pop(group, None)
-        self._warn_once(group, f"group {group} has members at the target: its offsets are left alone while it has")
+        self._warn_once(group, f"group {group} has members at the target: the mirror waits until they leave")
 
     def _warn_once(self, about: str, text: str) -> None:
         if about not in self._warned:

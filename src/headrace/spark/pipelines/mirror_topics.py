@@ -62,7 +62,7 @@ class TopicFollower:
         except BrokerError as error:
             if error.code != ErrorCode.INVALID_CONFIG:
                 raise
-            self.warn(f"topic {name} is made without the settings of its source, which are refused: {error}")
+            self.warn(f"the target refuses the settings of topic {name}, its copy gets the defaults: {error}")
             admin.create_topic(self.target, name, partitions=count, exist_ok=True)
 
     def _configs(self, topic: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ class TopicFollower:
         try:
             entries = admin.describe_configs(self.source, admin.Resource.TOPIC, topic)
         except ClientError as error:
-            self.warn(f"the settings of topic {topic} cannot be read, its copy gets the defaults: {error}")
+            self.warn(f"cannot read the settings of topic {topic}, its copy gets the defaults: {error}")
             return {}
         own = [entry for entry in entries if entry.source == ConfigSource.TOPIC and entry.name not in KEPT_APART]
         return {entry.name: entry.value for entry in own if entry.value is not None}

@@ -112,7 +112,7 @@ def claim(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     theirs = json.loads(path.read_text())
     if other := sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name)):
         was = ", ".join(f"{name} {theirs.get(name)!r}" for name in other)
-        raise ValueError(f"the checkpoint {checkpoint} was made with {was}; give that again, or another directory")
+        raise ValueError(f"the checkpoint {checkpoint} belongs to {was}; give that again, or another directory")
 
 
 @contextmanager

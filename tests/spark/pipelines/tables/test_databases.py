@@ -149,7 +149,7 @@ def test_a_table_that_is_there_is_taken_as_it_is(shop: Database) -> None:
     ("made", "words"),
     [
         ("id BIGINT PRIMARY KEY, name TEXT", "has no column 'price'; it has id, name"),
-        ("id BIGINT, name TEXT, price FLOAT", "no primary key or unique index of id, which rows are found by"),
+        ("id BIGINT, name TEXT, price FLOAT", "no primary key or unique index of id; the run finds rows by it"),
         ("id BIGINT, name TEXT, price FLOAT, PRIMARY KEY (id, name)", "no primary key or unique index of id"),
     ],
 )

@@ -74,18 +74,20 @@ def test_both_ways_of_reading_read_alike(values: list[bytes], nul: bool) -> None
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"", "it is no JSON object"), (b"[]", "it is no JSON object"), (b"null", "it is no JSON object"),
-        (b"{", "it is no JSON"), (b'{"d"}', "it is no JSON"), (b'{"d":1,}', "it is no JSON"),
-        (b'{"d":1 "i":1}', "it is no JSON"),
-        (b'{"d":1} {}', "there is more behind the JSON object"), (b"\xff", "it is not UTF-8"),
-        (b'{"d":NaN,"a":1}', "NaN is no JSON"), (b'{"d":"nan"}', "'d': 'nan' is no double"),
+        (b"", "it is not a JSON object"), (b"[]", "it is not a JSON object"), (b"null", "it is not a JSON object"),
+        (b"{", "it is not JSON"), (b'{"d"}', "it is not JSON"), (b'{"d":1,}', "it is not JSON"),
+        (b'{"d":1 "i":1}', "it is not JSON"),
+        (b'{"d":1} {}', "more text follows the JSON object"), (b"\xff", "it is not UTF-8"),
+        (b'{"d":NaN,"a":1}', "NaN is not JSON"), (b'{"d":"nan"}', "'d': 'nan' is not of type double"),
         (b'{"d":1,"d":2}', "it has the field 'd' twice"), (b'{"o":{"x":1,"x":2}}', "an object has a field twice"),
-        (b'{"n":1.255}', "'n': 1.255 is no decimal(5,2)"), (b'{"i":1.0}', "'i': 1.0 is no bigint"),
-        (b'{"t":128}', "'t': 128 is no tinyint"), (b'{"s":1}', "'s': 1 is no string"),
-        (b'{"y":"Q"}', "'y': 'Q' is no binary"),
-        (b'{"at":"yesterday"}', "'at': 'yesterday' is no timestamp"), (b'{"a":{}}', "'a': {} is no array<int>"),
-        (b'{"o":{"x":"y"}}', "'o': 'y' is no double"), (b'{"s":"\\ud800"}', "'s': a text has half of a surrogate pair"),
-        (b'{"f":1e39}', "'f': 1e39 is no float"), (b'{"else":' + b"[" * 20_000, "it is nested too deeply"),
+        (b'{"n":1.255}', "'n': 1.255 is not of type decimal(5,2)"), (b'{"i":1.0}', "'i': 1.0 is not of type bigint"),
+        (b'{"t":128}', "'t': 128 is not of type tinyint"), (b'{"s":1}', "'s': 1 is not of type string"),
+        (b'{"y":"Q"}', "'y': 'Q' is not of type binary"),
+        (b'{"at":"yesterday"}', "'at': 'yesterday' is not of type timestamp"),
+        (b'{"a":{}}', "'a': {} is not of type array<int>"),
+        (b'{"o":{"x":"y"}}', "'o': 'y' is not of type double"),
+        (b'{"s":"\\ud800"}', "'s': a text has half of a surrogate pair"),
+        (b'{"f":1e39}', "'f': 1e39 is not of type float"), (b'{"else":' + b"[" * 20_000, "it is nested too deeply"),
     ],
 )  # fmt: skip
 def test_why_a_value_is_unreadable(value: bytes, words: str) -> None:
@@ -95,13 +97,13 @@ def test_why_a_value_is_unreadable(value: bytes, words: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "key", "words"),
     [
-        ("id INT", None, "it has no key"), ("id INT", b"x", "its key, 'id': 'x' is no int"),
+        ("id INT", None, "it has no key"), ("id INT", b"x", "its key, 'id': 'x' is not of type int"),
         ("id INT", b"\xff", "its key, 'id': it is not UTF-8"),
-        ("id INT", b"2147483648", "its key, 'id': 2147483648 is no int"),
+        ("id INT", b"2147483648", "its key, 'id': 2147483648 is not of type int"),
         ("s STRING", b"a\0", "its key, 's': a text has a NUL"),
-        ("id DOUBLE", b"nan", "its key, 'id': 'nan' is no double"),
+        ("id DOUBLE", b"nan", "its key, 'id': 'nan' is not of type double"),
         ("a INT, b INT", b'{"a":1}', "its key has no 'b'"), ("a INT, b INT", b'{"a":1,"b":null}', "its key has no 'b'"),
-        ("a INT, b INT", b"1", "it is no JSON object"),
+        ("a INT, b INT", b"1", "it is not a JSON object"),
     ],
 )  # fmt: skip
 def test_why_a_key_is_unreadable(schema: str, key: bytes | None, words: str) -> None:

@@ -26,15 +26,15 @@ def test_variants() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "form", "words"),
     [
-        ("id", "n INT", None, "the key's columns look like 'id BIGINT', but the type of the last field is missing"),
-        ("id INT", "n", None, "the value's columns look like"),
+        ("id", "n INT", None, "must look like 'id BIGINT', but the type of the last field is missing"),
+        ("id INT", "n", None, "the value's columns must look like"),
         ("id INT", " ", None, "the columns of the value are missing"),
-        ("id ARRAY<INT>", "n INT", None, "'id' is no single value"),
-        ("a INT, b INT", "n INT", "text", "a key that is text is one column"),
-        ("a VARIANT", "n INT", None, "'a' is no single value"),
+        ("id ARRAY<INT>", "n INT", None, "'id' is not a single value"),
+        ("a INT, b INT", "n INT", "text", "a text key has one column"),
+        ("a VARIANT", "n INT", None, "'a' is not a single value"),
         ("a INT", "n ARRAY<VARIANT>", None, "a field cannot be 'VARIANT'"),
         ("a INT", "n INT", "avro", "text or json, not 'avro'"),
-        ("Id INT", "n INT, iD INT", None, "two columns are called 'Id' and 'iD'"),
+        ("Id INT", "n INT, iD INT", None, "two columns have the names 'Id' and 'iD'"),
     ],
 )
 def test_wrong_ones(key: str, value: str, form: str | None, words: str) -> None:

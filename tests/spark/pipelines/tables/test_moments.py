@@ -40,8 +40,8 @@ def test_steps_back(text: str | None, moment: Any, before: Any) -> None:
     [
         ("1m", 7, "the look-back is a time, and the increasing column holds numbers"),
         ("7", date(2026, 1, 1), "the look-back is a number, and the increasing column holds times"),
-        ("1m", "yesterday", "'yesterday', which is no number and no time"),
-        ("1m", "2026-13-01", "which is no number and no time"),
+        ("1m", "yesterday", "'yesterday', which is neither a number nor a time"),
+        ("1m", "2026-13-01", "which is neither a number nor a time"),
     ],
 )
 def test_steps_that_do_not_fit(text: str, moment: Any, words: str) -> None:
@@ -72,6 +72,6 @@ def test_positions_are_found_again(tmp_path: Path, moment: Any) -> None:
 
 @pytest.mark.parametrize("moment", [True, b"x"])
 def test_what_does_not_increase(tmp_path: Path, moment: Any) -> None:
-    with pytest.raises(TableError, match="which is no number and no time"):
+    with pytest.raises(TableError, match="which is neither a number nor a time"):
         Position(tmp_path).advance(moment)
     assert list(tmp_path.iterdir()) == []

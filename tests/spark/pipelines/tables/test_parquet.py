@@ -173,15 +173,15 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="another run writes .*; one table has one writer"):
         opened(tmp_path)
     table.close()
-    with pytest.raises(TableError, match="was made with buckets 4, not 8"):
+    with pytest.raises(TableError, match="has buckets 4, not 8"):
         opened(tmp_path, buckets=8)
 
 
 @pytest.mark.parametrize(
     ("layout", "topic", "words"),
     [
-        (layout_of("id INT", "name STRING, price DOUBLE"), TOPIC, "was made with key `id` bigint, not `id` int"),
-        (layout_of("id BIGINT", "name STRING"), TOPIC, "was made with value `name` string, `price` double, not"),
+        (layout_of("id INT", "name STRING, price DOUBLE"), TOPIC, "has key `id` bigint, not `id` int"),
+        (layout_of("id BIGINT", "name STRING"), TOPIC, "has value `name` string, `price` double, not"),
         (PRICES, Topic("costs"), "follows the topic prices; it cannot follow costs too"),
         (PRICES, Topic("prices", "0b" * 16), "the topic prices was deleted and made again"),
     ],
@@ -198,5 +198,5 @@ def test_manifests_of_other_formats_and_none(tmp_path: Path) -> None:
     opened(tmp_path).close()
     said = json.loads((tmp_path / MANIFEST).read_text())
     (tmp_path / MANIFEST).write_text(json.dumps({**said, "format": 2}))
-    with pytest.raises(TableError, match="is of format 2; this release reads 1"):
+    with pytest.raises(TableError, match="has format 2; this release reads 1"):
         read_table(tmp_path)

@@ -239,7 +239,7 @@ def test_odd_values_through_a_topic(
     assert [(row["key"], row["value"]) for row in found] == unreadable
     why = [{each["key"]: each["value"] for each in row["headers"]} for row in found]
     assert [each["headrace.dead_letter.offset"] for each in why] == [b"4", b"5", b"6", b"7"]
-    assert why[0]["headrace.dead_letter.reason"] == b"'f': 'nan' is no double"
+    assert why[0]["headrace.dead_letter.reason"] == b"'f': 'nan' is not of type double"
     assert why[0]["headrace.dead_letter.topic"] == topic.encode()
 
 

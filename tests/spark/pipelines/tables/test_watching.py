@@ -212,7 +212,7 @@ def test_what_is_remembered_is_bounded_by_the_look_back(shop: Database, tmp_path
         (Watch(("id",), "changed", included=("id", "no")), "has no column 'no'"),
         (Watch(("id",), "changed", excluded=("no",)), "has no column 'no'"),
         (Watch(("id",), "changed", excluded=("id", "name", "changed", "deleted")), "has no column left for the value"),
-        (Watch(("name",), "changed"), "no primary key or unique index of name, so it is no key"),
+        (Watch(("name",), "changed"), "no primary key or unique index of name, so name cannot be the key"),
     ],
 )
 def test_a_table_that_cannot_be_read(shop: Database, tmp_path: Path, watch: Watch, words: str) -> None:
@@ -220,7 +220,7 @@ def test_a_table_that_cannot_be_read(shop: Database, tmp_path: Path, watch: Watc
     with pytest.raises(TableError) as complaint:
         watcher(shop, tmp_path, Sent(), watch=watch)
     assert words in str(complaint.value)
-    with pytest.raises(TableError, match="is not there"):
+    with pytest.raises(TableError, match="does not exist"):
         watcher(shop, tmp_path, Sent(), table="no_items")
 
 
@@ -229,7 +229,7 @@ def test_what_is_no_position_is_said_before_anything_is_sent(shop: Database, tmp
     sent = Sent()
     for watch, back, words in (
         (WATCH, "1m", "the look-back is a time, and the increasing column holds numbers"),
-        (Watch(("id",), "name"), "1m", "'x', which is no number and no time"),
+        (Watch(("id",), "name"), "1m", "'x', which is neither a number nor a time"),
     ):
         with pytest.raises(TableError, match=words):
             look(watcher(shop, tmp_path, sent, back, watch=watch))
@@ -276,13 +276,13 @@ def test_columns_that_come_and_go_are_seen_and_said(shop: Database, tmp_path: Pa
         ("3", {"id": 3, "name": "three", "changed": 51, "colour": "red"}),
     ], "those within the look-back are read again, and are others"
     (line,) = said
-    assert line.endswith("#items has new columns: 'colour'; rows that were sent before have them when they change")
+    assert line.endswith("#items has new columns: 'colour'; a row sent before gets them when it changes")
     assert (look(running), len(said)) == (0, 1)
     shop.run("ALTER TABLE items DROP COLUMN name")
     shop.run("UPDATE items SET changed = 60 WHERE id = 1")
     look(running)
     assert sent.take()[-1] == ("1", {"id": 1, "changed": 60, "colour": "red"})
-    assert said[1].endswith("#items has lost columns: 'name'; rows are sent without them from now on")
+    assert said[1].endswith("#items has lost columns: 'name'; the run sends rows without them from now on")
     shop.run("ALTER TABLE items DROP COLUMN deleted")
     with pytest.raises(TableError, match="has no column 'deleted'; it has id, changed, colour"):
         look(running)

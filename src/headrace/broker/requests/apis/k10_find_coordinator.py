@@ -71,12 +71,13 @@ def _find(broker: Services, context: RequestContext, key_type: int, key: str) ->
     if key_type == _TRANSACTION:
         # Of all errors this is the one that every client takes as final: librdkafka asks again after any other.
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _refused(key, error, "Transactions are not served by this broker.")
+        return _refused(key, error, "This broker does not serve transactions.")
     if key_type == _SHARE and context.api_version >= _SHARE_FROM:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return _refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if key_type != _GROUP:
-        return _refused(key, ErrorCode.INVALID_REQUEST, f"Coordinator keys of type {key_type} are not served.")
+        why = f"This broker does not serve coordinator keys of type {key_type}."
+        return _refused(key, ErrorCode.INVALID_REQUEST, why)
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
         return _refused(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
     image = broker.image

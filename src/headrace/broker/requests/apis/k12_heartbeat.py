@@ -30,7 +30,7 @@ def handle(broker: Services, request: HeartbeatRequest, context: RequestContext)
     groups = broker.groups
     shard = groups.read(group_id)
     if isinstance(shard, ErrorCode):
-        # A member loses nothing while its coordinator loads: sessions start anew afterwards (as in Kafka).
+        # A member loses nothing while its coordinator loads: sessions start again afterwards (as in Kafka).
         loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
     error = shard.heartbeat(

@@ -32,7 +32,7 @@ class DatabaseTable(ABC, Generic[P, C]):
         with self._transaction() as connection:
             known = self._following(connection)
             if known is None:
-                raise TableError(f"{BOOKS} has lost the row of {self._place}, which says how far it is")
+                raise TableError(f"{BOOKS} has lost the row of {self._place}, which holds its offsets")
             known.written_by(self._run, str(self._place))
             fresh = beyond(changes, known.positions)
             if fresh.num_rows:
@@ -40,11 +40,11 @@ class DatabaseTable(ABC, Generic[P, C]):
                 self._keep(connection, known.at(positions_after(fresh, known.positions)))
 
     def _gone(self) -> TableError:
-        return TableError(f"{self._place} is gone; delete its row in {BOOKS} too to have it made anew")
+        return TableError(f"{self._place} is gone; delete its row in {BOOKS} too, and the run creates it again")
 
     def _not_unique(self) -> TableError:
         keys = ", ".join(self._layout.key_names)
-        return TableError(f"{self._place} has no primary key or unique index of {keys}, which rows are found by")
+        return TableError(f"{self._place} has no primary key or unique index of {keys}; the run finds rows by it")
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[C]:

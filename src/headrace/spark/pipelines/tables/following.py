@@ -79,7 +79,7 @@ def taken_over(known: Following | None, topic: Topic, run: str, table: str) -> F
     if known.topic.id and topic.id and known.topic.id != topic.id:
         raise TableError(
             f"the topic {topic.name} was deleted and made again since {table} followed it; "
-            "its offsets begin anew, so let the rows go into another table"
+            "its offsets begin at 0 again, so write the rows to another table"
         )
     return replace(known, topic=topic, run=run)
 

@@ -89,25 +89,25 @@ def layout_of(key: str, value: str, key_format: str | None = None) -> Layout:
     try:
         columns = columns_of(key)
     except ValueError as error:
-        raise ValueError(f"the key's columns look like 'id BIGINT', but {error}") from None
+        raise ValueError(f"the key's columns must look like 'id BIGINT', but {error}") from None
     try:
         values = columns_of(value)
     except ValueError as error:
-        raise ValueError(f"the value's columns look like 'name STRING, price DOUBLE', but {error}") from None
+        raise ValueError(f"the value's columns must look like 'name STRING, price DOUBLE', but {error}") from None
     if nested := [column.name for column in columns if pa.types.is_nested(column.type) or column.type == JSON]:
-        raise ValueError(f"the key's column {nested[0]!r} is no single value")
+        raise ValueError(f"the key's column {nested[0]!r} is not a single value")
     form = key_format or ("text" if columns.num_fields == 1 else "json")
     if form not in KEY_FORMATS:
-        raise ValueError(f"the format of keys is {' or '.join(KEY_FORMATS)}, not {form!r}")
+        raise ValueError(f"the format of keys must be {' or '.join(KEY_FORMATS)}, not {form!r}")
     if form == "text" and columns.num_fields > 1:
-        raise ValueError("a key that is text is one column; several are fields of a key in JSON")
+        raise ValueError("a text key has one column; for several columns the key format must be json")
     layout = Layout(columns, values, "text" if form == "text" else "json")
     seen: dict[str, str] = {}
     for name in layout.names:
         if "\0" in name:
-            raise ValueError("a column's name has no NUL in it")
+            raise ValueError("a column's name must not have a NUL in it")
         # SQLite and Spark do not tell them apart
         if name.lower() in seen:
-            raise ValueError(f"two columns are called {seen[name.lower()]!r} and {name!r}; name each column once")
+            raise ValueError(f"two columns have the names {seen[name.lower()]!r} and {name!r}; name each column once")
         seen[name.lower()] = name
     return layout

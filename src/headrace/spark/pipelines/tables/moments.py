@@ -68,7 +68,7 @@ def _text_before(text: str, back: timedelta) -> str:
     except ValueError:
         moment = None
     if found is None or moment is None:
-        raise TableError(f"the increasing column holds {text!r}, which is no number and no time in ISO 8601")
+        raise TableError(f"the increasing column holds {text!r}, which is neither a number nor a time in ISO 8601")
     earlier = moment - back
     return earlier.strftime("%Y-%m-%d") if found[2] is None else earlier.isoformat(found[2], "seconds")
 
@@ -90,7 +90,7 @@ def kind_of(moment: Any) -> str:
     for kind, name in _KINDS:
         if type(moment) is kind:
             return name
-    raise TableError(f"the increasing column holds {moment!r}, which is no number and no time")
+    raise TableError(f"the increasing column holds {moment!r}, which is neither a number nor a time")
 
 
 _KINDS: Final = (

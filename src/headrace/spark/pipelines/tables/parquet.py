@@ -90,7 +90,7 @@ def manifest_of(directory: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     if said["format"] != FORMAT:
-        raise TableError(f"{directory / MANIFEST} is of format {said['format']}; this release reads {FORMAT}")
+        raise TableError(f"{directory / MANIFEST} has format {said['format']}; this release reads {FORMAT}")
     return Manifest(
         layout=said["layout"],
         buckets=said["buckets"],
@@ -157,7 +157,7 @@ class ParquetTable:
             theirs = {"buckets": known.buckets, **known.layout}
             for name, value in ours.items():
                 if theirs[name] != value:
-                    raise TableError(f"{self._directory} was made with {name} {theirs[name]}, not {value}")
+                    raise TableError(f"{self._directory} has {name} {theirs[name]}, not {value}")
         following = taken_over(None if known is None else known.following, topic, run, str(self._directory))
         fresh = Manifest(told, self.buckets, following) if known is None else replace(known, following=following)
         self._remove_strays(fresh)

@@ -68,16 +68,16 @@ def parse_place(text: str) -> Place | None:
         if not rest:
             raise ValueError("parquet:DIRECTORY needs a directory")
         return ParquetPlace(Path(rest).resolve())
-    raise ValueError(f"{scheme}: is no address of a table; there are {_SCHEMES}")
+    raise ValueError(f"{scheme}: is not the address of a table; give {_SCHEMES}")
 
 
 def _split(rest: str, form: str) -> tuple[str, str]:
     """What is before and behind the last #."""
     before, mark, table = rest.rpartition("#")
     if not mark or not table:
-        raise ValueError(f"the address names no table; it is {form}")
+        raise ValueError(f"the address names no table; it must be {form}")
     if "\0" in unquote(table):
-        raise ValueError("a table's name has no NUL in it")
+        raise ValueError("a table's name must not have a NUL in it")
     return before, table
 
 
@@ -85,12 +85,12 @@ def _postgres(rest: str) -> PostgresPlace:
     form = "postgresql://HOST/DATABASE#TABLE or #SCHEMA.TABLE"
     address, table = _split(rest, form)
     if not address.startswith("//"):
-        raise ValueError(f"the address is {form}")
+        raise ValueError(f"the address must be {form}")
     if set(table) & {"/", "@"}:
-        raise ValueError(f"the address is {form}; # is written %23 before that, / and @ in a name %2F and %40")
+        raise ValueError(f"the address must be {form}; write # before that as %23, / and @ in a name as %2F and %40")
     parts = [unquote(part) for part in table.split(".")]
     if len(parts) > 2 or not all(parts):
-        raise ValueError("a table's name is TABLE or SCHEMA.TABLE; another dot is written %2E")
+        raise ValueError("a table's name must be TABLE or SCHEMA.TABLE; write another dot as %2E")
     where, question, query = address[2:].partition("?")
     user, _, hosts = where.rpartition("@")
     user = user.partition(":")[0]

@@ -105,7 +105,7 @@ def connected(place: PostgresPlace) -> Iterator[psycopg.Connection[tuple[Any, ..
         psycopg.conninfo.conninfo_to_dict(place.conninfo)
     except psycopg.Error:
         # what it says repeats the address, password and all
-        raise TableError(f"{place} is no address as PostgreSQL's own client takes it") from None
+        raise TableError(f"{place} is not an address that PostgreSQL's own client takes") from None
     try:
         with psycopg.connect(place.conninfo, fallback_application_name="headrace") as connection:
             yield connection
@@ -118,7 +118,7 @@ def check_names(names: Iterable[str]) -> None:
     """Whether PostgreSQL can have these names. Raises `TableError`."""
     for name in names:
         if len(name.encode()) > NAME_BYTES_MAX:
-            raise TableError(f"PostgreSQL has no names of more than {NAME_BYTES_MAX} bytes, such as {name!r}")
+            raise TableError(f"PostgreSQL takes names of up to {NAME_BYTES_MAX} bytes, and {name!r} is longer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _integer(text: str) -> int | Number:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise UnfitError(f"{text} is no JSON")
+    raise UnfitError(f"{text} is not JSON")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -93,14 +93,14 @@ def scanned(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     except RecursionError:
         raise UnfitError("it is nested too deeply") from None
     except ValueError:
-        raise UnfitError("it is no JSON") from None
+        raise UnfitError("it is not JSON") from None
 
 
 def fields_of(text: str, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
     """The fields of these names of a JSON object; a field of any JSON as its text. Raises `UnfitError`."""
     at = _space(text, 0)
     if not text.startswith("{", at):
-        raise UnfitError("it is no JSON object")
+        raise UnfitError("it is not a JSON object")
     at = _space(text, at + 1)
     found: dict[str, Any] = {}
     if text.startswith("}", at):
@@ -110,7 +110,7 @@ def fields_of(text: str, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
             name, at = scanned(_ANY, text, at)
             at = _space(text, at)
             if type(name) is not str or not text.startswith(":", at):
-                raise UnfitError("it is no JSON")
+                raise UnfitError("it is not JSON")
             begin = _space(text, at + 1)
             kind = kinds.get(name)
             item, at = scanned(_ANY if kind is None or kind == JSON else _TYPED, text, begin)
@@ -123,10 +123,10 @@ def fields_of(text: str, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
                 at += 1
                 break
             if not text.startswith(",", at):
-                raise UnfitError("it is no JSON")
+                raise UnfitError("it is not JSON")
             at = _space(text, at + 1)
     if _space(text, at) != len(text):
-        raise UnfitError("there is more behind the JSON object")
+        raise UnfitError("more text follows the JSON object")
     return found
 
 
@@ -183,7 +183,7 @@ def _found(found: Any, item: Any, kind: pa.DataType) -> Any:
 def _unfit(item: Any, kind: pa.DataType) -> NoReturn:
     shown = str(item) if isinstance(item, Number) else repr(item)
     shown = shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}..."
-    raise UnfitError(f"{shown} is no {type_name(kind)}")
+    raise UnfitError(f"{shown} is not of type {type_name(kind)}")
 
 
 def _struct(item: dict[str, Any], fields: list[tuple[str, Read]]) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _numeric(text: str) -> None:
     except InvalidOperation:
         number = Decimal(f"1e{_NUMERIC_DIGITS}")
     exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int), "JSON has no numbers but finite ones"
+    assert isinstance(exponent, int), "JSON has only finite numbers"
     if exponent < -_NUMERIC_SCALE or (number and number.adjusted() >= _NUMERIC_DIGITS):
         raise UnfitError("a number has more digits than PostgreSQL holds")
 

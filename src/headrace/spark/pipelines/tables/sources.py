@@ -47,7 +47,7 @@ class Columns:
         """Whether what is to be read is there. Raises `TableError`."""
         names = list(there)
         if not names:
-            raise TableError(f"{self._place} is not there")
+            raise TableError(f"{self._place} does not exist")
         watch = self._watch
         deleted = [watch.deleted] if watch.deleted else []
         for name in (*watch.key, watch.by, *deleted, *watch.included, *watch.excluded):
@@ -66,10 +66,10 @@ class Columns:
         read, was_read = self.of_value(names), self.of_value(seen)
         if come := [name for name in read if name not in was_read]:
             many = ", ".join(map(repr, come))
-            self._say(f"{self._place} has new columns: {many}; rows that were sent before have them when they change")
+            self._say(f"{self._place} has new columns: {many}; a row sent before gets them when it changes")
         if gone := [name for name in was_read if name not in read]:
             many = ", ".join(map(repr, gone))
-            self._say(f"{self._place} has lost columns: {many}; rows are sent without them from now on")
+            self._say(f"{self._place} has lost columns: {many}; the run sends rows without them from now on")
         return True
 
     def of_value(self, there: Iterable[str]) -> list[str]:
@@ -84,7 +84,7 @@ class Columns:
     def refuse_key(self) -> NoReturn:
         """Raises `TableError`."""
         keys = ", ".join(self._watch.key)
-        raise TableError(f"{self._place} has no primary key or unique index of {keys}, so it is no key")
+        raise TableError(f"{self._place} has no primary key or unique index of {keys}, so {keys} cannot be the key")
 
 
 def page_query(watch: Watch, alias: str, selected: str, table: str, place: list[str], since: str) -> str:
@@ -217,7 +217,7 @@ class SqliteSource:
 
     def check(self) -> None:
         if not self._place.path.exists():
-            raise TableError(f"{self._place.path} is not there")
+            raise TableError(f"{self._place.path} does not exist")
         with sqlite.connected(self._place, "BEGIN") as connection:
             self._columns.check(sqlite.columns_of(connection, self._place.table))
             if not sqlite.is_unique(connection, self._place.table, [*self._watch.key]):

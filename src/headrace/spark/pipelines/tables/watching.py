@@ -3,7 +3,7 @@
 At least once. A row is sent when the column says that it has changed, and the position is kept once the brokers have
 acknowledged it. A transaction may commit later than the values it wrote, so each look begins a look-back before the
 furthest value. What was sent from there is remembered, as a digest a row, and not sent again while it is the same; a
-run that begins anew remembers nothing and sends it again.
+run that begins again remembers nothing and sends it again.
 """
 
 from __future__ import annotations
