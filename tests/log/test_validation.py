@@ -35,7 +35,7 @@ def append(log: Log, data: bytes, now_ms: int = NOW_MS) -> Any:
     return log.append(data, leader_epoch=0, now_ms=now_ms)
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[bytes], bytes], ErrorCode]] = {
     "bad checksum": (lambda b: changed(b, ">I", 17, 1, crc=False), ErrorCode.CORRUPT_MESSAGE),
     "wrong magic": (lambda b: changed(b, ">b", 16, 1, crc=False), ErrorCode.INVALID_RECORD),
     "count lies": (lambda b: changed(b, ">i", 57, 5), ErrorCode.INVALID_RECORD),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
@@ -30,7 +31,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return answers
 
 
-def asked(raw: Raw, name: str, topic_id: bytes, version: int, offset: int, **fields: int) -> bytes:
+def asked(raw: Raw, name: str, topic_id: bytes, version: int, offset: int, **fields: Any) -> bytes:
     """The frame of an answer behind its correlation id."""
     fields.setdefault("max_wait_ms", 100)
     request = fetch(name, offset, topic_id=topic_id, **fields) if version >= 13 else fetch(name, offset, **fields)

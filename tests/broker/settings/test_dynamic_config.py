@@ -121,7 +121,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
         store(served, (BROKER, "1", "message.max.bytes", "5432"))
         assert served.inside.config.integer("message.max.bytes") == 5432
     named = [
-        (record.fields["of"], record.fields["name"])
+        (vars(record)["fields"]["of"], vars(record)["fields"]["name"])
         for record in caplog.records
         if record.getMessage().startswith("stored setting ignored")
     ]
