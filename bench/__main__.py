@@ -1,6 +1,6 @@
 """`make bench`: every row on both brokers in one run, rounds taken in turn, medians, ratios, JSON lines.
 
-python -m bench [--only ROW]... [--quick] [--side headrace|kafka] [--rounds N] [--seconds S] [--list]
+python -m bench [--only ROW]... [--quick] [--side SIDE | --against CHECKOUT] [--rounds N] [--seconds S] [--list]
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.crowd_rows import CROWD_ROWS
 from bench.life_rows import IDLE_S, LIFE_ROWS, MEMORY_ROWS
-from bench.rigs import DATA, ROOT, Kafka, Ours, Rig
+from bench.rigs import DATA, ROOT, Before, Kafka, Ours, Rig
 from bench.wire_rows import QUICK, WIRE_ROWS, Row, Scale, warm_up
 
 RESULTS = ROOT / "bench" / "results"
@@ -98,10 +99,11 @@ def say(result: Result, scale: Scale) -> None:
 class Run:
     """One run of the bench: which rows, which sides, how much."""
 
-    def __init__(self, only: list[str], sides: list[str], scale: Scale) -> None:
+    def __init__(self, only: list[str], sides: list[str], scale: Scale, against: Path | None) -> None:
         self.only = only
         self.sides = sides
         self.scale = scale
+        self.against = against
         self.results: list[Result] = []
 
     def wanted(self, rows: tuple[Row, ...]) -> list[Row]:
@@ -111,7 +113,9 @@ class Run:
         rigs: list[Rig] = []
         if "headrace" in self.sides:
             rigs.append(Ours())
-        if "kafka" in self.sides:
+        if self.against is not None:
+            rigs.append(Before(self.against))
+        elif "kafka" in self.sides:
             rigs.append(Kafka())
         return rigs
 
@@ -126,7 +130,7 @@ class Run:
 
     def warm(self) -> None:
         """Rows on two brokers that stay up."""
-        wire, memory = self.wanted(WIRE_ROWS), self.wanted(MEMORY_ROWS)
+        wire, memory = self.wanted((*WIRE_ROWS, *CROWD_ROWS)), self.wanted(MEMORY_ROWS)
         if not wire and not memory:
             return
         rigs = self.rigs()
@@ -178,7 +182,7 @@ class Run:
     def save(self) -> Path:
         """The run as JSON lines: the first says what was run, each other is a row."""
         about = {"scale": dataclasses.asdict(self.scale)}
-        return keep("", about, [result.line(self.scale) for result in self.results])
+        return keep("before-" if self.against else "", about, [result.line(self.scale) for result in self.results])
 
 
 def keep(kind: str, about: dict[str, Any], rows: list[dict[str, Any]]) -> Path:
@@ -202,6 +206,7 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], help="rows whose name begins so; may be given again")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work and one round: shape, not size")
     parser.add_argument("--side", action="append", choices=["headrace", "kafka"], help="one side alone")
+    parser.add_argument("--against", type=Path, help="another checkout of Headrace, in the place of Kafka")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="length of a wire measurement")
     parser.add_argument("--list", action="store_true", help="name the rows")
@@ -211,14 +216,15 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     asked = arguments_of(argv)
     if asked.list:
-        for row in (*MEMORY_ROWS, *WIRE_ROWS, *LIFE_ROWS):
+        for row in (*MEMORY_ROWS, *WIRE_ROWS, *CROWD_ROWS, *LIFE_ROWS):
             print(f"{row.key:22} {row.title}")
         return 0
     scale = QUICK if asked.quick else Scale()
     changes = {key: value for key in ("rounds", "seconds") if (value := getattr(asked, key)) is not None}
-    run = Run(asked.only, asked.side or ["headrace", "kafka"], dataclasses.replace(scale, **changes))
+    scale = dataclasses.replace(scale, **changes)
+    run = Run(asked.only, asked.side or ["headrace", "kafka"], scale, asked.against)
     shutil.rmtree(DATA, ignore_errors=True)
-    print(f"{'':48} {'headrace':>10} {'kafka':>10} {'':8} {'ratio':>7}", flush=True)
+    print(f"{'':48} {'headrace':>10} {'before' if asked.against else 'kafka':>10} {'':8} {'ratio':>7}", flush=True)
     try:
         run.warm()
         run.lives()

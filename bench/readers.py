@@ -1,7 +1,8 @@
-"""Many readers of one log: each on a connection of its own, all in one process, each asking again as soon as it is answered.
+"""Many readers of one log: each on a connection of its own, all in one process, each asking again as soon as it has
+its answer.
 
-Like the rest of the load generators it does as little as it can: a request is the same bytes but for its numbers, and of
-an answer the size is looked at, the error codes, and in a session the partition that it is of.
+Like the rest of the load generators it does as little as it can: a request is the same bytes but for its numbers, and
+of an answer the size is looked at, the error code, and the partition that it is of.
 
     python -m bench.readers '{"port": 9092, "topic": "t", "readers": 6, ...}'    prints one line of JSON
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,8 @@ class Ours:
     name = "headrace"
 
     def __init__(self, *settings: str) -> None:
-        self.directory = DATA / "headrace"
+        self.directory = DATA / self.name
+        self.environment: dict[str, str] | None = None
         self.port = free_port()
         self.settings = settings
         self.process: subprocess.Popen[bytes] | None = None
@@ -50,7 +52,7 @@ class Ours:
             command += ["--set", setting]
         before = time.monotonic()
         with (self.directory / "headrace.out").open("ab") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=self.environment)
         while not answers(self.port):
             if self.process.poll() is not None or time.monotonic() - before > START_PATIENCE_S:
                 raise RuntimeError("headrace did not start:\n" + (self.directory / "headrace.out").read_text()[-2000:])
@@ -85,6 +87,16 @@ class Ours:
         """Kill it and remove what it left."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Before(Ours):
+    """The broker of another checkout, whose native modules are built, run by this one's Python."""
+
+    name = "before"
+
+    def __init__(self, checkout: Path) -> None:
+        super().__init__()
+        self.environment = {**os.environ, "PYTHONPATH": str(checkout.resolve() / "src")}
 
 
 class Kafka:

@@ -247,13 +247,18 @@ def librdkafka_produce(rig: Rig, scale: Scale) -> float:
     return float(outcome["records"] / outcome["seconds"] / 1000)
 
 
-def librdkafka_consume(rig: Rig, scale: Scale) -> float:
-    name = "librdkafka-read"
-    topic_for(rig, name)
+def librdkafka_filled(rig: Rig, scale: Scale) -> str:
+    """A topic that librdkafka has filled. Kept for the next round."""
+    name = topic_for(rig, "librdkafka-read")
     with Link(rig.port) as link:
         have = link.end_offset(name)
     if have < scale.records:
         run_python("bench.clients", "produce", rig.bootstrap, name, str(scale.records - have), "1024")
+    return name
+
+
+def librdkafka_consume(rig: Rig, scale: Scale) -> float:
+    name = librdkafka_filled(rig, scale)
     outcome = json.loads(run_python("bench.clients", "consume", rig.bootstrap, name, str(scale.records)))
     return float(outcome["records"] / outcome["seconds"] / 1000)
 
@@ -276,12 +281,18 @@ def _java_produce(rig: Rig, name: str, count: int) -> float:
     return float(last.split("records sent, ")[1].split()[0]) / 1000
 
 
-def java_consume(rig: Rig, scale: Scale) -> float:
+def java_filled(rig: Rig, scale: Scale) -> str:
+    """A topic that the Java client has filled. Kept for the next round."""
     name = topic_for(rig, "java-read")
     with Link(rig.port) as link:
         have = link.end_offset(name)
     if have < scale.java_records:
         _java_produce(rig, name, scale.java_records - have)
+    return name
+
+
+def java_consume(rig: Rig, scale: Scale) -> float:
+    name = java_filled(rig, scale)
     said = run_java(
         TOOLS + "ConsumerPerformance", "--topic", name, "--num-records", str(scale.java_records),
         "--bootstrap-server", rig.bootstrap, "--hide-header", "--timeout", "60000",

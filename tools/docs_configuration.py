@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.config import SETTINGS, Setting, format_value
-from headrace.config.served import refusal
+from headrace.config import FAMILIES, SETTINGS, Setting, format_value
 
 INTRODUCTION = """# Configuration
 
@@ -22,6 +21,14 @@ SCOPES = {
     "topic": ("Topic settings", "Set when a topic is made or altered; otherwise the broker's value holds."),
     "group": ("Group settings", "Set on one group; otherwise the broker's value holds."),
 }
+REFUSES = {"broker": "A value refuses to start", "topic": "A value is refused", "group": "A value is refused"}
+FAMILIES_HEAD = """## Families of settings that are refused
+
+No broker setting whose name begins so is served, nor the same name behind `listener.name.NAME.`. A value refuses to
+start, and is refused while the broker runs; an empty one, `false` or `0` asks for nothing.
+
+| settings | what they are for | why a value is refused |
+|---|---|---|"""
 CHANGES = {"read-only": "restart", "per-broker": "broker", "cluster-wide": "cluster"}
 
 
@@ -34,8 +41,8 @@ def row(setting: Setting) -> str:
         about = "**Ours.** " + about
     if setting.synonyms:
         about += " Otherwise: " + ", ".join(f"`{name}`" for name in setting.synonyms) + "."
-    if setting.scope == "broker" and refusal(setting.name):
-        about += f" *A value refuses to start: {refusal(setting.name)}.*"
+    if setting.refused:
+        about += f" *{REFUSES[setting.scope]}: {setting.refused.rstrip('.')}.*"
     elif setting.unserved:
         about += f" *No effect: {setting.unserved}.*"
     kind = setting.type.name.lower()
@@ -57,4 +64,6 @@ def page() -> str:
         rows = [row(each) for each in sorted(SETTINGS, key=lambda each: each.name) if each.scope == scope]
         shown = "\n".join(rows)
         parts.append(f"## {title}\n\n{sentence}\n\n{head}\n{shown}\n")
+    families = [f"| `{each.prefix}*` | {each.about} | {each.refused} |" for each in FAMILIES]
+    parts.append("\n".join([FAMILIES_HEAD, *families]) + "\n")
     return "\n".join(parts)

@@ -74,7 +74,9 @@ def test_a_damaged_end_after_a_clean_stop_is_named_and_takes_only_its_partition(
         assert (refused.error_code, refused.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
         assert (answered.error_code, answered.high_watermark) == (ErrorCode.NONE, 3)
     (line,) = [line.message for line in caplog.records if "kept-0" in line.message]
-    assert line.startswith(f"kept-0 cannot be opened: {file} is damaged at byte {size * 2 // 3} (offset 2): ")
+    assert line.startswith(
+        f'log cannot be opened partition=kept-0 why="{file} is damaged at byte {size * 2 // 3} (offset 2): '
+    )
 
     (tmp_path / "recovery-point-offset-checkpoint").unlink()  # nothing says that it was safe: it is cut
     caplog.clear()
@@ -82,7 +84,7 @@ def test_a_damaged_end_after_a_clean_stop_is_named_and_takes_only_its_partition(
         assert offsets(raw, "kept") == [0, 1]
         assert append(raw, "kept", b"new").base_offset == 2
     (line,) = [line.message for line in caplog.records if "kept-0" in line.message]
-    assert line.startswith(f"kept-0: {size // 3} bytes cut from {file} at offset 2: ")
+    assert line.startswith(f"log cut partition=kept-0 offset=2 bytes={size // 3} file={file} why=")
 
 
 def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path) -> None:

@@ -260,7 +260,8 @@ def test_a_name_that_is_taken_is_said_once(tmp_path: Path, caplog: pytest.LogCap
             until(lambda: len({each["time"] for each in records(served, METRICS_TOPIC)}) > interval)  # noqa: B023
             until(lambda: served.call(lambda broker: len(broker.self_topics.lines)) > 0)  # type: ignore[union-attr]
     lines = [record.getMessage() for record in caplog.records if "cannot be created" in record.getMessage()]
-    assert lines == [f"{LOGS_TOPIC} cannot be created, and nothing is published there: INVALID_TOPIC_EXCEPTION"]
+    event = "topic cannot be created, and nothing is published there"
+    assert lines == [f"{event} topic={LOGS_TOPIC} error=INVALID_TOPIC_EXCEPTION"]
 
 
 def test_a_clean_stop_publishes_what_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

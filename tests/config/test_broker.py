@@ -1,4 +1,4 @@
-"""What is in force: layers, synonyms, listeners; and what a file may not ask for."""
+"""What is in force: layers, synonyms, listeners; and what is altered while the broker runs."""
 
 from __future__ import annotations
 
@@ -89,21 +89,6 @@ def test_a_listener_without_a_protocol_is_refused_by_name(listeners: str, given:
         BrokerConfig.load({"listeners": listeners, "controller.listener.names": "CONTROLLER", **given})
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"listeners": "PLAINTEXT://0.0.0.0:9092"},
-        {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
-    ],
-)
-def test_an_address_that_nobody_can_connect_to_is_not_advertised(properties: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"nonroutable meta-address 0\.0\.0\.0.*--advertise HOST:PORT"):
-        BrokerConfig.load(properties)
-    assert BrokerConfig.load({**properties, "advertised.listeners": "PLAINTEXT://example:9092"}).listeners
-    controller = {"listeners": "PLAINTEXT://localhost:9092,CONTROLLER://0.0.0.0:9093"}
-    assert BrokerConfig.load({**controller, "controller.listener.names": "CONTROLLER"}).controller_listeners
-
-
 def test_node_id_and_its_older_name_are_one() -> None:
     """Whichever a file names, DescribeConfigs says both, as Kafka's broker does."""
     for name in ("node.id", "broker.id"):
@@ -113,51 +98,6 @@ def test_node_id_and_its_older_name_are_one() -> None:
         for described in (lines["node.id"], lines["broker.id"]):
             assert (described.value, described.source) == ("7", ConfigSource.STATIC_BROKER)
     assert BrokerConfig({}).node_id == 1
-
-
-def test_keys_without_effect_are_named_once_each() -> None:
-    lines: list[str] = []
-    BrokerConfig.load({"num.io.threads": "8", "made.up": "1", "log.dirs": "a", "sasl.jaas.config": ""}, lines.append)
-    assert lines == [
-        "num.io.threads has no effect: requests run on one event loop and blocking work on a small pool; "
-        "these sizes do not apply",
-        "made.up is not a setting of this broker and has no effect",
-    ]
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"listeners": "SSL://:9092"},
-        {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT"},
-        {"sasl.enabled.mechanisms": "PLAIN"},
-        {"ssl.keystore.location": "x"},
-        {"listener.name.external.ssl.keystore.location": "x"},
-        {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
-        {"remote.log.storage.system.enable": "true"},
-        {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
-        {"controller.quorum.bootstrap.servers": "elsewhere:9093"},
-        {"process.roles": "broker"},
-        {"node.id": "1", "broker.id": "2"},
-        {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"},
-        {"listeners": "nonsense"},
-        {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
-        {"log.retention.hours": "0"},
-        {"num.partitions": "0"},
-        {"log.dirs": "a,a"},
-    ],
-    ids=lambda properties: next(iter(properties.items())),
-)
-def test_what_cannot_be_or_would_leave_a_hole_refuses_in_one_line(properties: dict[str, str]) -> None:
-    with pytest.raises(ConfigError) as refused:
-        BrokerConfig.load(properties, lambda _line: None)
-    assert "\n" not in str(refused.value)
-
-
-def test_a_refusal_does_not_show_a_secret() -> None:
-    with pytest.raises(ConfigError) as refused:
-        BrokerConfig.load({"ssl.key.password": "hunter2"}, lambda _line: None)
-    assert "hunter2" not in str(refused.value)
 
 
 def test_topic_settings_are_checked_together() -> None:
@@ -174,19 +114,20 @@ def test_a_topic_cannot_ask_for_remote_storage() -> None:
         check_topic_overrides({"remote.storage.enable": "TRUE"})
 
 
-def test_dynamic_settings_are_checked_together_with_the_file() -> None:
-    config = BrokerConfig.load({"listeners": "PLAINTEXT://:9092"})
-    for impossible in ({"listeners": "X://1:2"}, {"listener.security.protocol.map": "PLAINTEXT:SSL"}):
-        with pytest.raises(ConfigError):
-            config.with_overrides(impossible, {})
-
-
 def test_what_needs_a_restart_is_not_taken_while_running() -> None:
     check_broker_overrides({"log.retention.ms": "1", "made.up": "x"}, per_broker=False)
     with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
         check_broker_overrides({"num.partitions": "2"}, per_broker=True)
     with pytest.raises(ConfigError, match="broker id must be specified"):
         check_broker_overrides({"listeners": "PLAINTEXT://:1"}, per_broker=False)
+
+
+@pytest.mark.parametrize("name", ["config.providers", "listener.name.external.ssl.key.password", "sasl.jaas.config"])
+def test_what_a_file_may_not_ask_for_is_not_taken_while_running(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_broker_overrides({name: "hunter2"}, per_broker=True)
+    assert refused.value.name == name
+    check_broker_overrides({name: ""}, per_broker=True)
 
 
 def test_describe_says_where_a_value_comes_from() -> None:

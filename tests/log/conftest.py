@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def open_at(tmp_path: Path, defaults: TopicConfig) -> Callable[..., Log]:
     def open_it(settings: dict[str, Any] | None = None, **keywords: Any) -> Log:
         config = replace(defaults, **(settings or {}))
         keywords.setdefault("now_ms", NOW_MS)
-        return open_log(Resources(PosixDisk()), str(folder), ("t", 0), config, **keywords)
+        return open_log(Resources(PosixDisk(), RLock), str(folder), ("t", 0), config, **keywords)
 
     return open_it
 

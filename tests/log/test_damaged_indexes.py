@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -194,7 +195,7 @@ def test_a_crash_while_indexes_are_rebuilt_leaves_nothing_half_done() -> None:
         disk = SimDisk(rng)
         disk.make_dirs("/t-0")
         disk.sync_directory("/")
-        log = open_log(Resources(disk), "/t-0", ("t", 0), config, now_ms=NOW_MS)
+        log = open_log(Resources(disk, RLock), "/t-0", ("t", 0), config, now_ms=NOW_MS)
         for number in range(40):
             one = build_batch([Record(0, NOW_MS + number, b"k", b"v" * 30)])
             assert not log.append(one, leader_epoch=0, now_ms=NOW_MS).error
@@ -210,12 +211,12 @@ def test_a_crash_while_indexes_are_rebuilt_leaves_nothing_half_done() -> None:
 
         disk.fail = cut
         try:
-            open_log(Resources(disk), "/t-0", ("t", 0), config, recovery_point=40, now_ms=NOW_MS)
+            open_log(Resources(disk, RLock), "/t-0", ("t", 0), config, recovery_point=40, now_ms=NOW_MS)
         except KeyboardInterrupt:
             cut_short += 1
         disk.fail = None
         disk.crash()
-        log = open_log(Resources(disk), "/t-0", ("t", 0), config, recovery_point=40, now_ms=NOW_MS)
+        log = open_log(Resources(disk, RLock), "/t-0", ("t", 0), config, recovery_point=40, now_ms=NOW_MS)
         for number in range(40):
             found = log.offset_for_timestamp(NOW_MS + number)
             assert found == TimestampOffset(number, NOW_MS + number, 0), (seed, number)

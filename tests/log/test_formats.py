@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from pathlib import Path
+from threading import RLock
 
 import pytest
 from hypothesis import given
@@ -106,7 +107,7 @@ def test_the_offset_index_finds_the_last_entry_at_or_below(
     tmp_path_factory: pytest.TempPathFactory, gaps: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     path = str(tmp_path_factory.mktemp("index") / "0.index")
-    index = OffsetIndex(PosixDisk(), path, IndexCache())
+    index = OffsetIndex(PosixDisk(), path, IndexCache(RLock()))
     entries: list[tuple[int, int]] = []
     offset = position = 0
     for more, size in gaps:
@@ -120,7 +121,7 @@ def test_the_offset_index_finds_the_last_entry_at_or_below(
         assert index.lookup(wanted) == expected
     index.file_to_sync().close()
     assert Path(path).read_bytes() == b"".join(struct.pack(">ii", *entry) for entry in entries)
-    again = OffsetIndex(PosixDisk(), path, IndexCache())
+    again = OffsetIndex(PosixDisk(), path, IndexCache(RLock()))
     again.load(position + 1)
     assert len(again) == len(entries) and again.last == index.last
     cut = data.draw(st.integers(0, offset + 1))
@@ -132,7 +133,7 @@ def test_an_index_that_points_beyond_its_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "0.index"
     path.write_bytes(struct.pack(">iiii", 5, 100, 9, 200))
     with pytest.raises(ValueError, match="beyond the log"):
-        OffsetIndex(PosixDisk(), str(path), IndexCache()).load(150)
+        OffsetIndex(PosixDisk(), str(path), IndexCache(RLock())).load(150)
 
 
 def test_the_time_index(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_every_offset_is_found_whatever_the_batches(
     rng = random.Random(seed)
     folder = str(tmp_path_factory.mktemp("log"))
     config = replace(defaults, segment_bytes=3000, index_interval_bytes=200)
-    log = open_log(Resources(PosixDisk()), folder, ("t", 0), config, now_ms=NOW_MS)
+    log = open_log(Resources(PosixDisk(), RLock), folder, ("t", 0), config, now_ms=NOW_MS)
     starts: list[tuple[int, int]] = []
     for size in sizes:
         records = [Record(0, NOW_MS, None, bytes(size // 3), []) for _ in range(rng.randint(1, 3))]
@@ -119,7 +120,7 @@ def test_every_offset_is_found_whatever_the_batches(
     for reopened in (log, None):
         if reopened is None:
             log.close()
-            log = open_log(Resources(PosixDisk()), folder, ("t", 0), config, now_ms=NOW_MS, clean=True)
+            log = open_log(Resources(PosixDisk(), RLock), folder, ("t", 0), config, now_ms=NOW_MS, clean=True)
         for base, last in starts:
             for offset in {base, last}:
                 data = log.read(offset, max_bytes=1, max_offset=log.end_offset).slice.read()  # type: ignore[union-attr]

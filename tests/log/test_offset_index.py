@@ -6,6 +6,7 @@ import os
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from threading import RLock
 
 from headrace.env.posix import PosixDisk
 from headrace.log.offset_index import IndexCache, OffsetIndex
@@ -34,7 +35,7 @@ def filled(disk: PosixDisk, path: str, cache: IndexCache, step: int) -> OffsetIn
 
 
 def test_a_late_reader_of_a_replaced_index_leaves_nothing_for_its_successor(tmp_path: Path) -> None:
-    disk, cache = Interrupted(), IndexCache()
+    disk, cache = Interrupted(), IndexCache(RLock())
     path = str(tmp_path / "0.index")
     old = filled(disk, path, cache, 1000)
     new = filled(disk, path + ".swap", cache, 100)
@@ -64,7 +65,7 @@ def test_a_reader_that_comes_upon_the_successor_of_its_index_reads_its_own(tmp_p
                 os.replace(path + ".swap", path)
             return super().read_file(name)
 
-    disk, cache = Renaming(), IndexCache()
+    disk, cache = Renaming(), IndexCache(RLock())
     path = str(tmp_path / "0.index")
     old = filled(disk, path, cache, 1000)
     filled(disk, path + ".swap", cache, 100)
@@ -72,7 +73,7 @@ def test_a_reader_that_comes_upon_the_successor_of_its_index_reads_its_own(tmp_p
 
 
 def test_a_late_reader_does_not_bring_back_what_was_cut(tmp_path: Path) -> None:
-    disk, cache = Interrupted(), IndexCache()
+    disk, cache = Interrupted(), IndexCache(RLock())
     index = filled(disk, str(tmp_path / "0.index"), cache, 1000)
 
     def cut_and_go_on() -> None:
@@ -87,7 +88,7 @@ def test_a_late_reader_does_not_bring_back_what_was_cut(tmp_path: Path) -> None:
 
 
 def test_the_cache_keeps_within_its_bound() -> None:
-    cache = IndexCache(bytes_max=8 * 100)
+    cache = IndexCache(RLock(), bytes_max=8 * 100)
     keys = [object() for _ in range(5)]
     for key in keys:
         cache.put(key, array("Q", range(30)))

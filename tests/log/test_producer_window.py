@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def log_on(full: Full) -> Iterator[Log]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "t-0").mkdir()
         config = replace(topic_config(BrokerConfig.load({}, lambda _: None), {}), segment_bytes=SEGMENT_BYTES)
-        yield open_log(Resources(FullDisk(full)), f"{folder}/t-0", ("t", 0), config, now_ms=NOW_MS)
+        yield open_log(Resources(FullDisk(full), RLock), f"{folder}/t-0", ("t", 0), config, now_ms=NOW_MS)
 
 
 def batch(sequence: int, *, producer: int = 7, epoch: int = 0, size: int = 10, count: int = 1) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from headrace.env.posix import PosixFile
 from headrace.log.log import Log
 from headrace.log.producer_snapshot import SnapshotEntry, SnapshotError, decode, encode
-from headrace.log.producers import Producers
+from headrace.log.producers import UNDECIDED, Producers
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import CONTROL_BIT, TRANSACTIONAL_BIT, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
@@ -123,9 +123,12 @@ def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Ap
         append(log, b"t", producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
     append(log, b"plain")
     assert log.last_stable_offset(3) == 0
+    assert list(log.producers.unstable) == [(0, UNDECIDED)]
     log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert log.producers.unstable == ((0, 3), (1, UNDECIDED))
     assert log.last_stable_offset(3) == 0  # its marker is not replicated yet
     assert log.last_stable_offset(4) == 1
+    assert log.producers.unstable == ((1, UNDECIDED),)
     log.append(marker(2, commit=True), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert log.last_stable_offset(5) == 5
     assert aborted_in(log, 0) == [(1, 0, 3, 1)]
@@ -155,9 +158,13 @@ def test_an_open_transaction_survives_a_restart(open_at: Open, append: Append) -
     append(log, b"plain")
     append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     log.close()
-    assert open_at(clean=True).last_stable_offset(2) == 1
-    refused = send(append, open_at(), 1)
+    again = open_at(clean=True)
+    assert (again.last_stable_offset(2), again.producers.unstable) == (1, ((1, UNDECIDED),))
+    again = open_at()
+    refused = send(append, again, 1)
     assert refused.error is ErrorCode.INVALID_TXN_STATE
+    again.truncate_to(1, now_ms=NOW_MS)
+    assert (again.last_stable_offset(1), again.producers.unstable) == (1, ())
 
 
 def test_a_marker_that_could_not_be_written_ends_nothing(

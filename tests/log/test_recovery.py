@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import pytest
@@ -141,7 +142,7 @@ def closed(defaults: TopicConfig, make_batch: Callable[..., bytes]) -> Callable[
     """A log on a simulated disk after a clean stop: its segment has index entries, the last batch three records."""
 
     def close() -> tuple[Resources, Log]:
-        resources = Resources(SimDisk(random.Random(1)))
+        resources = Resources(SimDisk(random.Random(1)), RLock)
         resources.disk.make_dirs("/data/t-0")
         log = open_log(resources, "/data/t-0", ("t", 0), defaults, now_ms=NOW_MS)
         for index in range(100):

@@ -59,7 +59,8 @@ def reopened(
             append(log, b"x" * 50, timestamp=NOW_MS + number)
         log.close()
         disk = Watched()
-        again = open_log(Resources(disk), str(tmp_path / "t-0"), ("t", 0), log.config, clean=True, now_ms=NOW_MS)
+        resources = Resources(disk, threading.RLock)
+        again = open_log(resources, str(tmp_path / "t-0"), ("t", 0), log.config, clean=True, now_ms=NOW_MS)
         assert len(again.segments) > 4
         return again, disk
 

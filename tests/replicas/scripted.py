@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from scripts.transcript import Scripted, Words
 
+from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import NO_LEADER, Partition
-from headrace.replicas.partition import AlterIsr, PartitionState
+from headrace.replicas.partition import AlterIsr, PartitionState, Unstable
 from headrace.wire.errors import ErrorCode
 
 NODE = 1
@@ -32,6 +33,7 @@ class Replica(Scripted):
         """Shows the state, where it changed."""
         state = self.state
         parts = [state.role.value, f"epoch={state.leader_epoch}.{state.partition_epoch}", f"hw={state.high_watermark}"]
+        parts += [f"stable={state.last_stable_offset}"] if state.last_stable_offset < state.high_watermark else []
         parts += [f"end={state.log_end}", f"isr={list(state.isr)}"]
         if state.maximal_isr != state.isr:
             parts.append(f"maximal={list(state.maximal_isr)}")
@@ -61,8 +63,12 @@ class Replica(Scripted):
     # --- commands
 
     def do_checkpoint(self, words: Words) -> None:
-        """A start: the high watermark that the checkpoint holds."""
-        self.state = PartitionState(NODE, int(words.plain[0]))
+        """A start: the high watermark that the checkpoint holds, and the transactions of the log."""
+        self.state = PartitionState(NODE, int(words.plain[0]), unstable=spans(words.plain[1:]))
+
+    def do_transactions(self, words: Words) -> None:
+        """What the log knows: `4..` is open since offset 4, `4..7` has its marker at 7."""
+        self.state.transactions_are(spans(words.plain))
 
     def do_min(self, words: Words) -> None:
         self.min_insync = int(words.plain[0])
@@ -118,7 +124,12 @@ class Replica(Scripted):
         self.state.followed(int(words.named["end"]), int(words.named["hw"]))
 
     def do_truncated(self, words: Words) -> None:
-        self.state.truncated(int(words.plain[0]))
+        self.state.truncated(int(words.plain[0]), spans(words.plain[1:]))
+
+
+def spans(words: list[str]) -> Unstable:
+    pairs = (word.split("..") for word in words)
+    return tuple((int(first), int(marker) if marker else UNDECIDED) for first, marker in pairs)
 
 
 def numbers(text: str) -> tuple[int, ...]:

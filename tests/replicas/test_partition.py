@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import Partition
 from headrace.replicas.partition import AlterIsr, PartitionState, Role
 from headrace.wire.errors import ErrorCode
@@ -33,6 +34,10 @@ class World:
         """What each replica really has; what is confirmed is never cut."""
         self.asked: list[AlterIsr] = []
         """Requests whose answers are still to come, the oldest first."""
+        self.open: dict[int, int] = {}
+        """Where each producer's open transaction begins."""
+        self.ended: list[tuple[int, int]] = []
+        """(first offset, offset of the marker) of every transaction that has ended."""
         self.state.brokers_are({1: 1, 2: 1, 3: 1})
         self.lead()
 
@@ -46,6 +51,23 @@ class World:
             self.told = {2: -1, 3: -1}
         assert start is None or (start.epoch, start.offset) == (self.epoch, self.log_end)
 
+    def transact(self, producer: int) -> None:
+        """A producer begins a transaction with the next record, or ends its own with a marker there."""
+        if producer in self.open:
+            self.ended.append((self.open.pop(producer), self.log_end))
+        else:
+            self.open[producer] = self.log_end
+        oldest = min(self.open.values(), default=None)
+        kept = [each for each in self.ended if each[1] >= self.state.high_watermark]
+        self.state.transactions_are((*kept, *([] if oldest is None else [(oldest, UNDECIDED)])))
+        self.log_end += 1
+
+    def stable(self) -> int:
+        """Where the first transaction begins that is open or has no committed marker; else the high watermark."""
+        mark = self.state.high_watermark
+        unstable = [*self.open.values(), *(first for first, marker in self.ended if marker >= mark)]
+        return min([mark, *unstable])
+
     def may_count(self) -> int:
         """The end of the slowest replica that somebody could elect: committed or asked for."""
         members = set(self.isr) | set(self.state.maximal_isr)
@@ -55,6 +77,8 @@ class World:
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(1, 5)),
+        st.tuples(st.just("transact"), st.integers(1, 3)),
+        st.tuples(st.just("transact"), st.integers(1, 3)),
         st.tuples(st.just("fetch"), st.tuples(st.sampled_from([2, 3]), st.sampled_from([0, 0, 0, 1, 2, 6]))),
         st.tuples(st.just("fetch"), st.tuples(st.sampled_from([2, 3]), st.sampled_from([0, 0, 0, 1, 2, 6]))),
         st.tuples(st.just("wait"), st.sampled_from([1, LAG_MS, 2 * LAG_MS])),
@@ -71,14 +95,17 @@ STEPS = st.lists(
 
 @settings(max_examples=500)
 @given(STEPS, st.integers(1, 3), st.sampled_from([(1,), (1, 2), REPLICAS]))
-def test_the_high_watermark_never_falls_and_nobody_electable_lacks_what_is_below_it(
+def test_what_is_committed_or_stable_stays_so_and_nobody_electable_lacks_it(
     steps: list[tuple[str, object]], min_insync: int, isr_at_first: tuple[int, ...]
 ) -> None:
     world = World(min_insync, isr_at_first)
     for what, argument in steps:
         before, known = world.state.high_watermark, world.state.isr
+        stable_before = world.state.last_stable_offset
         take(world, what, argument)
         state = world.state
+        assert stable_before <= state.last_stable_offset == world.stable() <= state.high_watermark
+        assert state.last_stable_offset == state.high_watermark or world.open or world.ended
         assert state.high_watermark >= before
         assert state.high_watermark <= world.log_end
         if state.high_watermark > before:
@@ -94,6 +121,10 @@ def take(world: World, what: str, argument: object) -> None:
     if what == "append" and state.role is Role.LEADER:
         assert isinstance(argument, int)
         world.log_end += argument
+        state.advance(world.log_end, world.now_ms, world.min_insync)
+    elif what == "transact" and state.role is Role.LEADER:
+        assert isinstance(argument, int)
+        world.transact(argument)
         state.advance(world.log_end, world.now_ms, world.min_insync)
     elif what == "fetch" and state.role is Role.LEADER:
         assert isinstance(argument, tuple)
@@ -150,7 +181,7 @@ def test_a_follower_commits_no_more_than_it_has(steps: list[tuple[int, int]]) ->
     for grown, leaders in steps:
         before, end = state.high_watermark, end + grown
         moved = state.followed(end, leaders)
-        assert state.high_watermark == max(before, min(end, leaders))
+        assert state.high_watermark == state.last_stable_offset == max(before, min(end, leaders))
         assert moved == (state.high_watermark > before)
 
 
@@ -166,3 +197,4 @@ def test_alone_the_short_way_and_the_long_way_agree(mark: int, grown: list[int])
         end += step
         assert ways[0].append_counts(end) == ways[1].advance(end, 0, 3) == (step > 0)
         assert ways[0].high_watermark == ways[1].high_watermark == end
+        assert ways[0].last_stable_offset == ways[1].last_stable_offset == end

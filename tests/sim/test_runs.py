@@ -46,6 +46,11 @@ def test_a_planted_fault_is_found(name: str) -> None:
         assert any(run_seed(seed).objection is not None for seed in range(1, SEEDS_OF_A_PLANT + 1))
 
 
+def test_a_light_load_meets_no_objection(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--light", "--seeds", "1-2"]) == 0
+    assert "0 faults" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_seed_has_one_trace_whatever_the_process() -> None:
     def digest(hash_seed: str) -> str:

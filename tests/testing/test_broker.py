@@ -83,7 +83,7 @@ def test_settings_are_those_of_a_properties_file() -> None:
         with b.client() as client:
             admin.create_topic(client, "t")
             assert len(client.topic("t").partitions) == 3
-        assert b.call(lambda inside: inside.config.integer("num.partitions")) == 3
+        assert b.call(lambda inside: inside.config.num_partitions) == 3
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         with headrace.testing.broker({"num.partitions": "many"}):
             pass
@@ -97,8 +97,8 @@ def test_settings_may_be_what_they_mean() -> None:
     }
     with headrace.testing.broker(given) as b:
         config = b.call(lambda inside: inside.config)
-        assert (config.integer("num.partitions"), config.flag("auto.create.topics.enable")) == (3, False)
-        assert config.listing("log.cleanup.policy") == ("compact", "delete")
+        assert (config.num_partitions, config.auto_create_topics_enable) == (3, False)
+        assert config["log.cleanup.policy"] == ("compact", "delete")
     with pytest.raises(TypeError, match=r"num\.partitions"):
         with headrace.testing.broker({"num.partitions": None}):  # type: ignore[dict-item]
             pass

@@ -1,4 +1,4 @@
-"""Nothing on the broker's side reaches the world but through `env/`: no loop, task, thread, clock or chance."""
+"""Nothing on the broker's side reaches the world but through `env/`: no loop, task, thread, lock, clock or chance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ MODULES = frozenset({"os", "random", "select", "socket", "threading", "time"})
 CALLS = frozenset(
     {"create_task", "ensure_future", "get_event_loop", "get_running_loop", "new_event_loop", "run_until_complete"}
 )
-LOCKS = frozenset({"log", "broker/telemetry/log_lines.py"})
-"""Where locks of `threading` are still made, and a handler of Python's logging asks whose thread it is on."""
+
+HANDLERS = ("broker/telemetry/", "broker/self_topics.py", "broker/serve.py")
+"""Made for Python's logging: its levels, a handler that publishes its lines, and the process around a broker."""
 
 
 def reaches_out(tree: ast.Module) -> Iterator[str]:
@@ -35,14 +36,18 @@ def reaches_out(tree: ast.Module) -> Iterator[str]:
             yield node.attr
 
 
-def test_the_broker_has_one_door_to_the_world() -> None:
-    found = set()
+def sources() -> Iterator[tuple[str, str]]:
+    """Name and text of each module on the broker's side."""
     for folder in SIDE:
         for path in sorted((SOURCES / folder).rglob("*.py")):
             name = path.relative_to(SOURCES).as_posix()
-            if name.startswith("wire/messages/"):
-                continue
-            for what in reaches_out(ast.parse(path.read_text())):
-                if what != "threading" or not (name in LOCKS or folder in LOCKS):
-                    found.add(f"{name}: {what}")
-    assert not found
+            if not name.startswith("wire/messages/"):
+                yield name, path.read_text()
+
+
+def test_the_broker_has_one_door_to_the_world() -> None:
+    assert not {f"{name}: {what}" for name, text in sources() for what in reaches_out(ast.parse(text))}
+
+
+def test_lines_go_through_the_nodes_sink() -> None:
+    assert not {name for name, text in sources() if "logging.getLogger(" in text and not name.startswith(HANDLERS)}

@@ -25,6 +25,7 @@ NATIVE = ("headrace/wire/_walk", "headrace/arrow/_columns", "headrace/arrow/_row
 TESTS = (
     "tests/wire/test_batch.py",
     "tests/wire/test_records.py",
+    "tests/wire/test_walk.py",
     "tests/arrow/test_decode.py",
     "tests/arrow/test_encode.py",
     "tests/log/test_validation.py",

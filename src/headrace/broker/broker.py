@@ -65,10 +65,10 @@ class Broker:
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
-        self.fetches = Fetches(self.metrics, config.integer("connections.max.waiting.fetches"))
+        self.fetches = Fetches(self.metrics, config.connections_max_waiting_fetches)
         self.authorizer: Authorizer = OpenAuthorizer()
         self.random = node.entropy.random()
-        self.fetch_sessions = SessionCache(config.integer("max.incremental.fetch.session.cache.slots"))
+        self.fetch_sessions = SessionCache(config.max_incremental_fetch_session_cache_slots)
         self.logs = LogManager(node, config)
         self.dynamic = DynamicConfig(config, self.logs, node.logger("settings"))
         self.replicas = ReplicaManager(
@@ -108,7 +108,7 @@ class Broker:
         self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
         self.metrics.gauge("fetch.session_partitions", lambda: self.fetch_sessions.partitions)
         self.self_topics: SelfTopics | None = None
-        if config.flag("self.topics"):
+        if config.self_topics:
             from headrace.broker.self_topics import SelfTopics
 
             self.self_topics = SelfTopics(self)
@@ -173,7 +173,7 @@ class Broker:
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
             self.quorum.on_image(self._events.changed)
-            recovery_threads = self.config.integer("num.recovery.threads.per.data.dir")
+            recovery_threads = self.config.num_recovery_threads_per_data_dir
             await self.replicas.start(
                 self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads
             )

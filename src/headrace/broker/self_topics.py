@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.env import Timer
 
-log = logging.getLogger("headrace.broker")
-
 LOGS_TOPIC: Final = "headrace.logs"
 METRICS_TOPIC: Final = "headrace.metrics"
 
@@ -63,9 +61,10 @@ class SelfTopics:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._log = broker.node.logger("self_topics")
         self._service = f"headrace-{broker.config.node_id}"
         self._key = self._service.encode()
-        self._interval_s = broker.config.integer("self.topics.metrics.interval.ms") / 1000
+        self._interval_s = broker.config.self_topics_metrics_interval_ms / 1000
         self._published = broker.metrics.counter("self_topics.records")
         self._refused = broker.metrics.counter("self_topics.refused")
         self.lines = LogLines(
@@ -132,7 +131,7 @@ class SelfTopics:
     async def _create(self) -> None:
         self._create_at = self._broker.node.clock.monotonic() + RETRY_S
         brokers = max(1, len(self._broker.image.online_brokers()))
-        replicas = min(self._broker.config.integer("default.replication.factor"), brokers)
+        replicas = min(self._broker.config.default_replication_factor, brokers)
         configs = [CreatableTopicConfig(name=name, value=value) for name, value in TOPIC_SETTINGS.items()]
         topics = [
             CreatableTopic(name=name, num_partitions=1, replication_factor=replicas, configs=configs)
@@ -145,7 +144,8 @@ class SelfTopics:
         for name, code in codes.items():
             if code is not ErrorCode.NONE and name not in self._complained:
                 self._complained.add(name)
-                log.warning("%s cannot be created, and nothing is published there: %s", name, code.name)
+                event = "topic cannot be created, and nothing is published there"
+                self._log.warning(event, topic=name, error=code.name)
 
     # --- publishing
 

@@ -38,7 +38,7 @@ def say_line(line: str) -> None:
 
 def make_broker(config: BrokerConfig) -> Broker:
     """A broker on the real disk and network, on the running event loop; not started."""
-    threads = max(WORKER_THREADS, config.integer("num.recovery.threads.per.data.dir") * len(config.log_dirs))
+    threads = max(WORKER_THREADS, config.num_recovery_threads_per_data_dir * len(config.log_dirs))
     return Broker(config, PosixNode(worker_threads=threads))
 
 

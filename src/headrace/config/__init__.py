@@ -1,7 +1,7 @@
 """One table of settings: what each is called, means, may be and defaults to; and configurations made from it.
 
 `table` puts the rows together, `setting` parses and checks values in Kafka's words, `broker` and `topic` hold what is
-in force, `describe` says where a value comes from, `served` says what of a properties file we can honour.
+in force, `describe` says where a value comes from, `relations` says which values cannot be together.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from .broker import BrokerConfig, Endpoint
 from .properties import load_properties_file, parse_properties
 from .setting import ConfigError, Setting, Type, Value, format_value, parse_value
-from .table import BROKER_SETTINGS, GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
+from .table import BROKER_SETTINGS, FAMILIES, GROUP_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from .topic import TopicConfig, check_broker_overrides, check_topic_overrides, topic_config
 
 __all__ = [
     "BROKER_SETTINGS",
+    "FAMILIES",
     "GROUP_SETTINGS",
     "SETTINGS",
     "TOPIC_SETTINGS",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Final
 
-from .setting import ConfigError, Value, parse_value
+from .broker_fields import BrokerFields
+from .relations import check_file, check_relations
+from .setting import ConfigError, Value, format_value, parse_value
 from .table import BROKER_SETTINGS
 
 DEFAULT_NODE_ID: Final = 1
@@ -14,6 +16,7 @@ DEFAULT_NODE_ID: Final = 1
 # A setting that is not set takes the value of the next of its synonyms, in its own unit.
 MS_PER_UNIT: Final = {"minutes": 60_000, "hours": 3_600_000}
 _DEFAULTS: Final[dict[str, Value]] = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+_FIELDS: Final = {field.name: field.name.replace("_", ".") for field in fields(BrokerFields)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,12 @@ def in_ms(name: str, value: Value) -> Value:
     return -1 if value < 0 else value * factor
 
 
-class BrokerConfig:
-    """Immutable: `config["log.segment.bytes"]` is the typed value in force, its synonyms already followed.
+class BrokerConfig(BrokerFields):
+    """The typed fields of `BrokerFields`, and what follows from several settings. Immutable: a change makes another.
 
-    Unknown names raise KeyError. Typed access (`integer`, `text`...) asserts the type, for a type checker.
+    `config["log.segment.bytes"]` is any setting's typed value by its name, for the code that goes through the table.
+    Synonyms are already followed. Unknown names raise KeyError.
     """
-
-    __slots__ = ("_values", "cluster_default", "per_broker", "static")
 
     def __init__(
         self,
@@ -62,6 +64,8 @@ class BrokerConfig:
         for name in ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms", "log.dirs"):
             values[name] = _follow(name, values, given)
         self._values: Final = values
+        # The table has parsed each value as its type.
+        super().__init__(**{field: values[name] for field, name in _FIELDS.items()})  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, properties: Mapping[str, str], warn: Callable[[str], None] | None = None) -> BrokerConfig:
@@ -69,18 +73,14 @@ class BrokerConfig:
 
         `warn` gets one line for each key that is unknown or has no effect here; None: such keys are not looked at.
         """
-        from .served import check_relations, check_served
-
         if warn is not None:
-            check_served(properties, warn)
+            check_file(properties, warn)
         config = cls(properties)
         check_relations(config)
         return config
 
     def with_overrides(self, per_broker: Mapping[str, str], cluster_default: Mapping[str, str]) -> BrokerConfig:
         """The same file under other dynamic settings. Raises ConfigError for values that cannot be, or not together."""
-        from .served import check_relations
-
         config = BrokerConfig(self.static, per_broker, cluster_default)
         check_relations(config)
         return config
@@ -88,41 +88,13 @@ class BrokerConfig:
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
 
-    def get(self, name: str) -> Value:
-        """The typed value in force; raises KeyError for an unknown name."""
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
     def is_given(self, name: str) -> bool:
         """Whether a file or a dynamic setting names it."""
         return name in self.per_broker or name in self.cluster_default or name in self.static
 
-    def integer(self, name: str) -> int:
-        value = self._values[name]
-        assert isinstance(value, int) and not isinstance(value, bool), name
-        return value
-
-    def number(self, name: str) -> float:
-        value = self._values[name]
-        assert isinstance(value, (int, float)), name
-        return float(value)
-
-    def flag(self, name: str) -> bool:
-        value = self._values[name]
-        assert isinstance(value, bool), name
-        return value
-
-    def text(self, name: str) -> str:
-        value = self._values[name]
-        assert isinstance(value, str), name
-        return value
-
-    def listing(self, name: str) -> tuple[str, ...]:
-        value = self._values[name]
-        assert isinstance(value, tuple), name
-        return value
+    def shown(self, name: str) -> str:
+        """The value in force as text; empty where it is not set."""
+        return format_value(BROKER_SETTINGS[name], self._values[name]) or ""
 
     @property
     def node_id(self) -> int:
@@ -131,24 +103,15 @@ class BrokerConfig:
         return value if isinstance(value, int) and value >= 0 else DEFAULT_NODE_ID
 
     @property
-    def log_dirs(self) -> tuple[str, ...]:
-        return self.listing("log.dirs")
-
-    @property
     def metadata_log_dir(self) -> str:
         """Where `__cluster_metadata-0` lives."""
         value = self._values["metadata.log.dir"]
         return value if isinstance(value, str) and value else self.log_dirs[0]
 
     @property
-    def rack(self) -> str | None:
-        value = self._values["broker.rack"]
-        return value if isinstance(value, str) else None
-
-    @property
     def all_listeners(self) -> tuple[Endpoint, ...]:
         """Every endpoint of `listeners`. Raises ConfigError when it cannot be read."""
-        return self._endpoints("listeners", self.listing("listeners"))
+        return self._endpoints("listeners", self._values["listeners"])
 
     @property
     def listeners(self) -> tuple[Endpoint, ...]:
@@ -161,10 +124,6 @@ class BrokerConfig:
         return tuple(point for point in self.all_listeners if point.name in self.controller_listener_names)
 
     @property
-    def controller_listener_names(self) -> tuple[str, ...]:
-        return self.listing("controller.listener.names")
-
-    @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
         """What clients are told, a listener each. An empty host stands for whatever the machine is called."""
         given = self._values["advertised.listeners"]
@@ -173,7 +132,7 @@ class BrokerConfig:
 
     def _endpoints(self, setting: str, texts: Value) -> tuple[Endpoint, ...]:
         assert isinstance(texts, tuple)
-        protocols = protocol_map(self.text("listener.security.protocol.map"))
+        protocols = protocol_map(self.listener_security_protocol_map)
         if not self.is_given("listener.security.protocol.map"):
             protocols = {**dict.fromkeys(self.controller_listener_names, "PLAINTEXT"), **protocols}
         return tuple(parse_endpoint(setting, text, protocols) for text in texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import LONG_MAX, Setting, Type
+from .setting import LONG_MAX, Family, Setting, Type
 
 _ALONE: Final = "a quorum of one has nobody to wait for; several voters come with the cluster"
 _NO_REPLICATION: Final = "replication between brokers is not served yet"
@@ -352,5 +352,13 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "The longest that it goes on asking.",
         at_least=0,
         unserved=_NO_TRANSACTIONS,
+    ),
+)
+
+CLUSTER_FAMILIES: Final[tuple[Family, ...]] = (
+    Family(
+        "zookeeper.",
+        "Metadata in ZooKeeper, as before Apache Kafka 4.",
+        "there is no ZooKeeper here: the metadata log is in the log directory",
     ),
 )

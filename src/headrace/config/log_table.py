@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import DOUBLE_MAX, LONG_MAX, Setting, Type, retention_check
+from .setting import DOUBLE_MAX, LONG_MAX, Family, Setting, Type, retention_check
 
 _GROWING: Final = "segments grow as they are written"
 _ONE_CLEANER: Final = "the cleaner has one worker"
@@ -13,6 +13,7 @@ _CLEANER_FILLS: Final = "the map of keys grows up to its bound, `log.cleaner.ded
 _SNAPSHOT_REPLACES: Final = "a new snapshot replaces the metadata log before it and the older snapshots at once"
 _ALONE: Final = "a quorum of one has no voter that could fall behind"
 _NO_TIER: Final = "there is no remote storage yet"
+_MISSING_TIER: Final = f"{_NO_TIER}, and what it holds would be missing"
 _AT_ONCE: Final = "a broker whose log directory failed takes its partitions offline at once"
 
 LOG_ROWS: Final[tuple[Setting, ...]] = (
@@ -353,4 +354,10 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         at_least=1,
         unserved=_AT_ONCE,
     ),
+)
+
+LOG_FAMILIES: Final[tuple[Family, ...]] = (
+    Family("remote.log.", "Remote storage of old segments.", _MISSING_TIER),
+    Family("rsm.config.", "What the class that stores remote segments is given.", _MISSING_TIER),
+    Family("rlmm.config.", "What the class that stores remote segments' metadata is given.", _MISSING_TIER),
 )

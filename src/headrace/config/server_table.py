@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import INT_MAX, Setting, Type, gzip_level_check
+from .setting import INT_MAX, Setting, Type, Value, gzip_level_check
 
 _ONE_LOOP: Final = "requests run on one event loop and blocking work on a small pool; these sizes do not apply"
 _NO_RATES: Final = "connection rates are not limited yet"
-_NO_SECURITY: Final = "listeners other than PLAINTEXT are not served yet"
 _NO_JAVA: Final = "classes of the Java world cannot be loaded"
+_NO_POLICY: Final = "policies of the Java world cannot be loaded, and nothing would be vetted"
 _NO_TELEMETRY: Final = "client metrics are not collected yet"
 _NO_QUOTAS: Final = "quotas are not served yet"
 _BY_CONNECTION: Final = "`connection.max.queued.requests` bounds them for each connection, and their bytes are bounded"
@@ -17,18 +17,32 @@ _NO_ELECTION: Final = "there are no other replicas to elect yet"
 _ASKS_NOBODY: Final = "the broker sends no requests of its own yet"
 _STABLE: Final = "what is under development is not served"
 
+_ROLES: Final = ("broker", "controller")
+
+
+def _roles_check(value: Value) -> str:
+    assert isinstance(value, tuple)
+    return "" if set(value) in (set(), set(_ROLES)) else "only broker,controller in one process is served yet"
+
+
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
-    Setting("node.id", Type.INT, None, "Number of this node in the cluster.", synonyms=("broker.id",)),
+    Setting("node.id", Type.INT, None, "Number of this node in the cluster.", at_least=0, synonyms=("broker.id",)),
     Setting("broker.id", Type.INT, -1, "Older name of `node.id`; both must agree when both are set."),
     Setting(
         "process.roles",
         Type.LIST,
         (),
-        "Which parts run in this process: `broker,controller`.",
-        choices=("broker", "controller"),
+        "Which parts run in this process: `broker,controller`, both or not set so far.",
+        choices=_ROLES,
+        check=_roles_check,
     ),
     Setting(
-        "broker.rack", Type.STRING, None, "Where this broker stands; replicas of a partition are spread over racks."
+        "broker.rack",
+        Type.STRING,
+        None,
+        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Nothing else "
+        "follows from it yet: replicas are spread over racks, and consumers read from the nearest replica, when there "
+        "are several brokers.",
     ),
     Setting(
         "listeners",
@@ -53,13 +67,6 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         update="per-broker",
     ),
     Setting("inter.broker.listener.name", Type.STRING, None, "The listener that brokers use among themselves."),
-    Setting(
-        "security.inter.broker.protocol",
-        Type.STRING,
-        "PLAINTEXT",
-        "The protocol that brokers use among themselves.",
-        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    ),
     Setting(
         "controller.listener.names",
         Type.LIST,
@@ -313,55 +320,23 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         unserved=_NO_RATES,
     ),
     Setting(
-        "early.start.listeners",
-        Type.LIST,
-        None,
-        "Listeners that open before an authorizer is ready.",
-        unserved=_NO_SECURITY,
+        "alter.config.policy.class.name", Type.CLASS, None, "Class that vets changes of settings.", refused=_NO_POLICY
     ),
+    Setting("create.topic.policy.class.name", Type.CLASS, None, "Class that vets new topics.", refused=_NO_POLICY),
     Setting(
-        "authorizer.class.name",
-        Type.STRING,
-        "",
-        "Class that decides who may do what; empty: everything is open.",
-        unserved=_NO_SECURITY,
-    ),
-    Setting(
-        "principal.builder.class",
+        "client.quota.callback.class",
         Type.CLASS,
-        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "Class that names whoever is connected.",
-        update="per-broker",
-        unserved=_NO_SECURITY,
+        None,
+        "Class that computes quotas.",
+        refused="quotas are not served yet, and nothing would be limited",
     ),
-    Setting(
-        "connection.failed.authentication.delay.ms",
-        Type.INT,
-        100,
-        "How long a connection that failed to authenticate is kept before it is closed.",
-        at_least=0,
-        unserved=_NO_SECURITY,
-    ),
-    Setting(
-        "connections.max.reauth.ms",
-        Type.LONG,
-        0,
-        "How long an authenticated session lives; 0: without end.",
-        unserved=_NO_SECURITY,
-    ),
-    Setting("security.providers", Type.STRING, None, "Java security providers.", unserved=_NO_SECURITY),
-    Setting(
-        "alter.config.policy.class.name", Type.CLASS, None, "Class that vets changes of settings.", unserved=_NO_JAVA
-    ),
-    Setting("create.topic.policy.class.name", Type.CLASS, None, "Class that vets new topics.", unserved=_NO_JAVA),
-    Setting("client.quota.callback.class", Type.CLASS, None, "Class that computes quotas.", unserved=_NO_JAVA),
     Setting(
         "config.providers",
         Type.LIST,
         (),
         "Names of classes that fetch values from elsewhere.",
         update="cluster-wide",
-        unserved=_NO_JAVA,
+        refused="values cannot be fetched from elsewhere yet",
     ),
     Setting(
         "replica.selector.class",

@@ -60,7 +60,8 @@ class Setting:
     `default` is the typed value (None: not set). `at_least`, `at_most` bound numbers; `choices` bounds strings and the
     elements of lists; `check` is a further test that returns what is wrong, or "".
     `synonyms`: for a topic or group setting, the broker settings that supply its default, the first that is set wins.
-    `unserved` says why setting it has no effect here; empty: it has. `ours` marks what Kafka does not have.
+    `unserved` says why setting it has no effect here; empty: it has. `refused` says why it must not be asked for: what
+    would be missing without a word leaves a hole. `ours` marks what Kafka does not have.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Setting:
     check: Callable[[Value], str] | None = None
     synonyms: tuple[str, ...] = ()
     unserved: str = ""
+    refused: str = ""
     ours: bool = False
     internal: bool = False
 
@@ -98,6 +100,28 @@ class Setting:
         if self.at_least is not None:
             return f"at least {self.at_least}"
         return "" if self.at_most is None else f"at most {self.at_most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Broker settings that begin alike and of which none is served, in one row; `refused` is as for a Setting.
+
+    `listener.name.external.ssl.keystore.location` belongs to the family of `ssl.keystore.location`.
+    """
+
+    prefix: str
+    about: str
+    refused: str
+
+    def holds(self, name: str) -> bool:
+        """Whether a setting of this name is of this family."""
+        is_of_one_listener = name.startswith("listener.name.") and name.count(".") >= 3
+        return (name.split(".", 3)[-1] if is_of_one_listener else name).startswith(self.prefix)
+
+
+def asks_for_nothing(text: str) -> bool:
+    """Whether this value leaves a setting off: what is refused may be named with it."""
+    return text.strip().lower() in ("", "false", "0")
 
 
 def parse_value(setting: Setting, text: str) -> Value:

@@ -1,4 +1,5 @@
-"""The one table of settings, put together from its parts and indexed by scope and name."""
+"""The one table of settings, put together from its parts and indexed by scope and name: what each is, and whether a
+value is refused."""
 
 from __future__ import annotations
 
@@ -6,18 +7,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from .cluster_table import CLUSTER_ROWS
+from .cluster_table import CLUSTER_FAMILIES, CLUSTER_ROWS
 from .group_scope_table import GROUP_SCOPE_ROWS
 from .group_table import GROUP_ROWS
 from .headrace_table import HEADRACE_ROWS
-from .log_table import LOG_ROWS
+from .log_table import LOG_FAMILIES, LOG_ROWS
 from .protocol_table import PROTOCOL_ROWS
+from .security_table import SECURITY_FAMILIES, SECURITY_ROWS
 from .server_table import SERVER_ROWS
-from .setting import Setting
+from .setting import ConfigError, Family, Setting, asks_for_nothing
 from .topic_table import TOPIC_ROWS
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     *SERVER_ROWS,
+    *SECURITY_ROWS,
     *LOG_ROWS,
     *GROUP_ROWS,
     *CLUSTER_ROWS,
@@ -26,6 +29,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     *TOPIC_ROWS,
     *GROUP_SCOPE_ROWS,
 )
+FAMILIES: Final[tuple[Family, ...]] = (*SECURITY_FAMILIES, *LOG_FAMILIES, *CLUSTER_FAMILIES)
 
 
 def _by_name(scope: str) -> Mapping[str, Setting]:
@@ -35,3 +39,17 @@ def _by_name(scope: str) -> Mapping[str, Setting]:
 BROKER_SETTINGS: Final = _by_name("broker")
 TOPIC_SETTINGS: Final = _by_name("topic")
 GROUP_SETTINGS: Final = _by_name("group")
+
+
+def refusal(name: str) -> str:
+    """Why the broker setting of this name must not be asked for; empty where it may, or is unknown."""
+    row = BROKER_SETTINGS.get(name) or next((each for each in FAMILIES if each.holds(name)), None)
+    return row.refused if row is not None else ""
+
+
+def check_refused(name: str, text: str) -> None:
+    """Raises ConfigError, one line without secrets, where `text` asks for a broker setting that is refused."""
+    why = refusal(name)
+    if why and not asks_for_nothing(text):
+        is_secret = any(word in name for word in ("password", "jaas", "secret"))
+        raise ConfigError(name, "(hidden)" if is_secret else text, why)

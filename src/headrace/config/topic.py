@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from .broker import BrokerConfig, in_ms
-from .setting import ConfigError, Setting, Value, parse_value
-from .table import BROKER_SETTINGS, TOPIC_SETTINGS
-
-NO_TIERING: Final = (
-    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
-)
+from .setting import ConfigError, Setting, Value, asks_for_nothing, parse_value
+from .table import BROKER_SETTINGS, TOPIC_SETTINGS, check_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +101,9 @@ def check_topic_overrides(overrides: Mapping[str, str]) -> None:
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             raise ConfigError(name, text, line=f"Unknown topic config name: {name}")
-        if parse_value(setting, text) is True and name == "remote.storage.enable":
-            raise ConfigError(name, text, line=NO_TIERING)
+        parse_value(setting, text)
+        if setting.refused and not asks_for_nothing(text):
+            raise ConfigError(name, text, line=setting.refused)
     least = _override(overrides, "min.compaction.lag.ms")
     most = _override(overrides, "max.compaction.lag.ms")
     assert isinstance(least, int) and isinstance(most, int)
@@ -127,7 +123,7 @@ def _override(overrides: Mapping[str, str], name: str) -> Value:
 def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) -> None:
     """What the alter requests check of dynamic broker settings. Raises ConfigError in Kafka's words.
 
-    `per_broker`: for one broker; otherwise for all of them. A name that nobody knows is taken, as Kafka takes it.
+    `per_broker`: for one broker; otherwise for all of them. An unknown name is taken, as Kafka takes it.
     """
     known = {name: BROKER_SETTINGS[name] for name in sorted(overrides) if name in BROKER_SETTINGS}
     fixed = [name for name, setting in known.items() if setting.update == "read-only"]
@@ -140,5 +136,7 @@ def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) ->
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
         )
         raise ConfigError(single[0], overrides[single[0]], line=line)
+    for name, text in sorted(overrides.items()):
+        check_refused(name, text)
     for name, setting in known.items():
         parse_value(setting, overrides[name])

@@ -11,6 +11,10 @@ CLEANUP_POLICIES: Final = ("compact", "delete")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 VALIDATIONS: Final = ("headers", "full")
 
+# Kafka's words, which clients are told as they are.
+_NO_TIERING: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+)
 _NO_TIER = "there is no remote storage yet"
 _NO_THROTTLE = "replication is not throttled yet"
 
@@ -25,10 +29,11 @@ def _topic(
     at_most: float | None = None,
     choices: tuple[str, ...] = (),
     unserved: str = "",
+    refused: str = "",
 ) -> Setting:
     return Setting(
         name, kind, default, about, scope="topic", update="cluster-wide", at_least=at_least, at_most=at_most,
-        choices=choices, synonyms=synonyms, unserved=unserved,
+        choices=choices, synonyms=synonyms, unserved=unserved, refused=refused,
     )  # fmt: skip
 
 
@@ -97,7 +102,7 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
     _topic("remote.log.delete.on.disable", _BOOLEAN, False,
            "Whether switching remote storage off deletes what is there.", unserved=_NO_TIER),
     _topic("remote.storage.enable", _BOOLEAN, False, "Whether the topic's old segments move to remote storage.",
-           unserved=_NO_TIER),
+           refused=_NO_TIERING),
     _topic("retention.bytes", _LONG, -1, "The size at which a partition's oldest segments go; -1 is unlimited.",
            "log.retention.bytes"),
     _topic("retention.ms", _LONG, 604800000, "The age at which a partition's oldest segments go; -1 is unlimited.",

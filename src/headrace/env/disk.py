@@ -57,6 +57,10 @@ class File(Protocol):
         """What of a range is in memory, from its beginning on; None when the disk is needed for the first byte."""
         ...
 
+    def read_cached_into(self, at: int, buffer: memoryview) -> int:
+        """Fills as much of `buffer` as is in memory, from its beginning on; returns how much that was."""
+        ...
+
     def read_into(self, at: int, buffer: memoryview) -> int:
         """Fills as much of `buffer` as the file holds from `at`; returns how much that was."""
         ...

@@ -20,8 +20,20 @@ from headrace.env.entropy import Entropy
 from headrace.env.network import Network
 from headrace.env.workers import Workers
 
-Lock = AbstractContextManager[Any]
-"""What keeps two threads out of the same state: `with lock:`. The thread that holds it may take it again."""
+
+class Lock(AbstractContextManager[Any], Protocol):
+    """What keeps two threads out of the same state: `with lock:`. The thread that holds it may take it again.
+
+    It is between threads, and no task may wait while it holds one.
+    """
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Takes it; False where another thread holds it and the caller would not wait (`blocking` false)."""
+        ...
+
+    def release(self) -> None:
+        """Gives it back, once for each time that it was taken."""
+        ...
 
 
 class Timer(Protocol):

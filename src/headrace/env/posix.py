@@ -135,6 +135,17 @@ class PosixFile:
             return self.read(at, size)  # a file system that lives in memory
         return buffer if got == size else buffer[:got]
 
+    def read_cached_into(self, at: int, buffer: memoryview) -> int:
+        """See File.read_cached_into."""
+        try:
+            return os.preadv(self._descriptor, (buffer,), at, _NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read_into(at, buffer)  # a file system that lives in memory
+
     def read_into(self, at: int, buffer: memoryview) -> int:
         """See File.read_into."""
         got = 0

@@ -18,11 +18,11 @@ What lives here
     directory. `filenames` makes and parses every name.
 
 What comes in, and what goes out
-    In: batches as clients sent them, a leader epoch, `now_ms`; settings as a `TopicConfig`; a disk, a clock and chance
-    as an `Environment`. Out: `AppendResult`s with Kafka's error codes, `ReadResult`s with slices of files that a socket
-    can send, work for threads. An OSError that says nothing about the disk (`env.disk.is_passing`) refuses what met it;
-    any other takes its log directory out of use (`LogDirFailed`). Damage of what was safe once is `LogDamaged`, and
-    takes its partition alone.
+    In: batches as clients sent them, a leader epoch, `now_ms`; settings as a `TopicConfig`; a disk, a clock, chance and
+    locks as an `Environment`. Out: `AppendResult`s with Kafka's error codes, `ReadResult`s with slices of files that a
+    socket can send, work for threads. An OSError that says nothing about the disk (`env.disk.is_passing`) refuses what
+    met it; any other takes its log directory out of use (`LogDirFailed`). Damage of what was safe once is `LogDamaged`,
+    and takes its partition alone.
 
 What may never happen
     - A batch that was promised is lost, changed, doubled or moved: below the recovery point nothing is cut, ever.
@@ -43,5 +43,7 @@ The threads that touch what
       index entries wait in memory, and are written out by the appender or by who flushes, one of them at a time.
     - Indexes are read by any thread, made under a lock that nobody holds while waiting for the disk, and built anew by
       one thread at a time, beside the files that are in use.
+    - Every lock is the node's (`Environment.lock`): of one log, or of the `segment.Resources` that the segments of one
+      broker share. None is of the process, so brokers beside each other in it do not wait for each other.
     - `LogManager.logs` gets new entries from workers: who walks it walks a copy.
 """

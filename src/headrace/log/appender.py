@@ -6,13 +6,13 @@ checksum, so nothing is rewritten), and `_commit` writes all that was staged wit
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
 from headrace.config.topic import TopicConfig
+from headrace.env import Lock
 from headrace.env.disk import is_passing
 from headrace.log import careful, trusted
 from headrace.log.epochs import LeaderEpochs
@@ -113,8 +113,8 @@ class Appender:
         self.producers = producers
         self.snapshot_offset = snapshot_offset  # of the newest producer snapshot on disk
         self.on_flush_due: Callable[[Any], None] | None = None  # given this log; one callback for all
-        self.segment_list = SegmentList(segments)
-        self._flushing = Flushing(recovery_point, fresh=fresh)
+        self.segment_list = SegmentList(segments, resources.lock())
+        self._flushing = Flushing(recovery_point, resources.lock(), fresh=fresh)
         self._rolling = RollRule(config)
         self._parts: list[Buffer] = []
         self._staged: list[Staged] = []
@@ -162,7 +162,7 @@ class Appender:
         return self.segment_list.active
 
     @property
-    def lock(self) -> threading.RLock:
+    def lock(self) -> Lock:
         """Held by whoever replaces segments or renames files; see `SegmentList`."""
         return self.segment_list.lock
 

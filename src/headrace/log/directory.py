@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
-from headrace.env import Disk, DiskLock
+from headrace.env import Disk, DiskLock, Lock
 from headrace.log.checkpoints import (
     CheckpointError,
     TopicPartition,
@@ -43,7 +42,7 @@ class LogDirLocked(Exception):
 class LogDirectory:
     """See the module. `failure` is set once its disk has failed; it stays out until the next start."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, write_lock: Lock) -> None:
         self._disk = disk
         self.path = path
         self.failure: OSError | None = None
@@ -61,7 +60,7 @@ class LogDirectory:
         """Partitions that are gone, and that checkpoints on disk may still speak of."""
         self._lock: DiskLock | None = None
         self._written: dict[str, bytes] = {}
-        self._write_lock = threading.Lock()
+        self._write_lock = write_lock
 
     def lock(self) -> None:
         """Takes the directory for this broker. Raises LogDirLocked, OSError."""

@@ -6,10 +6,9 @@ slice that waits in a slow consumer's queue keeps its file open, and nothing els
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
-from headrace.env import File
+from headrace.env import File, Lock
 
 OPEN_FILES_MAX = 4096
 """How many segments hold their file open when nothing else is configured."""
@@ -27,12 +26,12 @@ class OpenFiles:
 
     __slots__ = ("_hand", "_holders", "_lock", "files_max")
 
-    def __init__(self, files_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, lock: Lock, files_max: int = OPEN_FILES_MAX) -> None:
         assert files_max >= 1
         self.files_max = files_max
         self._holders: dict[int, HoldsFile] = {}
         self._hand: list[int] = []
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def __len__(self) -> int:
         return len(self._holders)

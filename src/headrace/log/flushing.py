@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from headrace.log.filenames import PARTITION_METADATA
 from headrace.log.segment import Segment, index_of
 
 if TYPE_CHECKING:
+    from headrace.env import Lock
     from headrace.log.log import Log
 
 
@@ -20,10 +20,10 @@ class Flushing:
 
     __slots__ = ("_names_dirty", "flushed_offset", "fresh", "guard")
 
-    def __init__(self, flushed_offset: int, *, fresh: bool) -> None:
+    def __init__(self, flushed_offset: int, guard: Lock, *, fresh: bool) -> None:
         """`fresh`: the log's folder has been made since the start, or a crash came, and its names are not safe."""
         self.flushed_offset = flushed_offset
-        self.guard = threading.Lock()
+        self.guard = guard
         self.fresh = fresh
         self._names_dirty = True  # who made the files may have died before syncing their names
 

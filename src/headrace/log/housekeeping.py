@@ -121,7 +121,7 @@ class ProducerExpiry(Pass):
         """The next slice of the pass, by the expiration that is in force now."""
         if not self._queue:
             return
-        expiration_ms = self._manager.config.integer("producer.id.expiration.ms")
+        expiration_ms = self._manager.config.producer_id_expiration_ms
         busy: list[TopicPartition] = []
         looked_at = 0
         for _ in range(min(EXPIRY_SLICE, len(self._queue))):
@@ -171,7 +171,7 @@ class Compaction:
         """Compaction of the log that needs it most; None while nothing is dirty, or one runs."""
         manager = self._manager
         clock = manager.env.clock
-        if self.is_running or clock.monotonic() < self._next_s or not manager.config.flag("log.cleaner.enable"):
+        if self.is_running or clock.monotonic() < self._next_s or not manager.config.log_cleaner_enable:
             return None
         self._forget_marks()
         found: list[cleaner.Dirty] = []
@@ -192,7 +192,7 @@ class Compaction:
         return lambda: self._compact(found, now_ms)
 
     def _wait(self) -> None:
-        backoff_ms = self._manager.config.integer("log.cleaner.backoff.ms")
+        backoff_ms = self._manager.config.log_cleaner_backoff_ms
         self._next_s = self._manager.env.clock.monotonic() + backoff_ms / 1000
 
     def _forget_marks(self) -> None:
@@ -245,7 +245,7 @@ class Compaction:
     def _clean(self, found: cleaner.Candidate, now_ms: int) -> None:
         manager, log = self._manager, found.log
         home = manager.directory_of(log)
-        rate = manager.config.number("log.cleaner.io.max.bytes.per.second")
+        rate = manager.config.log_cleaner_io_max_bytes_per_second
         pace = cleaner.Pace(
             manager.env.clock, rate, lambda: self.stopping or manager.logs.get(log.topic_partition) is not log
         )
@@ -254,7 +254,7 @@ class Compaction:
             manager.removal.add_files(segments, log.config.file_delete_delay_ms)
 
         try:
-            map_bytes = manager.config.integer("log.cleaner.dedupe.buffer.size")
+            map_bytes = manager.config.log_cleaner_dedupe_buffer_size
             done = cleaner.clean(found, now_ms, pace, map_bytes, replaced)
             home.cleaner_offsets[log.topic_partition] = done.end_offset
             manager.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)

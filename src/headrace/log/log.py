@@ -104,38 +104,33 @@ class Log(Appender):
             return _OUT_OF_RANGE
         if offset >= max_offset or offset >= self.end_offset:
             return _NOTHING
-        segment = self.segment_list.active
-        if offset < segment.base_offset:
-            return self._read_older(offset, max_bytes, max_offset, min_one, wait)
-        offsets, positions = self._recent
-        at = bisect_right(offsets, offset) - 1
-        size = segment.size
-        if at >= 0 and at < len(positions):
-            position = positions[at]
-            first = (positions[at + 1] if at + 1 < len(positions) else size) - position
-        else:
-            place = segment.find(offset, wait=wait)
-            if place is None:
-                return _NOTHING
-            position, first = place
-        if max_offset < self.end_offset:
-            size = self._position_of(segment, max_offset, wait)
-        return self._slice(segment, position, first, size, max_bytes, min_one)
-
-    def _slice(
-        self, segment: Segment, position: int, first: int, end: int, max_bytes: int, min_one: bool
-    ) -> ReadResult:
-        size = end - position
-        if size <= 0:
+        place = self.place_of(offset, wait=wait)
+        if place is None:
             return _NOTHING
-        if max_bytes < first:
-            if not min_one:
-                return _NOTHING
-            max_bytes = first
-        size = min(size, max_bytes)
+        segment, position, first = place
+        size = self.readable_end(segment, max_offset, wait=wait) - position
+        if size <= 0 or (max_bytes < first and not min_one):
+            return _NOTHING
+        size = min(size, max(max_bytes, first))
         return ReadResult(_NO_ERROR, (segment.open_file or segment.file()).slice(position, size), size, segment)
 
-    def _read_older(self, offset: int, max_bytes: int, max_offset: int, min_one: bool, wait: bool) -> ReadResult:
+    def place_of(self, offset: int, *, wait: bool = True) -> tuple[Segment, int, int] | None:
+        """The first batch that ends at or above an offset of the log: its segment, its position there, its size.
+
+        None where compaction left nothing from that offset on. Raises OSError, and BlockingIOError as `read` does.
+        """
+        active = self.segment_list.active
+        if offset < active.base_offset:
+            return self._older_place_of(offset, wait)
+        offsets, positions = self._recent
+        at = bisect_right(offsets, offset) - 1
+        if 0 <= at < len(positions):
+            position = positions[at]
+            return active, position, (positions[at + 1] if at + 1 < len(positions) else active.size) - position
+        place = active.find(offset, wait=wait)
+        return None if place is None else (active, *place)
+
+    def _older_place_of(self, offset: int, wait: bool) -> tuple[Segment, int, int] | None:
         segments = self.segment_list.segments
         for index in range(self.segment_list.index_of(offset), len(segments)):
             segment = segments[index]
@@ -147,15 +142,18 @@ class Log(Appender):
                     if segment in self.segments and segment.path == path:
                         raise
                 # Compaction or retention took it away in between, or gave it its name: look again.
-                return self.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one=min_one, wait=wait)
-            if place is None:
-                continue  # compaction left nothing of this segment from the offset on
-            end = segment.size
-            ends_before = segments[index + 1].base_offset if index + 1 < len(segments) else self.end_offset
-            if max_offset < ends_before:
-                end = self._position_of(segment, max_offset, wait)
-            return self._slice(segment, place[0], place[1], end, max_bytes, min_one)
-        return _NOTHING
+                return self.place_of(offset, wait=wait)
+            if place is not None:
+                return segment, *place
+            # Else compaction left nothing of this segment from the offset on.
+        return None
+
+    def readable_end(self, segment: Segment, max_offset: int, *, wait: bool = False) -> int:
+        """Up to which position a segment may be read by those who may read up to an offset. Raises as `read` does."""
+        bases = self.segment_list.bases
+        after = bisect_right(bases, segment.base_offset)
+        ends_before = bases[after] if after < len(bases) else self.end_offset
+        return segment.size if max_offset >= ends_before else self._position_of(segment, max_offset, wait)
 
     def _position_of(self, segment: Segment, offset: int, wait: bool) -> int:
         """Where in a segment the first batch that ends at or above `offset` begins; its size where there is none."""
@@ -166,6 +164,10 @@ class Log(Appender):
                 return positions[at]
         place = segment.find(offset, wait=wait) if offset > segment.base_offset else (0, 0)
         return segment.size if place is None else place[0]
+
+    def none_aborted(self, segment: Segment) -> bool:
+        """Whether no transaction that ends in this segment or behind it was aborted, as far as that is in memory."""
+        return lookup.none_aborted(self, segment)
 
     def aborted_transactions(self, offset: int, read: ReadResult, *, wait: bool = True) -> list[AbortedTransaction]:
         """The aborted transactions that reach into what was read from an offset on, for a read_committed consumer.

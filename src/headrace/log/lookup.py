@@ -37,6 +37,15 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
     return found
 
 
+def none_aborted(log: Log, segment: Segment) -> bool:
+    """See Log.none_aborted."""
+    segments = log.segments
+    try:
+        return not any(each.aborted(wait=False) for each in segments[log.segment_of(segment.base_offset) :])
+    except BlockingIOError:
+        return False
+
+
 def _end_of(log: Log, read: ReadResult, wait: bool) -> int:
     """An offset at or above all that was read, as near as the index says without a look at the batches."""
     segment = read.segment

@@ -23,7 +23,6 @@ from headrace.log.filenames import (
     directory_name,
     stray_directory_name,
 )
-from headrace.log.files import OpenFiles
 from headrace.log.housekeeping import Compaction, ProducerExpiry, Retention, Work
 from headrace.log.log import Log
 from headrace.log.producers import Producers
@@ -41,9 +40,11 @@ class LogManager:
     def __init__(self, env: Environment, config: BrokerConfig, directories: Sequence[str] | None = None) -> None:
         self.env = env
         self.config = config
-        files_max = min(config.integer("log.open.segments.max"), env.disk.held_open_max())
-        self.resources = Resources(env.disk, OpenFiles(files_max))
-        self.directories = {path: LogDirectory(env.disk, path) for path in directories or config.log_dirs}
+        files_max = min(config.log_open_segments_max, env.disk.held_open_max())
+        self.resources = Resources(env.disk, env.lock, files_max)
+        self.directories = {
+            path: LogDirectory(env.disk, path, env.lock()) for path in directories or config.log_dirs
+        }
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.damaged: dict[TopicPartition, LogCorrupt] = {}
@@ -192,8 +193,8 @@ class LogManager:
     def new_producers(self) -> Producers:
         """An empty memory of producers, with the bounds that the configuration sets."""
         return Producers(
-            expiration_ms=self.config.integer("producer.id.expiration.ms"),
-            producers_max=self.config.integer("producer.ids.max.per.partition"),
+            expiration_ms=self.config.producer_id_expiration_ms,
+            producers_max=self.config.producer_ids_max_per_partition,
         )
 
     def _open(self, home: LogDirectory, key: TopicPartition, path: str, topic_id: bytes, config: TopicConfig) -> Log:
@@ -234,7 +235,7 @@ class LogManager:
 
     def _emptiest(self) -> LogDirectory:
         online = self.online()
-        cordoned = set(self.config.listing("cordoned.log.dirs"))
+        cordoned = set(self.config.cordoned_log_dirs)
         candidates = [home for home in online if home.path not in cordoned and "*" not in cordoned] or online
         if not candidates:
             first = next(iter(self.directories.values()))
@@ -339,9 +340,10 @@ class LogManager:
         """
         work: list[Work] = []
         now_ms = self.env.clock.now_ms()
-        if self._is_due("log.retention.check.interval.ms"):
+        config, is_due = self.config, self._schedule.is_due
+        if is_due("retention", config.log_retention_check_interval_ms):
             self.retention.start()
-        if self._is_due("producer.id.expiration.check.interval.ms"):
+        if is_due("producer expiry", config.producer_id_expiration_check_interval_ms):
             self.producer_expiry.start()
         self.producer_expiry.some(now_ms)
         retention = self.retention.work(now_ms)
@@ -354,16 +356,13 @@ class LogManager:
             work.append(self.removal.run)
         if self.reindexing:
             work.append(self.reindexing.run)
-        if self._is_due("log.flush.offset.checkpoint.interval.ms"):
+        if is_due("recovery points", config.log_flush_offset_checkpoint_interval_ms):
             work.append(self.checkpoint_recovery_points)
-        if self._is_due("log.flush.start.offset.checkpoint.interval.ms"):
+        if is_due("log starts", config.log_flush_start_offset_checkpoint_interval_ms):
             work.append(self.checkpoint_log_starts)
-        if self._is_due("replica.high.watermark.checkpoint.interval.ms"):
+        if is_due("high watermarks", config.replica_high_watermark_checkpoint_interval_ms):
             work.append(self.checkpoint_high_watermarks)
         return work
-
-    def _is_due(self, setting: str) -> bool:
-        return self._schedule.is_due(setting, self.config.integer(setting))
 
     def _is_open(self, log: Log) -> bool:
         return self.logs.get(log.topic_partition) is log

@@ -13,13 +13,12 @@ whose entries do not rise, or that points to where its log has nothing.
 from __future__ import annotations
 
 import struct
-import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from operator import lt
 
-from headrace.env import Disk, File
+from headrace.env import Disk, File, Lock
 
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
@@ -48,11 +47,11 @@ class IndexCache:
 
     __slots__ = ("_arrays", "_bytes", "_lock", "bytes_max")
 
-    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+    def __init__(self, lock: Lock, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self._arrays: OrderedDict[object, array[int]] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def get(self, key: object) -> array[int] | None:
         """The entries of an index, where they are held."""

@@ -33,6 +33,9 @@ EXPIRATION_MS = 86_400_000
 
 SEQUENCE_MODULUS = 1 << 31
 
+UNDECIDED: Final = (1 << 63) - 1
+"""In the place of a marker's offset where the transaction is open: beyond every offset."""
+
 
 class SequencedBatch(NamedTuple):
     """One remembered batch of a producer."""
@@ -97,6 +100,7 @@ class Producers:
         "expiration_ms",
         "producers_max",
         "staged",
+        "unstable",
     )
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
@@ -106,6 +110,10 @@ class Producers:
         self._ongoing = _NONE_ONGOING  # first offset of each open transaction, in rising order -> producer id
         self._completed: tuple[tuple[int, int], ...] = ()  # (first offset, marker offset) maybe not replicated yet
         self._owed = _NOTHING_OWED  # at most `producers_max`
+        self.unstable: tuple[tuple[int, int], ...] = ()
+        """The transactions that may keep readers of committed records back, as (first offset, offset of the marker):
+        those that have ended, as long as the marker may be lost, and the oldest open one (`UNDECIDED`). Replaced, never
+        changed, so that whoever follows it sees by its identity that there is no news."""
         self.staged: dict[int, Producer] = {}
         """What the next commit makes known."""
         self._staged_transactions: tuple[dict[int, int], list[tuple[int, int]]] | None = None
@@ -128,6 +136,7 @@ class Producers:
         self._ongoing = _NONE_ONGOING
         self._completed = ()
         self._owed = _NOTHING_OWED
+        self.unstable = ()
         self.drop()
 
     # Deciding
@@ -276,6 +285,7 @@ class Producers:
             self._ongoing, completed = self._staged_transactions
             self._completed = (*self._completed, *completed)
             self._staged_transactions = None
+            self._note_unstable()
 
     def drop(self) -> None:
         """Forgets what was staged: it could not be written."""
@@ -310,13 +320,21 @@ class Producers:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where read_committed may read: before the first transaction that is open or whose end may be lost."""
-        if not self._ongoing and not self._completed:
+        if not self.unstable:
             return high_watermark
-        if self._completed:
-            self._completed = tuple(pair for pair in self._completed if pair[1] >= high_watermark)
-        stable = min((first for first, _ in self._completed), default=high_watermark)
+        self.committed(high_watermark)
+        return min((high_watermark, *(first for first, _ in self.unstable)))
+
+    def committed(self, high_watermark: int) -> None:
+        """Forgets the ends of transactions below a high watermark: no marker there can be lost."""
+        left = tuple(pair for pair in self._completed if pair[1] >= high_watermark)
+        if len(left) < len(self._completed):
+            self._completed = left
+            self._note_unstable()
+
+    def _note_unstable(self) -> None:
         undecided = self.first_undecided_offset
-        return min(stable, high_watermark if undecided is None else undecided, high_watermark)
+        self.unstable = self._completed if undecided is None else (*self._completed, (undecided, UNDECIDED))
 
     # Forgetting
 
@@ -402,6 +420,7 @@ class Producers:
             if entry.current_txn_first_offset >= 0:
                 open_transactions.append((entry.current_txn_first_offset, entry.producer_id))
         self._ongoing = dict(sorted(open_transactions))
+        self._note_unstable()
 
 
 def _stale_epoch(producer_id: int, epoch: int, known_epoch: int, offset: int) -> Refusal:

@@ -15,19 +15,19 @@ FOREVER_MS = 1 << 62
 
 
 class Schedule:
-    """What recurs, by the name of the setting that holds its interval."""
+    """What recurs, by its name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._next_s: dict[str, float] = {}
 
-    def is_due(self, setting: str, interval_ms: int) -> bool:
+    def is_due(self, what: str, interval_ms: int) -> bool:
         """Whether that much time has passed since the last yes, or since the first question."""
         now = self._clock.monotonic()
-        due = self._next_s.get(setting)
+        due = self._next_s.get(what)
         if due is not None and now < due:
             return False
-        self._next_s[setting] = now + interval_ms / 1000
+        self._next_s[what] = now + interval_ms / 1000
         return due is not None
 
 

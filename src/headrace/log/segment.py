@@ -7,22 +7,20 @@ nothing but their names. The file is reached through `file()`, which opens it ag
 from __future__ import annotations
 
 import errno
-import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import TypeVar
 
-from headrace.env import Disk, File
+from headrace.env import Disk, File, Lock
 from headrace.log import transaction_index
 from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SWAP, TIME_INDEX, TRANSACTION_INDEX
-from headrace.log.files import OpenFiles
+from headrace.log.files import OPEN_FILES_MAX, OpenFiles
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, read_header
 
 T = TypeVar("T")
 
@@ -37,32 +35,31 @@ SCAN_BYTES = 8192
 
 _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
 
-_index_writes = threading.RLock()
-"""Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly (nothing
-is synced under it)."""
-
-_index_making = threading.Lock()
-"""Decides between threads that make a segment's indexes at once. Nobody waits for the disk while holding it."""
-
-_index_repairs = threading.RLock()
-"""Damaged indexes are built anew by one thread at a time, which may take long."""
-
-_renames = threading.RLock()
-"""Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's name."""
-
-_BATCH_PLACE = Struct(">qi11xi")  # base offset, batch length, last offset delta
-_PLACE_BYTES = _BATCH_PLACE.size
 
 
 class Resources:
-    """What the segments of a broker share: the disk, the open files and the decoded indexes."""
+    """What the segments of a broker share: the disk, the open files, the decoded indexes, and locks.
 
-    __slots__ = ("disk", "files", "indexes")
+    `lock` makes another lock between the broker's threads.
+    """
 
-    def __init__(self, disk: Disk, files: OpenFiles | None = None, indexes: IndexCache | None = None) -> None:
+    __slots__ = ("disk", "files", "index_making", "index_repairs", "index_writes", "indexes", "lock", "renames")
+
+    def __init__(self, disk: Disk, lock: Callable[[], Lock], files_max: int = OPEN_FILES_MAX) -> None:
         self.disk = disk
-        self.files = files if files is not None else OpenFiles()  # an empty one is falsy
-        self.indexes = indexes if indexes is not None else IndexCache()
+        self.lock = lock
+        self.files = OpenFiles(lock(), files_max)
+        self.indexes = IndexCache(lock())
+        self.index_writes = lock()
+        """Index entries go to files from the thread that appends and from those that flush: one at a time, and briefly
+        (nothing is synced under it)."""
+        self.index_making = lock()
+        """Decides between threads that make a segment's indexes at once. No holder of it waits for the disk."""
+        self.index_repairs = lock()
+        """One thread at a time rebuilds damaged indexes, which may take long."""
+        self.renames = lock()
+        """Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's
+        name."""
 
 
 class Segment:
@@ -181,7 +178,7 @@ class Segment:
 
     def moved(self, directory: str, suffix: str) -> None:
         """Notes where the files are now; the caller has renamed them or their folder."""
-        with _index_making:
+        with self._resources.index_making:
             self.stem = f"{directory}/{self.base_offset:020d}"
             self.suffix = suffix
             if self._index is not None:
@@ -198,7 +195,7 @@ class Segment:
         """
         assert suffix in ("", DELETED, CLEANED, SWAP)
         disk = self._resources.disk
-        with _renames:
+        with self._resources.renames:
             for kind in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
                 old = f"{self.stem}{kind}{self.suffix}"
                 if disk.exists(old):
@@ -233,7 +230,7 @@ class Segment:
             except IndexDamaged:
                 index = self._repaired(path)[0]
                 continue
-            with _index_making:
+            with self._resources.index_making:
                 index = self._index
                 if index is None:
                     made.path = f"{self.stem}{INDEX}{self.suffix}"
@@ -254,7 +251,7 @@ class Segment:
             except IndexDamaged:
                 index = self._repaired(path)[1]
                 continue
-            with _index_making:
+            with self._resources.index_making:
                 index = self._time_index
                 if index is None:
                     made.path = f"{self.stem}{TIME_INDEX}{self.suffix}"
@@ -272,7 +269,7 @@ class Segment:
     def _repaired(self, path: str) -> tuple[OffsetIndex | None, TimeIndex | None]:
         """Both indexes, built anew unless another thread has just done it. Nothing is done where the files have other
         names by now than `path`, which could not be read: it may have been missing for that alone."""
-        with _index_repairs:
+        with self._resources.index_repairs:
             is_there = path in self.paths()
             if is_there and (self._index is None or self._time_index is None):
                 self.rebuild_indexes()
@@ -284,7 +281,7 @@ class Segment:
         The files are there at once and safe: recovery trusts what lies below the recovery point. The time index comes
         first, as a crash in between must leave something that shows the damage.
         """
-        with _index_repairs:
+        with self._resources.index_repairs:
             while not self._take_indexes(self._rebuilt(interval_bytes)):
                 pass  # renamed meanwhile
 
@@ -306,14 +303,14 @@ class Segment:
         """Takes over what `_rebuilt` made; False where it is not to be found under this segment's name any more."""
         disk = self._resources.disk
         index, time_index = built.index, built.time_index
-        with _renames:
+        with self._resources.renames:
             if built.stem != self.stem or built.suffix != self.suffix + REBUILT:
                 disk.remove(index.path)
                 disk.remove(time_index.path)
                 return False
             disk.rename(time_index.path, f"{self.stem}{TIME_INDEX}{self.suffix}")
             disk.rename(index.path, f"{self.stem}{INDEX}{self.suffix}")
-            with _index_making:
+            with self._resources.index_making:
                 index.path = f"{self.stem}{INDEX}{self.suffix}"
                 time_index.path = f"{self.stem}{TIME_INDEX}{self.suffix}"
                 if self._index is not None:
@@ -364,7 +361,7 @@ class Segment:
         """The largest timestamp of a batch in here, as far as the time index tells; -1 where there is none."""
         if self.newest_timestamp == _UNKNOWN:
             index = self.time_index
-            with _index_making:
+            with self._resources.index_making:
                 if self.newest_timestamp == _UNKNOWN:
                     self._max_timestamp_offset = self.base_offset + index.last_relative_offset
                     self.newest_timestamp = index.last_timestamp
@@ -409,7 +406,7 @@ class Segment:
 
     def write_out_indexes(self) -> None:
         """Writes the index entries in memory to the files. Raises OSError."""
-        with _index_writes:
+        with self._resources.index_writes:
             if self._index is not None:
                 self._index.write_out()
             if self._time_index is not None:
@@ -435,7 +432,7 @@ class Segment:
         self.index_dirty = False
         try:
             index, time_index = self.index, self.time_index
-            with _index_writes:
+            with self._resources.index_writes:
                 files = index.file_to_sync(), time_index.file_to_sync()
             # Without the lock: who appends must not wait for the disk.
             for file in files:
@@ -456,10 +453,15 @@ class Segment:
             if not wait:
                 raise BlockingIOError(f"the transaction index of {self.stem} was not read yet")
             found = transaction_index.read(self._resources.disk, f"{self.stem}{TRANSACTION_INDEX}{self.suffix}")
-            with _index_making:
+            with self._resources.index_making:
                 if self._aborted is None:
                     self._aborted = found
         return self._aborted
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether the marker of an aborted transaction is in here, or may be: the index was not read yet."""
+        return self._aborted is None or bool(self._aborted)
 
     def set_aborted(self, entries: list[AbortedTransaction]) -> None:
         """Replaces the transaction index, written with the next sync; no entries, no file. Raises OSError."""
@@ -499,11 +501,11 @@ class Segment:
         file = self.file()
         while position < end:
             data = file.read(position, SCAN_BYTES) if wait else file.read_cached(position, SCAN_BYTES)
-            if data is None or (not wait and len(data) < _PLACE_BYTES <= end - position):
+            if data is None or (not wait and len(data) < BATCH_PLACE.size <= end - position):
                 raise BlockingIOError(f"byte {position} of {self.stem} is not in memory")
             at = 0
-            while at + _PLACE_BYTES <= len(data):
-                base, length, delta = _BATCH_PLACE.unpack_from(data, at)
+            while at + BATCH_PLACE.size <= len(data):
+                base, length, delta = BATCH_PLACE.unpack_from(data, at)
                 size = length + 12
                 if size < BATCH_OVERHEAD:
                     return None

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from struct import Struct
-
 from headrace.log.scan import Scan
 from headrace.log.segment import RELATIVE_OFFSET_MAX, SCAN_BYTES, Segment
-from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, check_crc
-
-_BATCH_PLACE = Struct(">qi11xi")  # base offset, batch length, last offset delta
-_PLACE_BYTES = _BATCH_PLACE.size
+from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, BatchHeader, CorruptBatch, check_crc
 
 
 def last_batch_end(segment: Segment) -> int:
@@ -20,8 +15,8 @@ def last_batch_end(segment: Segment) -> int:
     while position < segment.size:
         data = file.read(position, SCAN_BYTES)
         at = 0
-        while at + _PLACE_BYTES <= len(data):
-            base, length, delta = _BATCH_PLACE.unpack_from(data, at)
+        while at + BATCH_PLACE.size <= len(data):
+            base, length, delta = BATCH_PLACE.unpack_from(data, at)
             if length + 12 < BATCH_OVERHEAD:
                 return next_offset
             next_offset = base + delta + 1

@@ -6,11 +6,10 @@ appends and workers alike; nobody syncs under it.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from headrace.env import Disk
+from headrace.env import Disk, Lock
 from headrace.log.directory import LogDirFailed
 from headrace.log.filenames import DELETED, SNAPSHOT, SWAP, offset_name
 from headrace.log.segment import Segment
@@ -21,9 +20,9 @@ class SegmentList:
 
     __slots__ = ("active", "bases", "lock", "retiring", "segments", "swapping")
 
-    def __init__(self, segments: list[Segment]) -> None:
+    def __init__(self, segments: list[Segment], lock: Lock) -> None:
         assert segments, "a log has an active segment"
-        self.lock = threading.RLock()
+        self.lock = lock
         self.swapping: Segment | None = None  # a compacted segment that is about to take its place; with `lock`
         self.retiring: list[Segment] = []  # taken out, and not renamed yet; with `lock`
         self.replace(segments)

@@ -1,14 +1,15 @@
 """One partition as the broker that holds a replica of it sees it: leader, follower or offline. A pure machine.
 
 It owns the epochs (of leader and partition), the in-sync set and a change of it that is under way, the high watermark,
-and what each follower has fetched. Times are milliseconds of a steady clock, offsets are those of the partition's log.
-The shell around it owns the log and whoever waits for it: it tells of appends, fetches and metadata, and does what is
-returned.
+the last stable offset, and what each follower has fetched. Times are milliseconds of a steady clock, offsets are those
+of the partition's log. The shell around it owns the log and whoever waits for it: it tells of appends, transactions,
+fetches and metadata, and does what is returned.
 
 The rules are Kafka's: the high watermark is the lowest end of the maximal in-sync set (what is committed, and what may
 be by the time it counts: KIP-497), it waits for a replica that has caught up and may join, and it stands still while
 fewer than min.insync.replicas are in sync. One change of the in-sync set is under way at a time (KIP-497); a replica
-joins only with the broker epoch that its broker has now (KIP-841, KIP-903).
+joins only with the broker epoch that its broker has now (KIP-841, KIP-903). The last stable offset is the high
+watermark, or the first offset below it of a transaction that is open, or whose marker is not committed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from headrace.wire.errors import ErrorCode
 UNKNOWN: Final = -1
 """An offset or an epoch that nobody has told yet."""
 NO_BROKERS: Final[Mapping[int, int]] = {}
+Unstable = tuple[tuple[int, int], ...]
+"""Transactions that may keep readers of committed records back, as (first offset, offset of the marker); the latter is
+beyond every offset while the transaction is open."""
 NEVER_MS: Final = -(1 << 62)
 """When a replica caught up that is not known to have done so."""
 
@@ -119,7 +123,7 @@ class Follower:
 class PartitionState:
     """See the module. It begins as a follower of nobody; `high_watermark` is what the checkpoint says, 0 without one.
 
-    `lag_max_ms` is replica.lag.time.max.ms.
+    `unstable` are the transactions of its log, `lag_max_ms` is replica.lag.time.max.ms.
     """
 
     __slots__ = (
@@ -130,6 +134,7 @@ class PartitionState:
         "high_watermark",
         "is_alone",
         "isr",
+        "last_stable_offset",
         "leader",
         "leader_epoch",
         "log_end",
@@ -138,9 +143,12 @@ class PartitionState:
         "pending",
         "replicas",
         "role",
+        "unstable",
     )
 
-    def __init__(self, node_id: int, high_watermark: int = 0, *, lag_max_ms: int = 30_000) -> None:
+    def __init__(
+        self, node_id: int, high_watermark: int = 0, *, unstable: Unstable = (), lag_max_ms: int = 30_000
+    ) -> None:
         assert high_watermark >= 0
         self.node_id = node_id
         self.role = Role.FOLLOWER
@@ -153,6 +161,9 @@ class PartitionState:
         self.pending: AlterIsr | None = None
         """What the controller was asked for, until what became of it is known."""
         self.high_watermark = high_watermark
+        self.unstable = unstable
+        self.last_stable_offset = self._stable()
+        """Up to where committed records may be read."""
         self.log_end = high_watermark
         """Everything below it counts as this broker's: what it has written, or synced where that is the rule."""
         self.epoch_start = UNKNOWN
@@ -259,7 +270,7 @@ class PartitionState:
         self.log_end = log_end
         if log_end <= self.high_watermark:
             return False
-        self.high_watermark = log_end
+        self._commit(log_end)
         return True
 
     def advance(self, log_end: int, now_ms: int, min_insync_replicas: int) -> bool:
@@ -279,8 +290,28 @@ class PartitionState:
                 lowest = follower.log_end
         if lowest <= self.high_watermark:
             return False
-        self.high_watermark = lowest
+        self._commit(lowest)
         return True
+
+    def _commit(self, high_watermark: int) -> None:
+        """The high watermark rises, and the last stable offset with it, as far as transactions let it."""
+        self.high_watermark = high_watermark
+        self.last_stable_offset = self._stable() if self.unstable else high_watermark
+
+    def _stable(self) -> int:
+        mark = self.high_watermark
+        return min((mark, *(first for first, marker in self.unstable if marker >= mark)))
+
+    def transactions_are(self, unstable: Unstable) -> None:
+        """The transactions of the log, where an append changed them: to be told before `log_end` moves over it.
+
+        What was stable stays so: a transaction begins at the end of the log, and ends with a marker there. Those that
+        are left out have ended, and their markers are committed.
+        """
+        assert all(first < marker for first, marker in unstable), "a transaction ends behind its first record"
+        self.unstable = unstable
+        before, self.last_stable_offset = self.last_stable_offset, self._stable()
+        assert before <= self.last_stable_offset <= self.high_watermark, "what was read as committed stays so"
 
     def _is_about_to_join(self, node_id: int, follower: Follower, now_ms: int) -> bool:
         """Whether the high watermark waits for it though it is not in sync yet: else it could never catch up."""
@@ -377,11 +408,13 @@ class PartitionState:
         known = min(log_end, leader_high_watermark)
         if known <= self.high_watermark:
             return False
-        self.high_watermark = known
+        self._commit(known)
         return True
 
-    def truncated(self, log_end: int) -> None:
-        """A follower's log was cut to its leader's: the only way in which a high watermark falls."""
+    def truncated(self, log_end: int, unstable: Unstable = ()) -> None:
+        """A follower's log was cut to its leader's, and these are its transactions: the only way in which a high
+        watermark falls, or a last stable offset."""
         assert self.role is Role.FOLLOWER
         self.log_end = log_end
-        self.high_watermark = min(self.high_watermark, log_end)
+        self.unstable = unstable
+        self._commit(min(self.high_watermark, log_end))

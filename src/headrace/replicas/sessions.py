@@ -35,6 +35,7 @@ class SessionPartition:
         "index",
         "last_fetched_epoch",
         "max_bytes",
+        "reader",
         "told_high_watermark",
         "told_log_start_offset",
         "topic",
@@ -51,6 +52,8 @@ class SessionPartition:
         self.last_fetched_epoch = -1
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
+        self.reader: object = None
+        """What the shell keeps of the partition from one fetch to the next."""
 
     def must_tell(
         self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, diverges: bool

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run one seed; the last line holds the digest of its trace")
     parser.add_argument("--seeds", type=_range, metavar="A-B", help="run these seeds, a line each")
     parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
+    parser.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
     if given.sabotage == "list":
@@ -40,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with planted(given.sabotage) if given.sabotage else nullcontext():
             if given.seed is not None:
-                return _one(given.seed, print if given.trace else None)
-            return _many(given.seeds, stop=given.sabotage is not None)
+                return _one(given.seed, print if given.trace else None, given.light)
+            return _many(given.seeds, given.light, stop=given.sabotage is not None)
     except Exception:
         traceback.print_exc()
         print("the simulator itself broke", file=sys.stderr)
@@ -55,8 +56,8 @@ def _range(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _one(seed: int, say: Callable[[str], None] | None) -> int:
-    result = run_seed(seed, say)
+def _one(seed: int, say: Callable[[str], None] | None, light: bool) -> int:
+    result = run_seed(seed, say, light=light)
     print(_line(result))
     if result.objection is not None:
         traceback.print_exception(result.objection)
@@ -65,13 +66,13 @@ def _one(seed: int, say: Callable[[str], None] | None) -> int:
     return CONTENT if result.objection is None else OBJECTION
 
 
-def _many(seeds: range, *, stop: bool) -> int:
+def _many(seeds: range, light: bool, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0
     failed: list[int] = []
     for seed in seeds:
-        result = run_seed(seed)
+        result = run_seed(seed, light=light)
         simulated_s += result.simulated_s
         print(_line(result), flush=True)
         if result.objection is not None:

@@ -113,6 +113,10 @@ class SimFile:
         """Nothing is cold here."""
         return self.read(at, size)
 
+    def read_cached_into(self, at: int, buffer: memoryview) -> int:
+        """Nothing is cold here."""
+        return self.read_into(at, buffer)
+
     def read(self, at: int, size: int) -> bytes:
         """See File.read."""
         self._disk.take(self.path, "read", 0)
@@ -153,7 +157,7 @@ class SimFile:
         """See File.close."""
 
 
-class SimLock:
+class SimDiskLock:
     """See `env.disk.DiskLock`."""
 
     def __init__(self, disk: SimDisk, path: str) -> None:
@@ -367,13 +371,13 @@ class SimDisk:
         """See Disk.total_bytes."""
         return self.room_bytes + sum(len(node.data) for node in self._names.values() if node is not None)
 
-    def lock(self, path: str) -> SimLock | None:
+    def lock(self, path: str) -> SimDiskLock | None:
         """See Disk.lock."""
         if path in self.locks:
             return None
         self.locks.add(path)
         self.open(path, create=True)
-        return SimLock(self, path)
+        return SimDiskLock(self, path)
 
     def damage(self, path: str, at: int, value: int) -> None:
         """Changes one byte for good, as bad hardware does."""

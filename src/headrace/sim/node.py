@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 import uuid
-from asyncio import CancelledError, Future, Handle, Task
+from asyncio import CancelledError, Future, Handle, Task, current_task
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.env.posix import RESERVED_IDS
 from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.lock import SimLock
 from headrace.sim.network import NodeNetwork, SimStream
 
 if TYPE_CHECKING:
@@ -296,9 +297,9 @@ class SimNode:
         """See Environment.scratch."""
         return memoryview(bytearray(size))
 
-    def lock(self) -> AbstractContextManager[Any]:
-        """See Environment.lock: one thread does everything here."""
-        return nullcontext()
+    def lock(self) -> SimLock:
+        """See Environment.lock."""
+        return SimLock(partial(current_task, self.world.loop))
 
     def logger(self, name: str) -> SimLogSink:
         """See Node.logger."""

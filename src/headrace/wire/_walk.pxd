@@ -7,6 +7,8 @@ cdef int _BAD_TIMESTAMP
 cdef int _BAD_OFFSET
 cdef int _SMALLEST
 cdef long long _LONG_MAX
+cdef Py_ssize_t _PLACE_BYTES
+cdef long long _BATCH_BYTES
 
 @cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
 cdef (long long, Py_ssize_t) _number(const unsigned char* body, Py_ssize_t at, Py_ssize_t end) noexcept nogil
@@ -46,6 +48,17 @@ cdef bint _find(const unsigned char* body, Py_ssize_t at, Py_ssize_t end, long l
 cdef inline bint _find_compiled(const unsigned char[::1] body, Py_ssize_t at, Py_ssize_t end, long long base_offset, long long base_timestamp, long long from_timestamp, long long from_offset, long long[::1] found) noexcept:
     with nogil:
         return _find(&body[0], at, end, base_offset, base_timestamp, from_timestamp, from_offset, found)
+
+cpdef Py_ssize_t batches(object data, Py_ssize_t size, long long below, long long[::1] found) except? -3
+
+@cython.locals(at=cython.Py_ssize_t, next_offset=cython.longlong, base=cython.longlong, length=cython.longlong)
+cdef Py_ssize_t _batches(const unsigned char* data, Py_ssize_t size, long long below, long long[::1] found) noexcept nogil
+
+cdef inline Py_ssize_t _batches_compiled(const unsigned char[::1] data, Py_ssize_t size, long long below, long long[::1] found) noexcept:
+    return _batches(&data[0], size, below, found)
+
+@cython.locals(value=cython.longlong, index=cython.Py_ssize_t)
+cdef long long _big(const unsigned char* data, Py_ssize_t at, Py_ssize_t count) noexcept nogil
 
 @cython.locals(value=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
 cdef (long long, Py_ssize_t) _varint(bytes data, Py_ssize_t at, Py_ssize_t end) except *

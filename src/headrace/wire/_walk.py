@@ -28,6 +28,12 @@ BAD_OFFSET = _BAD_OFFSET = 4
 _SMALLEST = 6
 """Length of the smallest record: attributes, two deltas, two lengths and a header count of one byte each."""
 
+_PLACE_BYTES = 27
+"""The beginning of a batch, as far as its base offset, its length and the delta of its last offset."""
+
+_BATCH_BYTES = 61
+"""The header of a batch: the least that one has."""
+
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 
@@ -229,6 +235,54 @@ def _find(
             found[1] = timestamp
             return True
     return False
+
+
+def batches(data: Buffer, size: int, below: int, found: array[int]) -> int:
+    """How many of the first `size` bytes of `data`, which begins with a batch, are of batches that begin below `below`.
+
+    The last of them may be cut. `found`, an array of "q", gets where the last whole one of them ends, the offset behind
+    it (-1 where none is whole), and the size of the first. MALFORMED where a length is not one of a batch.
+    """
+    if size < _PLACE_BYTES or size > len(data):
+        return _MALFORMED
+    if COMPILED:
+        return _batches_compiled(data, size, below, found)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return _batches(data, size, below, found)
+
+
+def _batches(data: Buffer, size: int, below: int, found: array[int]) -> int:
+    at = 0
+    next_offset = -1
+    found[2] = 0
+    while at + _PLACE_BYTES <= size:
+        base = _big(data, at, 8)
+        length = _big(data, at + 8, 4) + 12
+        if length < _BATCH_BYTES:
+            return _MALFORMED
+        if not at:
+            found[2] = length
+        if base >= below:
+            size = at
+            break
+        if length > size - at:
+            break
+        next_offset = base + _big(data, at + 23, 4) + 1
+        at += length
+    if next_offset >= below:
+        size = at
+    found[0] = at
+    found[1] = next_offset
+    return size
+
+
+def _big(data: Buffer, at: int, count: int) -> int:
+    """A signed number of `count` bytes, the most significant first."""
+    value = data[at]
+    if value >= 0x80:
+        value -= 0x100
+    for index in range(at + 1, at + count):
+        value = (value << 8) + data[index]
+    return value
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

@@ -35,6 +35,9 @@ DELETE_HORIZON_BIT: Final = 0x40
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 
+BATCH_PLACE: Final = Struct(">qi11xi")
+"""The beginning of a batch, as far as it says where it ends: base offset, batch length, delta of the last offset."""
+
 _MAX_INT32: Final = 0x7FFFFFFF
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _CRC_AT: Final = 17

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from headrace.broker.net.output import (
     COLD,
     DONE,
     SCRATCH_BYTES,
+    SEND_BYTES,
     SMALL_SLICE_BYTES,
+    TURN_S,
     BrokenFrameError,
     Output,
 )
@@ -78,8 +81,13 @@ def test_everything_arrives_once_in_order(tmp_path: Path, seed: int) -> None:
             output.add([file.slice(at, size)])
             expected += content[at : at + size]
     may_wait = False
+    now = itertools.count()
+
+    def clock() -> float:
+        return next(now) * rng.choice((0.0, TURN_S / 4, TURN_S))
+
     for _ in range(20_000):
-        outcome = output.send(stream, may_wait=may_wait, shared=rng.random() < 0.5)  # type: ignore[arg-type]
+        outcome = output.send(stream, clock, may_wait=may_wait)  # type: ignore[arg-type]
         assert outcome in (DONE, BLOCKED, COLD, AGAIN)
         if outcome == COLD:
             cold, at = output.cold_slice()
@@ -100,7 +108,7 @@ def test_a_file_that_ends_early_breaks_the_frame(tmp_path: Path, size: int) -> N
     output.add([b"head", FileSlice(file, 50, size)])
     with pytest.raises(BrokenFrameError):
         for _ in range(100):
-            output.send(StingyStream(random.Random(1)))  # type: ignore[arg-type]
+            output.send(StingyStream(random.Random(1)), float)  # type: ignore[arg-type]
 
 
 class EagerStream(StingyStream):
@@ -110,11 +118,32 @@ class EagerStream(StingyStream):
         return size
 
 
-def test_a_turn_beside_others_is_short(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(bytes(1 << 20))
+def test_a_turn_ends_by_time(tmp_path: Path) -> None:
+    """And what is left of an answer, if it is little, leaves with what is before it."""
+    (tmp_path / "file").write_bytes(bytes(3 * SEND_BYTES))
     file = PosixDisk().open(str(tmp_path / "file"))
-    for shared, turn in ((False, 1 << 20), (True, 1 << 17)):
+    for took, turn in ((0.0, 3 * SEND_BYTES + 3), (TURN_S / 2, 2 * SEND_BYTES), (TURN_S, SEND_BYTES)):
         stream, output = EagerStream(random.Random(1)), Output(memoryview(bytearray(SCRATCH_BYTES)))
-        output.add([file.slice(0, 1 << 20)])
-        assert output.send(stream, shared=shared) == (AGAIN if shared else DONE)  # type: ignore[arg-type]
+        now = (index * took for index in itertools.count())
+        output.add([file.slice(0, 3 * SEND_BYTES), b"end"])
+        clock = now.__next__
+        assert output.send(stream, clock) == (AGAIN if took else DONE)  # type: ignore[arg-type]
         assert len(stream.got) == turn
+        while output.send(stream, clock) == AGAIN:  # type: ignore[arg-type]
+            pass
+        assert len(stream.got) == 3 * SEND_BYTES + 3
+    stream, output = EagerStream(random.Random(1)), Output(memoryview(bytearray(SCRATCH_BYTES)))
+    output.add([file.slice(0, SEND_BYTES), b"end"])
+    late = iter((0.0, 1.0, 2.0))
+    assert output.send(stream, late.__next__) == DONE  # type: ignore[arg-type]
+
+
+def test_what_left_another_way_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    file = PosixDisk().open(str(tmp_path / "file"))
+    stream, output = EagerStream(random.Random(1)), Output(memoryview(bytearray(SCRATCH_BYTES)))
+    output.add([b"head", file.slice(2, 6), b"tail"])
+    output.skip(7)
+    assert output.held == 4
+    assert output.send(stream, float) == DONE  # type: ignore[arg-type]
+    assert (bytes(stream.got), output.held) == (b"567tail", 0)

@@ -38,7 +38,7 @@ def test_the_file_is_kafkas_byte_for_byte(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     folder.mkdir()
     config = topic_config(BrokerConfig.load({}, lambda _: None), {})
-    log = open_log(Resources(PosixDisk()), str(folder), ("t", 0), config, now_ms=0)
+    log = open_log(Resources(PosixDisk(), threading.RLock), str(folder), ("t", 0), config, now_ms=0)
     replica = Replica("t", 0, bytes(16), log, PartitionState(1), HandClock(0), False)
 
     def file_under(epoch: int) -> bytes:

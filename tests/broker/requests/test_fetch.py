@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 
-from headrace.broker.requests.plain_fetch import PlainFetch
+from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.log.log import Log
 from headrace.testing.running import TestBroker
 from headrace.wire.batch import iter_headers
@@ -329,7 +329,7 @@ def test_a_defect_on_the_short_way_ends_its_connection(
             raise RuntimeError("a defect")
 
         with monkeypatch.context() as patched:
-            patched.setattr(PlainFetch, "answer", fails)
+            patched.setattr(ShortFetch, "answer", fails)
             reader.send(fetch(name, 2), 12)
             with pytest.raises(ConnectionError):
                 reader.receive_frame()

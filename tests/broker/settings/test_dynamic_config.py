@@ -77,7 +77,7 @@ def test_listeners_are_not_changed_while_the_broker_runs(raw: Raw, listeners: st
 
 
 def test_listeners_as_they_are_are_taken_and_can_be_taken_back(served: TestBroker, raw: Raw) -> None:
-    now = ",".join(served.inside.config.listing("listeners"))
+    now = served.inside.config.shown("listeners")
     assert alter(raw, "1", listeners=now)[0] is ErrorCode.NONE
     assert alter(raw, "1", operation=1, listeners=None)[0] is ErrorCode.NONE
 
@@ -89,6 +89,29 @@ def test_a_protocol_that_the_open_listeners_cannot_have_is_refused(raw: Raw) -> 
     assert "listener PLAINTEXT speaks SSL" in message
     assert alter(raw, "1", listener_security_protocol_map="PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT")[0] is ErrorCode.NONE
     assert alter(raw, "1", operation=1, listener_security_protocol_map=None)[0] is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("broker", "name"), [("", "ssl.key.password"), ("1", "principal.builder.class")])
+def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broker: str, name: str) -> None:
+    error, message = alter(raw, broker, operation=0, **{name: "hunter2" if "password" in name else "com.example.Principals"})
+    assert error is ErrorCode.INVALID_REQUEST
+    assert message is not None
+    assert "only PLAINTEXT listeners without authentication are served yet" in message
+    assert "hunter2" not in message
+    assert alter(raw, broker, operation=0, **{name: ""})[0] is ErrorCode.NONE
+    assert alter(raw, broker, operation=1, **{name: None})[0] is ErrorCode.NONE
+
+
+def test_typed_fields_follow_what_is_altered(served: TestBroker, raw: Raw) -> None:
+    """The broker's and the logs': they are read on every connection and every tick."""
+    before = served.inside.config
+    assert (before.max_connections, before.log_cleaner_backoff_ms) == (2147483647, 15000)
+    assert alter(raw, "", max_connections="1234", log_cleaner_backoff_ms="77")[0] is ErrorCode.NONE
+    for config in served.call(lambda broker: (broker.config, broker.logs.config)):
+        assert (config.max_connections, config.log_cleaner_backoff_ms) == (1234, 77)
+    assert before.max_connections == 2147483647
+    assert alter(raw, "", operation=1, max_connections=None, log_cleaner_backoff_ms=None)[0] is ErrorCode.NONE
+    assert served.inside.config.max_connections == 2147483647
 
 
 def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
@@ -103,6 +126,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
             (BROKER, "1", "advertised.listeners", "PLAINTEXT://elsewhere:1"),
             (BROKER, "1", "log.retention.ms", "soon"),
             (BROKER, "1", "message.max.bytes", "4321"),
+            (BROKER, "1", "ssl.keystore.password", "hunter2"),
             (BROKER, "", "listeners", "PLAINTEXT://127.0.0.1:1"),
             (BROKER, "", "log.segment.bytes", "2097152"),
             (TOPIC, "t", "retention.ms", "never"),
@@ -113,13 +137,14 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
     with caplog.at_level(logging.WARNING, "headrace"), running_broker(data=tmp_path) as served:
         assert [listener.name for listener in served.inside.listeners] == ["PLAINTEXT"]
         config = served.inside.config
-        assert config.integer("message.max.bytes") == 4321
-        assert config.integer("log.segment.bytes") == 2097152
+        assert config["message.max.bytes"] == 4321
+        assert config["log.segment.bytes"] == 2097152
         assert config["advertised.listeners"] is None
         topic = served.call(lambda broker: broker.dynamic.topic("t"))
-        assert (topic.max_message_bytes, topic.retention_ms) == (1234, config.integer("log.retention.ms"))
+        assert (topic.max_message_bytes, topic.retention_ms) == (1234, config["log.retention.ms"])
         store(served, (BROKER, "1", "message.max.bytes", "5432"))
-        assert served.inside.config.integer("message.max.bytes") == 5432
+        assert served.inside.config["message.max.bytes"] == 5432
+    assert "hunter2" not in caplog.text
     named = [
         (vars(record)["fields"]["of"], vars(record)["fields"]["name"])
         for record in caplog.records
@@ -131,6 +156,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
         ("broker 1", "listener.security.protocol.map"),
         ("broker 1", "listeners"),
         ("broker 1", "log.retention.ms"),
+        ("broker 1", "ssl.keystore.password"),
         ("topic t", "retention.ms"),
         ("topic t", "segment.ms"),
     ]

@@ -64,7 +64,7 @@ def test_a_damaged_partition_metadata_takes_its_partition_alone(
         assert write(raw, "t", 1).base_offset == 1
         create_topic(served.port, "new", 2)
         assert write(raw, "new", 1).base_offset == 0
-    (line,) = {line.message for line in caplog.records if "t-0 cannot be opened" in line.message}
+    (line,) = {line.message for line in caplog.records if "log cannot be opened partition=t-0 " in line.message}
     assert str(path) in line
     path.unlink()
     with running_broker(data=data) as served, Raw(served.port) as raw:

@@ -41,7 +41,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
             OFFSETS_TOPIC,
             "groups",
             Runtime(self._make_shard, self._runtime_settings),
-            partition_count=lambda: config().integer("offsets.topic.num.partitions"),
+            partition_count=lambda: config().offsets_topic_num_partitions,
             partitions=partitions,
             node=node,
             node_id=node_id,
@@ -63,8 +63,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
     def _runtime_settings(self) -> RuntimeSettings:
         config = self._config()
         return RuntimeSettings(
-            commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
-            codec=config.integer("offsets.topic.compression.codec"),
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            codec=config.offsets_topic_compression_codec,
         )
 
     # --- offsets of deleted topics -----------------------------------------------------------------------------------
@@ -95,12 +95,12 @@ def settings_of(config: BrokerConfig) -> GroupSettings:
     from headrace.groups.outcome import GroupSettings
 
     return GroupSettings(
-        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
-        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
-        max_size=config.integer("group.max.size"),
-        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
-        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
-        retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
-        groups_max=config.integer("group.count.max"),
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        max_size=config.group_max_size,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        groups_max=config.group_count_max,
     )

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
-from headrace.broker.net.context import RequestContext
+from headrace.broker.net.context import context_of
 from headrace.broker.net.large_frame import LargeFrame
 from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
 from headrace.broker.net.reply import Reply
 from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
-from headrace.wire.primitives import Buffer, DecodeError, Part, new
+from headrace.wire.primitives import Buffer, DecodeError, Part
 
 if TYPE_CHECKING:
     from headrace.broker.net.ports import Api, ShortFetch
@@ -67,9 +67,9 @@ class Connection:
         "flush_scheduled",
         "idle_since",
         "listener",
-        "plain_fetch",
         "principal",
         "server",
+        "short_fetch",
         "software_name",
         "software_version",
         "stream",
@@ -87,7 +87,7 @@ class Connection:
         self.idle_since = 0.0
         self.closed = False
         self.flush_scheduled = False
-        self.plain_fetch: ShortFetch | None = None
+        self.short_fetch: ShortFetch | None = None
         self.unanswered: deque[Reply] = deque()
         self._blocked = 0
         self._reading = False
@@ -117,7 +117,6 @@ class Connection:
     def _readable(self) -> None:
         self.active = True
         server = self.server
-        server.hears(self)
         try:
             if self._frame is not None:
                 self._receive_frame(self._frame)
@@ -213,7 +212,10 @@ class Connection:
         """Handles the frames in the first `end` bytes of the shared buffer, and keeps what is left over."""
         server = self.server
         view = server.view
+        bulk = server.bulk
         at = self._requests(server.buffer, view, end)
+        if server.bulk == bulk:
+            server.talked()
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
@@ -263,10 +265,12 @@ class Connection:
                     continue
                 taken = run.add(view[at + 4 : stop], version, correlation_id, length)
                 self._shape = run.shape if taken else None
-            elif key == FETCH and self.plain_fetch is not None and version == self.plain_fetch.version:
+            elif key == FETCH and self.short_fetch is not None and version == self.short_fetch.version:
                 if run.entries:
                     self._finish_run()
-                taken = not self.closed and self.plain_fetch.answer(self, view, at, stop, correlation_id)
+                taken = not self.closed and self.short_fetch.answer(self, view, at, stop, correlation_id)
+                if self.closed:
+                    return at
             else:
                 taken = False
             if not taken:
@@ -315,14 +319,12 @@ class Connection:
                 header, at = decode_request_header(frame)
                 self._client_id = header.client_id
                 if not served.min_version <= version <= served.max_version:
-                    parts = server.requests.unsupported_version(
-                        self.listener.served, frame, at, header
-                    )
+                    parts = server.requests.unsupported_version(self.listener.served, frame, at, header)
                     self._answer_now(Reply(key, version, correlation_id, 0), parts)
                     return
             request = served.decode(frame, version, at)
             served.count.value += 1
-            result = served.handle(request, self._context(key, version, correlation_id))
+            result = served.handle(request, context_of(self, self._client_id, key, version, correlation_id))
         except DecodeError as error:
             self.close(f"an unreadable request: {error}")
             return
@@ -348,22 +350,6 @@ class Connection:
         if version < served.flexible_from:
             return at
         return 0 if frame[at] else at + 1
-
-    def _context(self, key: int, version: int, correlation_id: int) -> RequestContext:
-        # Set one by one: this is on the way of every fetch, and costs a third of a call with that many names.
-        context = new(RequestContext)
-        context.authorizer = self.server.requests.authorizer
-        context.principal = self.principal
-        context.listener = self.listener.name
-        context.client_id = self._client_id
-        context.client_host = self.stream.peer_host
-        context.software_name = self.software_name
-        context.software_version = self.software_version
-        context.api_key = key
-        context.api_version = version
-        context.correlation_id = correlation_id
-        context.connection = self
-        return context
 
     def _answer(self, reply: Reply, result: Any) -> None:
         """Takes what a handler returned."""
@@ -467,9 +453,24 @@ class Connection:
         else:
             self._answer_now(Reply(key, version, correlation_id, 0), [frame])
 
-    def answer_records(self, head: bytes, records: FileSlice, tail: bytes) -> None:
-        """Queues the frame of an answer around a range of a file, in its turn."""
-        self._answer_now(Reply(FETCH, 0, 0, 0), [head, records, tail])
+    def send_at_once(self, buffers: list[Buffer]) -> int:
+        """Sends an answer as far as the other side takes it, unless something has to leave before it: how many bytes
+        have left. The rest is the caller's to queue. A stream that is gone ends the connection."""
+        if self.unanswered or self._out or self._output:
+            return 0
+        self.server.bulk += 1
+        try:
+            return max(self.stream.send(buffers), 0)
+        except OSError:
+            self.close("")
+            return 0
+
+    def answer_records(self, parts: list[Part], sent: int) -> None:
+        """Queues the frame of an answer around ranges of files, in its turn; its first `sent` bytes have left."""
+        self.server.bulk += 1
+        self._answer_now(Reply(FETCH, 0, 0, 0), parts)
+        if sent:
+            self._output.skip(sent)
 
     # --- sending
 
@@ -512,7 +513,8 @@ class Connection:
             self.close(str(error) if isinstance(error, BrokenFrameError) else "")
 
     def _send(self, may_wait: bool = False) -> None:
-        outcome = self._output.send(self.stream, may_wait=may_wait, shared=self.server.is_shared())
+        server = self.server
+        outcome = self._output.send(self.stream, server.monotonic, server.send_bytes(), may_wait=may_wait)
         waits = outcome in (BLOCKED, AGAIN)
         if waits != self._writing:
             self._writing = waits
@@ -593,6 +595,6 @@ class Connection:
         try:
             self._emit([])
             if self._output and not self._waits_for_disk:
-                self._output.send(self.stream)
+                self._output.send(self.stream, self.server.monotonic)
         except (OSError, BrokenFrameError):
             pass  # the connection ends in any case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
@@ -14,9 +15,13 @@ SMALL_SLICE_BYTES: Final = 96 * 1024
 sendfile would need three system calls. Nothing is kept of them when the reader does not take them."""
 SCRATCH_BYTES: Final = 2 * SMALL_SLICE_BYTES
 PARTS_PER_SEND: Final = 64
-TURN_ALONE: Final = (16, 256 * 1024)
-TURN_SHARED: Final = (1, 128 * 1024)
-"""How many sends of how many bytes of a file a connection has in one turn of the loop: alone, or beside others."""
+SEND_BYTES: Final = 1024 * 1024
+SEND_SHARED_BYTES: Final = 256 * 1024
+"""What is sent of a file at once: among readers of much, and beside connections that say a little."""
+LAST_BYTES: Final = 4096
+"""What is no more than this leaves in the turn of what is before it: the end of an answer would cost a turn."""
+TURN_S: Final = 0.0002
+"""A connection that has sent for so long lets others have their turn before it sends on."""
 
 DONE: Final = 0
 BLOCKED: Final = 1
@@ -67,18 +72,27 @@ class Output:
         assert type(part) is FileSlice
         return part, self._at
 
-    def send(self, stream: Stream, *, may_wait: bool = False, shared: bool = False) -> int:
+    def skip(self, sent: int) -> None:
+        """Drops the first `sent` bytes: they have left another way."""
+        self._drop(sent)
+
+    def send(
+        self, stream: Stream, monotonic: Callable[[], float], most: int = SEND_BYTES, *, may_wait: bool = False
+    ) -> int:
         """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
 
+        At most `most` bytes of a file are sent at once: a turn ends by the clock, which is looked at in between.
         `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
-        `shared`: others are served too, and their turn comes sooner.
         Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
         """
-        turns, most = TURN_SHARED if shared else TURN_ALONE
+        until = monotonic() + TURN_S
         parts = self._parts
+        sent = 0
         while parts:
             part = parts[0]
             size = len(part) - self._at
+            if size > LAST_BYTES and sent and monotonic() >= until:
+                return AGAIN
             if size > SMALL_SLICE_BYTES and isinstance(part, FileSlice):
                 sent = stream.send_slice(part, self._at, min(size, most), may_wait=may_wait)
                 whole = 0
@@ -98,9 +112,6 @@ class Output:
             self._drop(sent)
             if sent < whole:
                 return BLOCKED
-            turns -= 1
-            if not turns and parts:
-                return AGAIN
         return DONE
 
     def _gather(self, stream: Stream, may_wait: bool) -> tuple[list[Buffer], bool]:

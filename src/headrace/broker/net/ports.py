@@ -54,7 +54,7 @@ class ShortProduce(Protocol):
 
 
 class ShortFetch(Protocol):
-    """The short way of a connection that asks the same again, further on (see `requests/plain_fetch.py`)."""
+    """The short way of a connection that asks for more of what it reads (see `requests/short_fetch.py`)."""
 
     version: int
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
-from headrace.broker.net.output import SCRATCH_BYTES
+from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.env.network import Listener, Stream
 from headrace.wire.address import address_text
 from headrace.wire.apis import APIS, ApiKey
@@ -29,7 +29,7 @@ UNLIMITED_REQUEST_BYTES: Final = 1 << 62
 STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
 SHARED_S: Final = 0.01
-"""For this long after a turn from one connection to another both are served in short turns."""
+"""For this long after a connection said a little, others take shorter turns: it may say more."""
 SWEEP_S_MAX: Final = 5.0
 ACCEPT_LOG_S: Final = 10.0
 """That connections are not accepted is said again once they have been accepted for this long."""
@@ -98,25 +98,26 @@ class Server:
         self.workers = node.workers
         self.owner = node.owner("server")
         self._log = node.logger("net")
-        self._monotonic = node.clock.monotonic
+        self.monotonic = node.clock.monotonic
         self.buffer = bytearray(RECEIVE_BYTES)
         self.view = memoryview(self.buffer)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """What is read of files on its way into sockets; used within one send."""
-        limit = settings.integer("queued.max.request.bytes")
+        limit = settings.queued_max_request_bytes
         self.requests_budget = Budget(limit if limit > 0 else UNLIMITED_REQUEST_BYTES)
-        self.responses_budget = Budget(settings.integer("queued.max.response.bytes"))
-        self.frame_bytes_max = settings.integer("socket.request.max.bytes")
-        self.unanswered_max = settings.integer("connection.max.queued.requests")
+        self.responses_budget = Budget(settings.queued_max_response_bytes)
+        self.frame_bytes_max = settings.socket_request_max_bytes
+        self.unanswered_max = settings.connection_max_queued_requests
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
-        busy_poll_us = settings.integer("busy.poll.us")
+        busy_poll_us = settings.busy_poll_us
         self.busy_poll: Callable[[], None] | None = (
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
         """To be called after every readable event."""
-        self._turned_at = 0.0
-        self._heard: Connection | None = None
+        self.bulk = 0
+        """How many answers have been made out of files."""
+        self._talked_at = -SHARED_S
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
@@ -139,9 +140,9 @@ class Server:
             opened.listener = self._node.network.listen(
                 endpoint.host,
                 endpoint.port,
-                backlog=config.integer("socket.listen.backlog.size"),
-                receive_buffer=config.integer("socket.receive.buffer.bytes"),
-                send_buffer=config.integer("socket.send.buffer.bytes"),
+                backlog=config.socket_listen_backlog_size,
+                receive_buffer=config.socket_receive_buffer_bytes,
+                send_buffer=config.socket_send_buffer_bytes,
                 on_connection=lambda stream: self._accept(stream, opened),
                 on_failure=self._accept_failed,
             )
@@ -171,7 +172,7 @@ class Server:
         config = self._config()
         host = stream.peer_host
         held = self._per_host.get(host, 0)
-        if len(self.connections) >= config.integer("max.connections"):
+        if len(self.connections) >= config.max_connections:
             self._refuse(stream, "max.connections is reached")
         elif held >= self._host_limit(host):
             self._refuse(stream, "max.connections.per.ip is reached")
@@ -184,11 +185,11 @@ class Server:
 
     def _host_limit(self, host: str) -> int:
         config = self._config()
-        for pair in config.text("max.connections.per.ip.overrides").split(","):
+        for pair in config.max_connections_per_ip_overrides.split(","):
             named, _, count = pair.strip().rpartition(":")
             if named == host and count.isdigit():
                 return int(count)
-        return config.integer("max.connections.per.ip")
+        return config.max_connections_per_ip
 
     def _refuse(self, stream: Stream, why: str) -> None:
         self._refused.value += 1
@@ -197,21 +198,19 @@ class Server:
 
     def _accept_failed(self, error: OSError) -> None:
         self._refused.value += 1
-        before, self._accept_failed_at = self._accept_failed_at, self._monotonic()
+        before, self._accept_failed_at = self._accept_failed_at, self.monotonic()
         if self._accept_failed_at - before >= ACCEPT_LOG_S:
             self._log.warning("connections are not accepted for now; those that are open live on", why=error)
 
     # --- for connections
 
-    def hears(self, connection: Connection) -> None:
-        """Takes note of who sent something."""
-        if self._heard is not connection:
-            self._heard = connection
-            self._turned_at = self._monotonic()
+    def talked(self) -> None:
+        """A connection said something, and no answer to it came out of a file."""
+        self._talked_at = self.monotonic()
 
-    def is_shared(self) -> bool:
-        """Whether the loop has turned from one connection to another a moment ago: long turns would be felt."""
-        return self._monotonic() - self._turned_at < SHARED_S
+    def send_bytes(self) -> int:
+        """What a connection may send of a file at once."""
+        return SEND_SHARED_BYTES if self.monotonic() - self._talked_at < SHARED_S else SEND_BYTES
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""
@@ -251,7 +250,6 @@ class Server:
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""
         self.connections.pop(connection, None)
-        self._heard = None
         host = connection.stream.peer_host
         left = self._per_host.get(host, 1) - 1
         if left:
@@ -266,9 +264,9 @@ class Server:
 
     def _sweep(self) -> None:
         """Closes connections that are idle, and those that hold memory others wait for without getting on."""
-        idle_ms = self._config().integer("connections.max.idle.ms")
+        idle_ms = self._config().connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
-        now = self._monotonic()
+        now = self.monotonic()
         contended = self.requests_budget.contended
         for connection in list(self.connections):
             if connection.active:

@@ -68,6 +68,8 @@ class Appender:
             self._bytes_in.value += size
             self._appends.value += len(chunks)
             self._flusher.appended(replica, size)
+            if target.producers.unstable is not replica.state.unstable:
+                replica.transactions_changed()
             if replica.flush_gated:
                 self._flusher.request(replica)
             else:

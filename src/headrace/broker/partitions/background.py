@@ -7,7 +7,6 @@ at a time, for as long as it takes.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from headrace.log.housekeeping import Then, Work
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
-
-log = logging.getLogger("headrace.broker")
 
 TICK_S: Final = 1.0
 
@@ -35,6 +32,7 @@ class Background:
         self._node = node
         self._logs = logs
         self._directory_failed = directory_failed
+        self._log = node.logger("partitions")
         self._owner = node.owner("background")
         self._running = 0
         self._compacting = 0
@@ -43,7 +41,7 @@ class Background:
         self._stopped = False
         self._runs = metrics.counter("background.tasks")
         compaction = logs.compaction
-        compaction.on_uncleanable = _report_uncleanable
+        compaction.on_uncleanable = self._report_uncleanable
         metrics.gauge("log.cleaner.uncleanable", lambda: len(compaction.uncleanable))
 
     def start(self) -> None:
@@ -97,13 +95,13 @@ class Background:
         elif error is not None:
             self._node.defects.report(error, "background work")
 
+    def _report_uncleanable(self, log: Log, why: str) -> None:
+        event = "log is not compacted any more, until what cannot be read is gone"
+        self._log.error(event, partition=log.name, why=why)
+
     async def stop(self) -> None:
         """Starts nothing more, and returns when nothing runs."""
         self._stopped = True
         self._logs.stop_background()
         self._owner.close()
         await self._idle.wait()
-
-
-def _report_uncleanable(uncleanable: Log, why: str) -> None:
-    log.error("%s is not compacted any more, until what cannot be read is gone: %s", uncleanable.name, why)

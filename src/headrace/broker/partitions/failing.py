@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,8 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.partitions.replica_table import ReplicaTable
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.env.node import Defects
+    from headrace.env.node import Defects, LogSink
     from headrace.log.manager import LogManager
-
-log = logging.getLogger("headrace.broker")
 
 
 class Failures:
@@ -27,6 +24,7 @@ class Failures:
         table: ReplicaTable,
         logs: LogManager,
         defects: Defects,
+        log: LogSink,
         metrics: Registry,
         *,
         gone: Callable[[Replica], None],
@@ -38,6 +36,7 @@ class Failures:
         self._table = table
         self._logs = logs
         self._defects = defects
+        self._log = log
         self._gone = gone
         self._only_online = only_online
         self._cannot_go_on = cannot_go_on
@@ -61,7 +60,7 @@ class Failures:
         if is_passing(error):
             self._errors.value += 1
             if not is_full(error):
-                log.error("%s-%d: %s", replica.topic, replica.index, error)
+                self._log.error("log cannot be used now", partition=replica.log.name, why=error)
             return
         self.directory_failed(replica.log.directory.rpartition("/")[0], error)
 
@@ -71,7 +70,7 @@ class Failures:
         logs = self._logs
         affected = [replica for replica in self._table if replica.log.directory.rpartition("/")[0] == directory]
         if affected or logs.directories[directory].failure is None:
-            log.error("log directory %s failed, %d partitions are offline: %s", directory, len(affected), error)
+            self._log.error("log directory failed", directory=directory, offline=len(affected), why=error)
         for replica in affected:
             self._take_offline(replica)
         logs.directory_failed(directory, error)
@@ -85,7 +84,7 @@ class Failures:
         """The program failed over a replica: nobody knows what it would do next, so it does nothing more."""
         self._defects.report(error, where, topic=replica.topic, partition=replica.index)
         if self._table.held(replica.key) is replica:
-            log.error("%s-%d is offline until the next start: a defect", replica.topic, replica.index)
+            self._log.error("partition is offline until the next start", partition=replica.log.name, why="a defect")
             self._take_offline(replica)
 
     def _take_offline(self, replica: Replica) -> None:

@@ -6,13 +6,13 @@ that a new topic is there when its creation is answered, the first logs of a cha
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.env.disk import is_passing
+from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.recovery import LogDamaged
 from headrace.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
     from headrace.metadata.image import ClusterImage, Partition, Topic
-
-log = logging.getLogger("headrace.broker")
 
 OPENED_AT_ONCE: Final = 64
 """New partitions of one change of the image that are opened before the change is answered."""
@@ -85,6 +83,7 @@ class Opener:
         self._directory_ids: Mapping[str, bytes] = {}
         self._opened = opened
         self._refused = refused
+        self._log = node.logger("partitions")
         self._owner = node.owner("opening of logs")
         self._lock = node.lock()
         self._at_work: dict[Key, None] = {}
@@ -242,7 +241,7 @@ class Opener:
     def _put_off_opening(self, key: Key, topic: Topic, error: OSError) -> None:
         """Has a log opened later, together with the others that could not be opened; the first of them is said."""
         if not self.put_off:
-            log.error("%s-%d cannot be opened now, and is tried again: %s", *key, error)
+            self._log.error("log cannot be opened now, and is tried again", partition=directory_name(*key), why=error)
             self._owner.later(OPEN_AGAIN_S, self._open_again)
         self.put_off[key] = topic
 
@@ -295,19 +294,20 @@ class Opener:
     def _report_recovery(self, keys: list[Key]) -> None:
         for key in keys:
             opened = self._logs.get(*key)
-            if opened is not None and opened.recovery_report.unindexed:
-                count = len(opened.recovery_report.unindexed)
-                log.warning("%s-%d: %d segments lack an index, which is rebuilt from the batches", *key, count)
-            if opened is not None and opened.recovery_report.rebuilt:
-                names = ", ".join(opened.recovery_report.rebuilt)
-                log.warning("%s-%d: %s could not be read, and is rebuilt from the batches", *key, names)
-            if opened is not None and opened.recovery_report.cut_offset >= 0:
-                report = opened.recovery_report
-                log.warning(
-                    "%s-%d: %d bytes cut from %s at offset %d: %s",
-                    *key,
-                    report.bytes_cut,
-                    report.cut_path,
-                    report.cut_offset,
-                    report.cut_reason,
+            if opened is None:
+                continue
+            name, report = opened.name, opened.recovery_report
+            if report.unindexed:
+                count = len(report.unindexed)
+                self._log.warning("missing indexes are rebuilt from the batches", partition=name, segments=count)
+            for file in report.rebuilt:
+                self._log.warning("damaged file is rebuilt from the batches", partition=name, file=file)
+            if report.cut_offset >= 0:
+                self._log.warning(
+                    "log cut",
+                    partition=name,
+                    offset=report.cut_offset,
+                    bytes=report.bytes_cut,
+                    file=report.cut_path,
+                    why=report.cut_reason,
                 )

@@ -169,11 +169,18 @@ class Replica:
         for epoch, offset in self.log.epochs.entries()[-1:]:
             log.epochs.assign(epoch, offset)
         self.log = log
+        self.transactions_changed()
         self.takes_appends = self.error is ErrorCode.NONE and not log.epochs.dirty
         self.touch()
         return not self.error and not self.takes_appends
 
     # --- moving
+
+    def transactions_changed(self) -> None:
+        """Tells of the transactions of its log, after an append and before it counts, where `unstable` is another."""
+        producers = self.log.producers
+        producers.committed(self.state.high_watermark)
+        self.state.transactions_are(producers.unstable)
 
     def reached(self, offset: int, byte_count: int) -> None:
         """Everything below `offset` counts as this broker's: moves the high watermark, tells those who wait for it."""

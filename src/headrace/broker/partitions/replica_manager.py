@@ -6,7 +6,6 @@ disk that fails.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.storage.open_transactions import open_in_logs
 from headrace.broker.storage.storage_format import StorageError
+from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headrace.log.manager import LogManager
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Partition, Topic
-
-log = logging.getLogger("headrace.broker")
 
 ImageListener = Callable[["ClusterImage", "ClusterImage", "ImageDelta"], None]
 
@@ -59,12 +57,13 @@ class ReplicaManager:
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
         self._node = node
+        self._log = node.logger("partitions")
         self._logs = logs
         self._image = image
         self._assignments: DirectoryAssignment | None = None
         self._stopped = False
-        self._gated = config.text("acks.flush") == "before-reply"
-        self._lag_max_ms = config.integer("replica.lag.time.max.ms")
+        self._gated = config.acks_flush == "before-reply"
+        self._lag_max_ms = config.replica_lag_time_max_ms
         self._table = table = ReplicaTable()
         self.by_name = table.by_name
         self.by_id = table.by_id
@@ -73,6 +72,7 @@ class ReplicaManager:
             table,
             logs,
             node.defects,
+            self._log,
             metrics,
             gone=self._gone,
             only_online=self._only_online,
@@ -210,10 +210,12 @@ class ReplicaManager:
         self._assignments.note(opened)
         undecided = opened.producers.first_undecided_offset
         if undecided is not None:
-            log.error("%s-%d: a transaction that nobody can end keeps read_committed before offset %d", *key, undecided)
+            event = "an open transaction without a coordinator keeps read_committed back"
+            self._log.error(event, partition=opened.name, offset=undecided)
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
-        state = PartitionState(self.node_id, committed, lag_max_ms=self._lag_max_ms)
+        unstable = opened.producers.unstable
+        state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
         self._lead(replica, self._image().topics.partition(*key) or plan.partition)
         if self._gated and opened.flushed_offset < opened.end_offset:
@@ -224,9 +226,9 @@ class ReplicaManager:
         """A partition stays without a log until the next start."""
         self.offline[key] = ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(error, LogElsewhereError):
-            log.error("%s-%d %s: it is offline", *key, error)
+            self._log.error("partition is offline", partition=directory_name(*key), why=error)
             return
-        log.error("%s-%d cannot be opened: %s", *key, error)
+        self._log.error("log cannot be opened", partition=directory_name(*key), why=error)
         if isinstance(error, LogDirFailed):
             self.directory_failed(error.directory, error)
         elif not isinstance(error, (OSError, LogDamaged)):

@@ -6,13 +6,13 @@ A move that a stop or a crash interrupts goes on at the next start, from where i
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.replica import Replica
 from headrace.env.disk import is_passing
+from headrace.log.filenames import directory_name
 from headrace.log.moves import (
     abandon_move,
     begin_move,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from headrace.log.directory import LogDirectory
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
-
-log = logging.getLogger("headrace.broker")
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """What is copied at a time, on a worker thread."""
@@ -63,6 +61,7 @@ class ReplicaMoves:
         self._find = find
         self._directory_failed = directory_failed
         self._moved = moved
+        self._log = node.logger("partitions")
         self._owner = node.owner("replica moves")
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._stopping = False
@@ -91,7 +90,7 @@ class ReplicaMoves:
             begin_move(logs, key, directory)
         except OSError as error:
             if is_passing(error):
-                log.error("the move of %s-%d to %s cannot begin: %s", *key, directory, error)
+                self._log.error("move cannot begin", partition=directory_name(*key), directory=directory, why=error)
                 self._abandon(key, home)
             else:
                 self._directory_failed(directory, error)
@@ -154,7 +153,7 @@ class ReplicaMoves:
         except OSError as error:
             if home.found_future.get(key) != path and key not in logs.future_logs:
                 return  # its topic was deleted meanwhile, and the files with it
-            log.error("the move of %s-%d to %s failed: %s", *key, home.path, error)
+            self._log.error("move failed", partition=directory_name(*key), directory=home.path, why=error)
             if is_passing(error):
                 self._abandon(key, home)
             else:
@@ -173,10 +172,12 @@ class ReplicaMoves:
         if home is None or home.found_future[key] != path or logs.get(*key) is not current:
             return None
         if future is None or future.topic_id != current.topic_id or logs.directory_of(current) is home:
-            log.warning("%s is no copy of %s-%d, and is removed", path, *key)
+            event = "folder is no copy of the log, and is removed"
+            self._log.warning(event, partition=directory_name(*key), folder=path)
             abandon_move(logs, key)
             return None
-        log.info("the move of %s-%d to %s goes on at offset %d", *key, home.path, future.end_offset)
+        offset = future.end_offset
+        self._log.info("move goes on", partition=directory_name(*key), directory=home.path, offset=offset)
         logs.future_logs[key] = future
         await self._node.workers.run(partial(future.truncate_to, common_end(current, future)))
         return future

@@ -104,8 +104,8 @@ class LocalController:
         config = self._config()
         return ControllerContext(
             node_id=self._driver.node_id,
-            num_partitions=config.integer("num.partitions"),
-            default_replication_factor=config.integer("default.replication.factor"),
+            num_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
             rules=rules_of(config),
             new_id=self._entropy.uuid,
         )

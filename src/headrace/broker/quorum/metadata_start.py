@@ -46,7 +46,7 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tuple[QuorumDriver, StorageLayout]:
     """Formats what is fresh, replays the metadata and takes the lead. Raises StorageError or OSError."""
     controller = controller_endpoint(config)
-    is_dynamic = not config.listing("controller.quorum.voters")
+    is_dynamic = not config.controller_quorum_voters
     options = FormatOptions(cluster_id, config.node_id, controller, dynamic=is_dynamic)
     apart = [config.metadata_log_dir] if config.metadata_log_dir not in config.log_dirs else []
     lock = _lock(node, apart[0]) if apart else None
@@ -78,8 +78,8 @@ def _open(
     node.disk.make_dirs(directory)
     log = open_metadata_log(node, config, directory)
     policy = SnapshotPolicy(
-        config.integer("metadata.log.max.record.bytes.between.snapshots"),
-        config.integer("metadata.log.max.snapshot.interval.ms"),
+        config.metadata_log_max_record_bytes_between_snapshots,
+        config.metadata_log_max_snapshot_interval_ms,
     )
     voter = Voter(layout.node_id, bytes(16), (options.controller,))
     quorum = QuorumDriver(node, log, voter=voter, cluster_id=layout.cluster_id, policy=policy)
@@ -100,8 +100,8 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
     settings = topic_config(
         config,
         {
-            "segment.bytes": str(config.integer("metadata.log.segment.bytes")),
-            "segment.ms": str(config.integer("metadata.log.segment.ms")),
+            "segment.bytes": str(config.metadata_log_segment_bytes),
+            "segment.ms": str(config.metadata_log_segment_ms),
             "retention.ms": "-1",
             "retention.bytes": "-1",
             "cleanup.policy": "delete",
@@ -114,7 +114,8 @@ def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) ->
         env.disk.write_file_atomically(path, encode_partition_metadata(METADATA_TOPIC_ID))
     refuse_damage(env, directory)
     try:
-        log = open_log(Resources(env.disk), directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
+        resources = Resources(env.disk, env.lock)
+        log = open_log(resources, directory, (METADATA_TOPIC, 0), settings, now_ms=env.clock.now_ms())
     except LogDamaged as error:
         raise StorageError(f"the metadata log cannot be trusted: {error}; {METADATA_REMEDY}") from error
     return MetadataLog(env.disk, directory, log)
@@ -179,7 +180,7 @@ def registration(
             )
             for point in config.controller_listeners
         ),
-        rack=config.rack,
+        rack=config.broker_rack,
         directories=tuple(layout.directory_ids[directory] for directory in directories),
     )
 

@@ -90,7 +90,7 @@ class Fetch:
         self._broker = broker
         self._partitions = list(partitions)
         self._version = version
-        self._max_bytes = min(max_bytes, broker.config.integer("fetch.max.bytes"))
+        self._max_bytes = min(max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = isolation_level == READ_COMMITTED
         self._refuse = refuse
@@ -169,7 +169,7 @@ class Fetch:
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log = replica.log
         high_watermark = replica.state.high_watermark
-        stable = log.last_stable_offset(high_watermark)
+        stable = replica.state.last_stable_offset
         data = PartitionData(partition.index, 0, high_watermark, stable, log.log_start_offset)
         data.records = _NO_RECORDS
         data.aborted_transactions = [] if self._committed_only else None
@@ -198,8 +198,8 @@ class Fetch:
 
     def _upper(self, replica: Replica) -> int:
         """Up to where this client may read."""
-        high_watermark = replica.state.high_watermark
-        return replica.log.last_stable_offset(high_watermark) if self._committed_only else high_watermark
+        state = replica.state
+        return state.last_stable_offset if self._committed_only else state.high_watermark
 
     def _error(self, partition: SessionPartition, error: ErrorCode) -> PartitionData:
         self.failed = True

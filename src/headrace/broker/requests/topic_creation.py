@@ -23,18 +23,18 @@ def automatic_topic(broker: Services, name: str) -> CreatableTopic:
 
     The replication factor of an internal topic is at most the number of brokers: one broker alone can serve groups.
     """
-    get = broker.config.integer
+    config = broker.config
     if name == "__consumer_offsets":
         count, factor, segment_bytes = (
-            get("offsets.topic.num.partitions"),
-            get("offsets.topic.replication.factor"),
-            get("offsets.topic.segment.bytes"),
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            config.offsets_topic_segment_bytes,
         )
     elif name == "__transaction_state":
         count, factor, segment_bytes = (
-            get("transaction.state.log.num.partitions"),
-            get("transaction.state.log.replication.factor"),
-            get("transaction.state.log.segment.bytes"),
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            config.transaction_state_log_segment_bytes,
         )
     else:
         return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)

@@ -64,7 +64,7 @@ class SettingsRules:
         except ConfigError as error:
             if error.name != LISTENERS or not error.why:
                 return str(error)
-            asked = overrides.get(LISTENERS, ",".join(now.listing(LISTENERS)))
+            asked = overrides.get(LISTENERS, now.shown(LISTENERS))
             return f"Error creating broker listeners from '[{asked.replace(',', ', ')}]': {error.why}"
         if after.all_listeners != now.all_listeners:
             # Kafka opens and closes them as it runs. Here they would be described and not be there.

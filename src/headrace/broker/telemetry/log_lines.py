@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +45,7 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queues a line, unless its thread is muted."""
-        if record.thread == self._muted:
+        if self._muted is not None and record.thread == self._muted:
             return
         try:
             time_ms = self._now_ms()
@@ -101,7 +100,7 @@ class LogLines(logging.Handler):
     @contextmanager
     def muted(self) -> Iterator[None]:
         """Leaves out what this thread logs inside the block."""
-        self._muted = threading.get_ident()
+        self._muted = logging.makeLogRecord({}).thread
         try:
             yield
         finally:

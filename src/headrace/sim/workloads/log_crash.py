@@ -21,6 +21,7 @@ from headrace.log.log import Log
 from headrace.log.recovery import open_log
 from headrace.log.segment import Resources, Segment
 from headrace.sim.disk import PowerCut, SimDisk
+from headrace.sim.lock import SimLock
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch, decode_batch
@@ -202,7 +203,7 @@ class LogCrashTest:
 
     def _open(self) -> Log:
         log = open_log(
-            Resources(self.disk),
+            Resources(self.disk, SimLock),
             DIRECTORY,
             ("t", 0),
             self.config,

@@ -194,12 +194,12 @@ def test_broker_settings_change_while_it_runs_and_stay(start: Callable[..., Runn
     one = start()
     assert one.alter(BROKER, "1", log_cleaner_threads="2").error_code == 0
     assert one.alter(BROKER, "", message_max_bytes="2000000").error_code == 0
-    assert one.broker.call(lambda b: b.config.integer("log.cleaner.threads")) == 2
-    assert one.broker.call(lambda b: b.logs.config.integer("log.cleaner.threads")) == 2
+    assert one.broker.call(lambda b: b.config["log.cleaner.threads"]) == 2
+    assert one.broker.call(lambda b: b.logs.config["log.cleaner.threads"]) == 2
     assert one.described(BROKER, "") == {"message.max.bytes": "2000000", "min.insync.replicas": "1"}
     one.stop()
     again = start()
-    assert again.broker.call(lambda b: b.config.integer("message.max.bytes")) == 2_000_000
+    assert again.broker.call(lambda b: b.config["message.max.bytes"]) == 2_000_000
     assert again.described(BROKER, "1", "log.cleaner.threads") == {"log.cleaner.threads": "2"}
     listed = again.ask(ListConfigResourcesRequest(resource_types=[BROKER]), 1)
     assert [(each.resource_type, each.resource_name) for each in listed.config_resources] == [(BROKER, "1")]

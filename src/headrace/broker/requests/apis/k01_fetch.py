@@ -17,9 +17,9 @@ from headrace.broker.net.answers import Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
-from headrace.broker.requests.plain_fetch import PlainFetch, plain_fetch_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
+from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
 from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -69,9 +69,9 @@ def _fetch(
     fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
     connection = context.connection
     if isinstance(connection, Connection):
-        known = connection.plain_fetch
-        assert known is None or isinstance(known, PlainFetch)
-        connection.plain_fetch = plain_fetch_of(broker, request, context, known)
+        known = connection.short_fetch
+        assert known is None or isinstance(known, ShortFetch)
+        connection.short_fetch = short_fetch_of(broker, request, context, known)
     return pending
 
 

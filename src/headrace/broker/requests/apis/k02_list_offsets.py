@@ -110,7 +110,7 @@ def _answer(
     if request.replica_id == _DEBUGGER:
         readable = log.end_offset
     elif request.isolation_level == READ_COMMITTED:
-        readable = log.last_stable_offset(readable)
+        readable = replica.state.last_stable_offset
     if timestamp == LATEST:
         _fill(found, TimestampOffset(readable, -1, replica.leader_epoch), version)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):

@@ -96,7 +96,7 @@ def _answer_topics(
 def _missing(broker: Services, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:
     """What a topic that does not exist is answered with; None when it may be created now."""
     wanted = request.allow_auto_topic_creation or context.api_version < 4
-    if not wanted or not broker.config.flag("auto.create.topics.enable"):
+    if not wanted or not broker.config.auto_create_topics_enable:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     may = context.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
         Operation.CREATE, ResourceType.TOPIC, name

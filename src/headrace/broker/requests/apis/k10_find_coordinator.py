@@ -10,7 +10,6 @@ Not done: coordinators of transactions and of share groups.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
@@ -26,8 +25,6 @@ from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordin
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
-
-_log = logging.getLogger("headrace.groups")
 
 _GROUP = 0
 _TRANSACTION = 1
@@ -52,7 +49,8 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
             codes = {}  # it said so itself; the answers below say that there is no coordinator
         for code in codes.values():
             if code is not ErrorCode.NONE:
-                _log.warning("%s cannot be created, so that no group is served: %s", OFFSETS_TOPIC, code.name)
+                log = broker.node.logger("groups")
+                log.warning("topic cannot be created, and no group is served", topic=OFFSETS_TOPIC, error=code.name)
         # Whoever is told of a new coordinator finds it at work.
         wanted = {(OFFSETS_TOPIC, broker.groups.partition_for(key)): None for key in keys}
         await until_ready(broker, wanted, for_appends=True)

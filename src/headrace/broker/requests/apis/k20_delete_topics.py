@@ -29,7 +29,7 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, ZERO) for name in request.topic_names]
-    if not broker.config.flag("delete.topic.enable"):
+    if not broker.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
     refused, asked = _check(wanted)

@@ -41,7 +41,7 @@ def handle(broker: Services, request: DescribeLogDirsRequest, context: RequestCo
 
 def _directory(broker: Services, path: str, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
     home, disk = broker.logs.directories[path], broker.node.disk
-    cordoned = broker.config.listing("cordoned.log.dirs")
+    cordoned = broker.config.cordoned_log_dirs
     result = DescribeLogDirsResult(log_dir=path, is_cordoned=path in cordoned or "*" in cordoned)
     if home.failure is None:
         try:

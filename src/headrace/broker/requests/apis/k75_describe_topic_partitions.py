@@ -43,7 +43,7 @@ def handle(
             for name in sorted(names)
         ]
         return response
-    room = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
+    room = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
     for name in sorted(name for name in names if name >= start_name):
         first = cursor.partition_index if cursor is not None and name == start_name else 0
         topic = image.topics.by_name(name)

@@ -1,0 +1,401 @@
+"""The common path of Fetch: a consumer that asks for more of what it reads, in a session or without one.
+
+Such requests differ in a few numbers, which are read where they lie (`wire/fetch_layout.py`); the batches are read from
+where the reader's last ones ended (`log/cursor.py`), and the answer leaves in one send. Whatever is not plain - too
+little to read yet, an error, data that is not in memory, aborted transactions, a session that changes - is left to the
+handler in `apis/k01_fetch.py`, which gives the same answers the long way.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.log.cursor import OTHERWISE, Cursor
+from headrace.replicas.sessions import FINAL_EPOCH, Key, Session, SessionPartition
+from headrace.security.authorizer import OpenAuthorizer
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.fetch_layout import FetchLayout
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.primitives import Buffer, Part
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.net.connection import Connection
+    from headrace.broker.net.context import RequestContext
+    from headrace.broker.partitions.replica import Replica
+    from headrace.broker.requests.services import Services
+    from headrace.wire.messages.k01_fetch import FetchRequest
+
+FETCH: Final = int(ApiKey.FETCH)
+CLIENT_ID_AT: Final = 12
+"""Where the client id begins in a frame, its size included: what is before it was looked at already."""
+COPIED_BYTES: Final = 96 * 1024
+"""Up to so many bytes of a partition are read and sent with what is around them: one send wakes the reader once."""
+READERS_MAX: Final = 4096
+"""A connection keeps the places of so many partitions, and begins again when it reads more without a session."""
+
+_pack_front = struct.Struct(">ii").pack
+
+_layout = cache(FetchLayout)
+
+
+class Reader:
+    """One partition as one connection reads it, or one session; and what is asked of it where there is no session."""
+
+    __slots__ = ("current_leader_epoch", "cursor", "fetch_offset", "key", "max_bytes", "replica", "told")
+
+    def __init__(self, replica: Replica, key: Key, told: SessionPartition | None) -> None:
+        """`told`: the partition of the session, which knows what is asked for."""
+        self.replica = replica
+        self.cursor = Cursor()
+        self.key = key
+        self.told = told
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+
+
+class _Found(NamedTuple):
+    """What an answer says of a partition: `size` bytes are in `copied`, or else come out of `records`."""
+
+    reader: Reader
+    high_watermark: int
+    stable: int
+    log_start_offset: int
+    size: int
+    records: FileSlice | None
+    copied: memoryview | None
+
+
+class ShortFetch:
+    """One connection's requests of one version, with one client id and one rack."""
+
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_client_id",
+        "_count",
+        "_layout",
+        "_rack_id",
+        "_readers",
+        "_services",
+        "version",
+    )
+
+    def __init__(self, broker: Services, request: FetchRequest, context: RequestContext) -> None:
+        self._services = broker
+        self.version = context.api_version
+        self._layout = layout = _layout(self.version)
+        self._client_id = context.client_id
+        self._rack_id = request.rack_id
+        self._before = layout.before(context.client_id)
+        self._behind = layout.behind(request.rack_id)
+        self._count = broker.metrics.counter(f"requests.{APIS[FETCH].name}")
+        self._readers: dict[tuple[bytes, int], Reader] = {}
+
+    def is_for(self, request: FetchRequest, context: RequestContext) -> bool:
+        """Whether this was made for requests like that one."""
+        return (
+            context.api_version == self.version
+            and context.client_id == self._client_id
+            and request.rack_id == self._rack_id
+        )
+
+    def answer(self, connection: Connection, view: memoryview, at: int, stop: int, correlation_id: int) -> bool:
+        """Answers the request in `view[at:stop]` (size included); False leaves it to the handler: nothing has happened
+        but that a session may know already what the request asks for.
+
+        The caller has compared key and version.
+        """
+        before, behind, layout = self._before, self._behind, self._layout
+        view = view[at + CLIENT_ID_AT : stop]
+        head_at = len(before)
+        topics_at = head_at + layout.head_bytes
+        topics_end = len(view) - len(behind)
+        if (
+            topics_at >= topics_end
+            or view[:head_at] != before
+            or view[topics_end:] != behind
+            or type(self._services.authorizer) is not OpenAuthorizer
+        ):
+            return False
+        if layout.has_sessions:
+            min_bytes, max_bytes, isolation, session_id, epoch = layout.read_head(view, head_at)
+        else:
+            min_bytes, max_bytes, isolation = layout.read_head(view, head_at)
+            session_id, epoch = 0, FINAL_EPOCH
+        try:
+            if epoch == FINAL_EPOCH:
+                session = None
+                asked = None if session_id else self._asked(view, topics_at, topics_end)
+            else:
+                session = self._session(session_id, epoch)
+                asked = None if session is None else self._asked_in(session, view, topics_at, topics_end)
+        except (struct.error, IndexError):
+            return False  # not what it should be: the decoder says so
+        if not asked:
+            return False
+        max_bytes = min(max_bytes, self._services.config.fetch_max_bytes)
+        found = self._read(asked, max_bytes, isolation == READ_COMMITTED, connection.server.scratch)
+        if found is None:
+            return False
+        size = sum([each.size for each in found])
+        if not size or size < min(min_bytes, max_bytes):
+            return False
+        self._count.value += 1
+        self._services.fetches.bytes.value += size
+        if session is not None:
+            _tell(session, found)
+        self._send(connection, correlation_id, session, found, isolation == READ_COMMITTED)
+        return True
+
+    # --- what is asked for
+
+    def _session(self, session_id: int, epoch: int) -> Session | None:
+        cache = self._services.fetch_sessions
+        found = cache.find(session_id, epoch, self._layout.has_topic_ids, self._services.node.clock.now_ms())
+        return found if isinstance(found, Session) else None
+
+    def _asked(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
+        """What a request without a session asks for, in its order."""
+        layout, readers = self._layout, self._readers
+        wanted: list[Reader] = []
+        topics, at = layout.read_count(view, at)
+        for _ in range(topics):
+            topic, at = layout.read_topic(view, at)
+            count, at = layout.read_count(view, at)
+            for _ in range(count):
+                index, offset, max_bytes, epoch = self._partition(view, at)
+                at += layout.partition_bytes
+                reader = readers.get((topic, index)) or self._new_reader(topic, index)
+                if reader is None or max_bytes < 0:
+                    return None
+                reader.fetch_offset = offset
+                reader.max_bytes = max_bytes
+                reader.current_leader_epoch = epoch
+                wanted.append(reader)
+            if layout.is_flexible:
+                at += not view[at]
+        twice = len(wanted) > 1 and len(set(wanted)) < len(wanted)
+        return wanted if at == end and not twice else None
+
+    def _partition(self, view: memoryview, at: int) -> tuple[int, int, int, int]:
+        """(index, offset, maximum of bytes, leader epoch); the maximum is -1 where the partition is not plain."""
+        layout = self._layout
+        if layout.is_flexible:
+            index, epoch, offset, last_epoch, max_bytes = layout.read_partition(view, at)
+            if last_epoch >= 0 or view[at + layout.partition_bytes - 1]:
+                max_bytes = -1
+        elif layout.has_epochs:
+            index, epoch, offset, max_bytes = layout.read_partition(view, at)
+        else:
+            index, offset, max_bytes = layout.read_partition(view, at)
+            epoch = -1
+        return index, offset, max_bytes, epoch
+
+    def _find(self, topic: bytes, index: int) -> Replica | None:
+        replicas = self._services.replicas
+        if self._layout.has_topic_ids:
+            return replicas.by_id.get((topic, index))
+        return replicas.by_name.get((topic.decode(errors="replace"), index))
+
+    def _new_reader(self, topic: bytes, index: int) -> Reader | None:
+        replica = self._find(topic, index)
+        if replica is None:
+            return None
+        if len(self._readers) >= READERS_MAX:
+            self._readers.clear()
+        reader = self._readers[topic, index] = Reader(replica, (ZERO, replica.topic, index), None)
+        return reader
+
+    def _asked_in(self, session: Session, view: memoryview, at: int, end: int) -> list[Reader] | None:
+        """What a session asks for once it has taken in what the request changes of its partitions."""
+        layout, partitions = self._layout, session.partitions
+        topics, at = layout.read_count(view, at)
+        for _ in range(topics):
+            topic, at = layout.read_topic(view, at)
+            count, at = layout.read_count(view, at)
+            topic_id, name = (topic, "") if layout.has_topic_ids else (ZERO, topic.decode(errors="replace"))
+            for _ in range(count):
+                index, offset, max_bytes, epoch = self._partition(view, at)
+                at += layout.partition_bytes
+                partition = partitions.get((topic_id, name, index))
+                if partition is None or max_bytes < 0:
+                    return None
+                partition.fetch_offset = offset
+                partition.max_bytes = max_bytes
+                partition.current_leader_epoch = epoch
+                partition.last_fetched_epoch = -1
+            if layout.is_flexible:
+                at += not view[at]
+        if at != end:
+            return None
+        wanted: list[Reader] = []
+        for key, partition in partitions.items():
+            reader = partition.reader
+            if not isinstance(reader, Reader):
+                reader = self._session_reader(key, partition)
+                if reader is None:
+                    return None
+            wanted.append(reader)
+        return wanted
+
+    def _session_reader(self, key: Key, partition: SessionPartition) -> Reader | None:
+        topic_id, name, index = key
+        replica = self._find(topic_id if self._layout.has_topic_ids else name.encode(), index)
+        if replica is None:
+            return None
+        partition.reader = reader = Reader(replica, key, partition)
+        return reader
+
+    # --- what there is
+
+    def _read(self, wanted: list[Reader], left: int, committed: bool, room: memoryview) -> list[_Found] | None:
+        """Reads every partition once, in order, while there is room in the answer; None where one is not plain.
+
+        Of a session's partitions those are left out of which there is nothing new.
+        """
+        found: list[_Found] = []
+        min_one = True
+        for reader in wanted:
+            replica, told = reader.replica, reader.told
+            asked = reader if told is None else told
+            state, log, offset = replica.state, replica.log, asked.fetch_offset
+            if replica.error or state.check_epoch(asked.current_leader_epoch):
+                self._forget(reader)
+                return None
+            if told is not None and told.last_fetched_epoch >= 0:
+                return None
+            high_watermark, start = state.high_watermark, log.log_start_offset
+            if offset < start or offset > log.end_offset:
+                return None
+            size = 0
+            records = copied = None
+            if (left > 0 or min_one) and offset < high_watermark:
+                limit = min(left, asked.max_bytes)
+                upper = state.last_stable_offset if committed else high_watermark
+                try:
+                    size, records = self._read_one(reader, offset, limit, upper, min_one, committed, room)
+                except OSError:
+                    return None  # cold, or failing: the handler meets it again, and answers
+                if size:
+                    min_one = False
+                    left -= size
+                    if records is None:
+                        copied, room = room[:size], room[size:]
+            if (
+                size
+                or told is None
+                or high_watermark != told.told_high_watermark
+                or start != told.told_log_start_offset
+            ):
+                stable = state.last_stable_offset
+                found.append(_Found(reader, high_watermark, stable, start, size, records, copied))
+        return found
+
+    def _read_one(
+        self, reader: Reader, offset: int, limit: int, upper: int, min_one: bool, committed: bool, room: memoryview
+    ) -> tuple[int, FileSlice | None]:
+        """How many bytes there are, and where in the file if not in `room`. Raises OSError where it is not plain."""
+        cursor, log = reader.cursor, reader.replica.log
+        if offset >= upper:
+            return 0, None
+        size = OTHERWISE
+        if limit > 0:
+            size = cursor.read(log, offset, limit, upper, min_one, room[:COPIED_BYTES])
+        records = None
+        if size == OTHERWISE:
+            size = cursor.locate(log, offset, limit, upper, min_one)
+            records = cursor.slice(size) if size else None
+        if size and committed and not cursor.none_aborted(log):
+            raise BlockingIOError("aborted transactions are to be named")
+        return size, records
+
+    def _forget(self, reader: Reader) -> None:
+        """The replica is another one by now, or led by another broker: it is looked for again."""
+        self._readers.clear()
+        if reader.told is not None:
+            reader.told.reader = None
+
+    # --- the answer
+
+    def _send(
+        self, connection: Connection, correlation_id: int, session: Session | None, found: list[_Found], committed: bool
+    ) -> None:
+        layout = self._layout
+        topics: dict[str, list[_Found]] = {}
+        for each in found:
+            topics.setdefault(each.reader.replica.topic, []).append(each)
+        text = layout.answer_head(0 if session is None else session.id, len(topics))
+        total = 0
+        buffers: list[Buffer] = []
+        records: list[_Found] = []
+        end = layout.after_records
+        for topic, partitions in topics.items():
+            text += layout.topic_head(topic, partitions[0].reader.replica.topic_id, len(partitions))
+            for each in partitions:
+                size = each.size
+                text += layout.partition_head(
+                    each.reader.replica.index,
+                    each.high_watermark,
+                    each.stable,
+                    each.log_start_offset,
+                    committed,
+                    size,
+                )
+                if size:
+                    buffers.append(text)
+                    total += len(text) + size
+                    records.append(each)
+                    text = end
+                else:
+                    text += end
+            text += end
+        text += end
+        total += len(text)
+        buffers[0] = _pack_front(total + 4, correlation_id) + bytes(buffers[0])
+        _answer(connection, buffers, records, text, total + 8)
+
+
+def _answer(
+    connection: Connection, heads: list[Buffer], records: list[_Found], tail: bytes, total: int
+) -> None:
+    """Sends an answer at once where nothing is before it, as far as its reader takes it, and queues the rest."""
+    sent = 0
+    if all(each.copied is not None for each in records):
+        buffers: list[Buffer] = []
+        for head, each in zip(heads, records, strict=True):
+            assert each.copied is not None
+            buffers += (head, each.copied)
+        if tail:
+            buffers.append(tail)
+        sent = connection.send_at_once(buffers)
+        if sent == total or connection.closed:
+            return
+    parts: list[Part] = []
+    for head, each in zip(heads, records, strict=True):
+        parts += (head, each.records if each.records is not None else each.reader.cursor.slice(each.size))
+    parts.append(tail)
+    connection.answer_records(parts, sent)
+
+
+def _tell(session: Session, found: list[_Found]) -> None:
+    """The session remembers what an answer says."""
+    for each in found:
+        partition = each.reader.told
+        assert partition is not None, "a session reads its own partitions"
+        partition.told(error=0, high_watermark=each.high_watermark, log_start_offset=each.log_start_offset)
+    session.next_epoch()
+    session.rotate([each.reader.key for each in found if each.size])
+
+
+def short_fetch_of(
+    broker: Services, request: FetchRequest, context: RequestContext, known: ShortFetch | None
+) -> ShortFetch:
+    """The short way for requests like this one, which was answered the long way: `known` where it is that already."""
+    if known is not None and known.is_for(request, context):
+        return known
+    return ShortFetch(broker, request, context)

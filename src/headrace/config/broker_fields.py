@@ -1,0 +1,80 @@
+"""The broker settings that the code reads, as typed fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BrokerFields:
+    """Broker settings under their names in snake case, in the table's units; a test holds them to the table.
+
+    What only stands in for another setting is not here: `log.retention.hours`, or `message.max.bytes`, which topics
+    take as their `max.message.bytes`.
+    """
+
+    acks_flush: str
+    auto_create_topics_enable: bool
+    broker_rack: str | None
+    busy_poll_us: int
+    connection_max_queued_requests: int
+    connections_max_idle_ms: int
+    connections_max_waiting_fetches: int
+    controller_listener_names: tuple[str, ...]
+    controller_quorum_bootstrap_servers: tuple[str, ...]
+    controller_quorum_voters: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    group_count_max: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    inter_broker_listener_name: str | None
+    listener_security_protocol_map: str
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
+    log_dirs: tuple[str, ...]
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_open_segments_max: int
+    log_retention_check_interval_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    num_partitions: int
+    num_recovery_threads_per_data_dir: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_compression_codec: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_ids_max_per_partition: int
+    queued_max_request_bytes: int
+    queued_max_response_bytes: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    self_topics: bool
+    self_topics_metrics_interval_ms: int
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int

@@ -1,0 +1,90 @@
+"""What is checked of settings together: the names that a file holds, and values that must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from headrace.wire.address import address_text
+
+from .security_table import PLAINTEXT, UNPROTECTED
+from .setting import ConfigError
+from .table import BROKER_SETTINGS, check_refused, refusal
+
+if TYPE_CHECKING:
+    from .broker import BrokerConfig
+
+NONROUTABLE_HOST: Final = "0.0.0.0"
+
+
+def check_file(properties: Mapping[str, str], warn: Callable[[str], None]) -> None:
+    """One warning for each key that is unknown or has no effect here. Raises ConfigError for keys that the table
+    refuses: those whose absence would weaken security, durability or topology."""
+    for name, text in properties.items():
+        check_refused(name, text)
+    for name in properties:
+        setting = BROKER_SETTINGS.get(name)
+        if setting is not None and setting.unserved:
+            warn(f"{name} has no effect: {setting.unserved}")
+        elif setting is None and not refusal(name):
+            warn(f"{name} is not a setting of this broker and has no effect")
+
+
+def check_relations(config: BrokerConfig) -> None:
+    """Settings that are each possible and together are not. Raises ConfigError, one line."""
+    _check_listeners(config)
+    _check_node(config)
+    _check_voters(config)
+    if not config.log_dirs or not all(config.log_dirs):
+        raise ConfigError("log.dirs", "", "it must name at least one directory")
+    if len(set(config.log_dirs)) < len(config.log_dirs):
+        raise ConfigError("log.dirs", ",".join(config.log_dirs), "a directory is named twice")
+
+
+def _check_listeners(config: BrokerConfig) -> None:
+    listeners = config.all_listeners
+    shown = config.shown("listeners")
+    for point in listeners:
+        if point.protocol != PLAINTEXT:
+            why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
+            raise ConfigError("listeners", shown, why)
+    if len({point.name for point in listeners}) < len(listeners):
+        raise ConfigError("listeners", shown, "Each listener must have a different name")
+    bound = [(point.host, point.port) for point in listeners if point.port]
+    if len(set(bound)) < len(bound):
+        raise ConfigError("listeners", shown, "Each listener must have a different port")
+    if not config.listeners:
+        raise ConfigError("listeners", shown, "it must name a listener that is not a controller's")
+    names = {point.name for point in listeners}
+    for name in config.controller_listener_names:
+        if name not in names:
+            why = "controller.listener.names must only contain values appearing in the 'listeners' configuration"
+            raise ConfigError("controller.listener.names", name, why)
+    inter_broker = config.inter_broker_listener_name
+    if inter_broker is not None and inter_broker not in {point.name for point in config.listeners}:
+        raise ConfigError("inter.broker.listener.name", inter_broker, "it is not among the listeners")
+    for point in config.advertised_listeners:
+        if point.host == NONROUTABLE_HOST:
+            why = (
+                "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address: "
+                "set advertised.listeners, or give --advertise HOST:PORT"
+            )
+            raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
+
+
+def _check_node(config: BrokerConfig) -> None:
+    node_id, broker_id = config["node.id"], config["broker.id"]
+    if config.is_given("node.id") and broker_id != node_id:
+        raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
+
+
+def _check_voters(config: BrokerConfig) -> None:
+    for voter in config.controller_quorum_voters:
+        if voter.partition("@")[0] != str(config.node_id):
+            raise ConfigError("controller.quorum.voters", voter, "other voters than this node are not served yet")
+    own_ports = {point.port for point in config.controller_listeners}
+    for address in config.controller_quorum_bootstrap_servers:
+        port = address.rpartition(":")[2]
+        if not port.isdigit() or int(port) not in own_ports:
+            why = "other controllers than this node are not served yet"
+            raise ConfigError("controller.quorum.bootstrap.servers", address, why)

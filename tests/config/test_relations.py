@@ -1,0 +1,102 @@
+"""What is checked of settings together: names that a file may not hold, and values that do not agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.config import BrokerConfig, ConfigError
+
+
+def test_keys_without_effect_are_named_once_each() -> None:
+    lines: list[str] = []
+    BrokerConfig.load({"num.io.threads": "8", "made.up": "1", "log.dirs": "a", "sasl.jaas.config": ""}, lines.append)
+    assert lines == [
+        "num.io.threads has no effect: requests run on one event loop and blocking work on a small pool; "
+        "these sizes do not apply",
+        "made.up is not a setting of this broker and has no effect",
+    ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"listeners": "SSL://:9092"},
+        {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT"},
+        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"ssl.keystore.location": "x"},
+        {"listener.name.external.ssl.keystore.location": "x"},
+        {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+        {"remote.log.storage.system.enable": "true"},
+        {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
+        {"controller.quorum.bootstrap.servers": "elsewhere:9093"},
+        {"process.roles": "broker"},
+        {"security.inter.broker.protocol": "SSL"},
+        {"super.users": "User:admin"},
+        {"allow.everyone.if.no.acl.found": "true"},
+        {"node.id": "-1"},
+        {"node.id": "1", "broker.id": "2"},
+        {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"},
+        {"listeners": "nonsense"},
+        {"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+        {"log.retention.hours": "0"},
+        {"num.partitions": "0"},
+        {"log.dirs": "a,a"},
+    ],
+    ids=lambda properties: next(iter(properties.items())),
+)
+def test_what_cannot_be_or_would_leave_a_hole_refuses_in_one_line(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.load(properties, lambda _line: None)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_value_that_asks_for_nothing_is_taken_without_a_word() -> None:
+    lines: list[str] = []
+    nothing = {"authorizer.class.name": "", "allow.everyone.if.no.acl.found": "FALSE", "connections.max.reauth.ms": "0"}
+    BrokerConfig.load({**nothing, "remote.log.storage.system.enable": "false", "ssl.client.auth": " "}, lines.append)
+    assert lines == []
+
+
+def test_a_refusal_says_why() -> None:
+    refusals = {
+        "process.roles=controller": "Invalid value [controller] for configuration process.roles: "
+        "only broker,controller in one process is served yet",
+        "security.inter.broker.protocol=SASL_SSL": "Invalid value SASL_SSL for configuration "
+        "security.inter.broker.protocol: only PLAINTEXT listeners without authentication are served yet, and it would "
+        "go unprotected",
+        "zookeeper.connect=here:2181": "Invalid value here:2181 for configuration zookeeper.connect: "
+        "there is no ZooKeeper here: the metadata log is in the log directory",
+    }
+    for line, why in refusals.items():
+        name, _, value = line.partition("=")
+        with pytest.raises(ConfigError) as refused:
+            BrokerConfig.load({name: value}, lambda _line: None)
+        assert str(refused.value) == why
+
+
+def test_a_refusal_does_not_show_a_secret() -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.load({"ssl.key.password": "hunter2"}, lambda _line: None)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"listeners": "PLAINTEXT://0.0.0.0:9092"},
+        {"listeners": "PLAINTEXT://0.0.0.0:9092", "advertised.listeners": "PLAINTEXT://0.0.0.0:9092"},
+    ],
+)
+def test_an_address_that_nobody_can_connect_to_is_not_advertised(properties: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"nonroutable meta-address 0\.0\.0\.0.*--advertise HOST:PORT"):
+        BrokerConfig.load(properties)
+    assert BrokerConfig.load({**properties, "advertised.listeners": "PLAINTEXT://example:9092"}).listeners
+    controller = {"listeners": "PLAINTEXT://localhost:9092,CONTROLLER://0.0.0.0:9093"}
+    assert BrokerConfig.load({**controller, "controller.listener.names": "CONTROLLER"}).controller_listeners
+
+
+def test_dynamic_settings_are_checked_together_with_the_file() -> None:
+    config = BrokerConfig.load({"listeners": "PLAINTEXT://:9092"})
+    for impossible in ({"listeners": "X://1:2"}, {"listener.security.protocol.map": "PLAINTEXT:SSL"}):
+        with pytest.raises(ConfigError):
+            config.with_overrides(impossible, {})
