@@ -93,7 +93,8 @@ def test_a_protocol_that_the_open_listeners_cannot_have_is_refused(raw: Raw) -> 
 
 @pytest.mark.parametrize(("broker", "name"), [("", "ssl.key.password"), ("1", "principal.builder.class")])
 def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broker: str, name: str) -> None:
-    error, message = alter(raw, broker, operation=0, **{name: "hunter2" if "password" in name else "com.example.Principals"})
+    value = "hunter2" if "password" in name else "com.example.Principals"
+    error, message = alter(raw, broker, operation=0, **{name: value})
     assert error is ErrorCode.INVALID_REQUEST
     assert message is not None
     assert "only PLAINTEXT listeners without authentication are served yet" in message
