@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from headrace.wire.frame import RequestHeader, decode_response_header, encode_request
 from headrace.wire.messages import response_class
-from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -92,15 +91,6 @@ class Link:
         answer = self.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]))
         found = answer.topics[0].partitions[0]
         return int(found.offset) if found.error_code == 0 else -1
-
-    def fetch_size(self, name: str, partition: int, offset: int) -> int:
-        """Bytes of records that one fetch at `offset` brings; -1 on an error."""
-        part = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            max_wait_ms=100, min_bytes=1, max_bytes=1 << 24, topics=[FetchTopic(topic=name, partitions=[part])]
-        )
-        found = self.ask(request).responses[0].partitions[0]
-        return -1 if found.error_code else len(found.records or b"")
 
 
 def topic_id_of(port: int, name: str) -> bytes:

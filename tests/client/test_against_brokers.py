@@ -66,7 +66,7 @@ def test_what_cannot_be_created_is_refused_by_name(client: Client, topic: str) -
         (ErrorCode.INVALID_TOPIC_EXCEPTION, "a b", {}),
     ):
         with pytest.raises(BrokerError) as refused:
-            admin.create_topic(client, name, **options)  # type: ignore[arg-type]
+            admin.create_topic(client, name, **options)
         assert refused.value.code == code
         assert name in str(refused.value)
     assert admin.create_topic(client, topic, validate_only=True)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import headrace.testing
+from headrace.broker.broker import Broker
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ConnectionLostError, ProtocolMismatchError, TimedOutError, UnreachableError
 from headrace.env.posix_node import PosixNode
@@ -97,7 +98,12 @@ async def test_who_speaks_something_else(node: PosixNode) -> None:
 async def test_a_call_that_times_out_ends_the_connection_and_all_behind_it(node: PosixNode, served: TestBroker) -> None:
     owner = node.owner("client")
     connection = await AsyncConnection.open(node, owner, "127.0.0.1", served.port, client_id="c", timeout_s=5)
-    served.call(lambda broker: [each.stream.on_readable(None) for each in broker.server.connections])
+
+    def read_no_more(broker: Broker) -> None:
+        for each in broker.server.connections:
+            each.stream.on_readable(None)
+
+    served.call(read_no_more)
     first = connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=0.1)
     second = connection.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=60)
     for call in (first, second):

@@ -35,7 +35,7 @@ from headrace.wire.messages.k08_offset_commit import (
 )
 from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-from .fake_broker import HANG_UP, FakeBroker
+from .fake_broker import HANG_UP, Answer, FakeBroker
 
 
 def test_addresses() -> None:
@@ -92,7 +92,7 @@ def test_silence_ends_with_the_timeout() -> None:
 
 
 def test_silence_after_the_handshake_ends_with_the_timeout() -> None:
-    answers = {ApiKey.LIST_OFFSETS: lambda _request, _version: None}
+    answers: dict[int, Answer] = {ApiKey.LIST_OFFSETS: lambda _request, _version: None}
     with FakeBroker(answers=answers) as broker, Client(broker.bootstrap, timeout_s=0.3) as client:
         with pytest.raises(TimedOutError, match=f"no answer from {broker.bootstrap} within the time allowed"):
             reading.latest_offsets(client, "events")
@@ -204,7 +204,7 @@ def test_patience_ends_with_the_last_error() -> None:
 
 
 def test_an_answer_that_leaves_something_out_is_refused() -> None:
-    answers = {ApiKey.LIST_OFFSETS: lambda _request, _version: ListOffsetsResponse()}
+    answers: dict[int, Answer] = {ApiKey.LIST_OFFSETS: lambda _request, _version: ListOffsetsResponse()}
     with FakeBroker(answers=answers) as broker, Client(broker.bootstrap) as client:
         with pytest.raises(ProtocolMismatchError, match="leaves out topic events partition 0"):
             reading.latest_offsets(client, "events")

@@ -51,7 +51,7 @@ def test_a_group_of_two_clients(bootstrap: str, topic: str, ours_first: bool) ->
             consumer.subscribe([topic])
             until(lambda: len(consumer.assignment()) == 3, lambda: consumer.poll(0.05))
         # A join waits for everybody: each side needs a thread of its own.
-        done = []
+        done: list[bool] = []
         thread = Thread(target=lambda: until(lambda: done, member.poll, lambda: time.sleep(0.05)))
         thread.start()
         try:

@@ -22,7 +22,7 @@ from headrace.wire.messages.k00_produce import (
 )
 from headrace.wire.records import Compression, Record, build_batch, decode_batch
 
-from .fake_broker import HANG_UP, FakeBroker
+from .fake_broker import HANG_UP, Answer, FakeBroker
 
 Trouble = Callable[[int], Any]
 
@@ -106,7 +106,7 @@ def test_a_lost_answer_doubles_nothing(spoiled: set[int]) -> None:
 
 def test_no_more_requests_are_in_flight_than_a_broker_remembers() -> None:
     silent: list[ProduceRequest] = []
-    answers = {ApiKey.PRODUCE: lambda request, _version: silent.append(request)}
+    answers: dict[int, Answer] = {ApiKey.PRODUCE: lambda request, _version: silent.append(request)}
     with FakeBroker(answers=answers) as broker, Client(broker.bootstrap) as client:
         producer = Producer(client, batch_size=500)
         for number in range(200):
@@ -226,6 +226,7 @@ def test_without_acks_nothing_is_waited_for() -> None:
     def take(request: ProduceRequest, _version: int) -> None:
         assert request.acks == 0
         for data in request.topic_data[0].partition_data:
+            assert isinstance(data.records, bytes | memoryview)
             assert read_header(data.records).producer_id == -1
             received.extend(record.value for record in decode_batch(data.records))
 
@@ -244,6 +245,7 @@ def test_keys_choose_partitions_as_java_does_and_null_keys_stick() -> None:
         topic = request.topic_data[0]
         answers = []
         for data in topic.partition_data:
+            assert isinstance(data.records, bytes | memoryview)
             taken[data.index] += [record.key for record in decode_batch(data.records)]
             answers.append(PartitionProduceResponse(index=data.index, base_offset=0))
         return ProduceResponse(

@@ -23,7 +23,7 @@ import pyspark
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +154,8 @@ def real_time(place: Place) -> dict[str, Any]:
     """Round trips through a query in real-time mode, each begun when the one before has come back, until the query has
     finished a batch at least."""
     rows = place.stream("real-in").select(F.concat(F.lit("seen "), F.col("value").cast("string")).alias("value"))
-    query = place.to_topic(rows, "real-out").outputMode("update").trigger(realTime="5 seconds").start()
+    writer = place.to_topic(rows, "real-out").outputMode("update")
+    query = writer.trigger(realTime="5 seconds").start()  # type: ignore[call-overload]  # PySpark's overloads lack it
     producer = Producer({"bootstrap.servers": place.bootstrap, "linger.ms": 0})
     consumer = Consumer({"bootstrap.servers": place.bootstrap, "group.id": "real", "enable.auto.commit": False})
     consumer.assign([TopicPartition("real-out", 0, 0)])

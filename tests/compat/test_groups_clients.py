@@ -68,7 +68,7 @@ def read(consumer: confluent_kafka.Consumer, count: int) -> list[int]:
     def poll() -> None:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
-            got.append(int(message.value()))
+            got.append(int(message.value() or b""))
 
     until(lambda: len(got) >= count, poll)
     return got

@@ -143,7 +143,7 @@ class Segment:
         size = max(max_bytes, read_header(self.data, at).size)
         part = self.data[at : at + size]
         file = SimpleNamespace(read=lambda position, count: part[position : position + count])
-        return ReadResult(ErrorCode.NONE, FileSlice(file, 0, len(part)), len(part))  # type: ignore[arg-type]
+        return ReadResult(ErrorCode.NONE, FileSlice(file, 0, len(part)), len(part))
 
 
 def test_every_record_is_written_as_kafka_writes_it(data: Path) -> None:

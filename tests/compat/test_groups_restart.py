@@ -211,7 +211,7 @@ def test_consumers_outlive_a_restart(tmp_path: Path) -> None:
             for consumer in consumers:
                 message = consumer.poll(0.05)
                 if message is not None and message.error() is None:
-                    got.add(int(message.value()))
+                    got.add(int(message.value() or b""))
 
     for consumer in consumers:
         consumer.subscribe(["t"], on_revoke=lambda _, partitions: revoked.extend(partitions))

@@ -29,8 +29,8 @@ def values() -> list[bytes]:
 # --- confluent-kafka
 
 
-def confluent_write(bootstrap: str, topic: str, **settings: Any) -> list[int]:
-    offsets: list[int] = []
+def confluent_write(bootstrap: str, topic: str, **settings: Any) -> list[int | None]:
+    offsets: list[int | None] = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **settings})
     for value in values():
         producer.produce(topic, value, b"key", on_delivery=lambda _error, message: offsets.append(message.offset()))
@@ -47,7 +47,7 @@ def confluent_read(bootstrap: str, topic: str, group: str, count: int = COUNT, *
     got: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(got) < count and time.monotonic() < deadline:
-        got += [message.value() for message in consumer.consume(count - len(got), 1.0)]
+        got += [message.value() or b"" for message in consumer.consume(count - len(got), 1.0)]
     consumer.commit(asynchronous=False)
     consumer.close()
     return got
@@ -106,7 +106,7 @@ def test_confluent_admin(ours: HeadracePeer, fresh: Fresh) -> None:
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
     assert len(admin.list_topics(topic).topics[topic].partitions) == 3
     confluent_write(ours.bootstrap, topic)
-    ends = admin.list_offsets({TopicPartition(topic, part): OffsetSpec.latest() for part in range(3)})
+    ends = admin.list_offsets({TopicPartition(topic, part): OffsetSpec.latest() for part in range(3)})  # type: ignore[no-untyped-call]
     assert sum(each.result(PATIENCE_S).offset for each in ends.values()) == COUNT
     group = fresh("group")
     assert sorted(confluent_read(ours.bootstrap, topic, group)) == sorted(values())

@@ -43,7 +43,8 @@ COORDINATOR_COMES = (
     KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE,
 )  # fmt: skip
 # The offset and the leader epoch may differ between a batch as written and as served; nothing else may.
-Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+Headers = list[tuple[str, str | bytes | None]]
+Row = tuple[bytes | None, bytes | None, Headers | None]
 
 
 @dataclass
@@ -202,8 +203,8 @@ def read_cleaned(bootstrap: str) -> list[tuple[bytes, bytes | None]]:
     while True:
         message = consumer.poll(PATIENCE_S)
         assert message is not None
-        if message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
             break
         rows.append((message.key() or b"", message.value()))
     consumer.close()
@@ -241,7 +242,9 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[Row]:
         for message in messages:
             assert message.error() is None, message.error()
             assert message.offset() == len(rows)
-            rows.append((message.key(), message.value(), message.headers()))
+            headers = message.headers()
+            assert not isinstance(headers, dict)
+            rows.append((message.key(), message.value(), headers))
     consumer.close()
     return rows
 

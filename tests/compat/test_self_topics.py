@@ -55,7 +55,7 @@ def read_with_confluent(peer: HeadracePeer, topic: str, least: int) -> list[dict
             if message is not None:
                 assert message.error() is None
                 assert message.key() == b"headrace-1"
-                records.append(json.loads(message.value()))
+                records.append(json.loads(message.value() or b""))
                 assert message.timestamp()[1] == records[-1]["time"]
     finally:
         consumer.close()

@@ -313,8 +313,8 @@ def test_librdkafka_reads_it(adopted: Adopted, isolation: int) -> None:
         while True:
             message = consumer.poll(PATIENCE_S)
             assert message is not None
-            if message.error():
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+            if (error := message.error()) is not None:
+                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
                 break
             values.append((message.value() or b"").rstrip(b"x"))
         consumer.close()

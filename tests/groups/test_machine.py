@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groups.transcript import Machine
+from groups.scripted import Coordinator
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -24,7 +24,7 @@ INSTANCES = {"c": "i1", "d": "i2"}
 class GroupsInAnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.machine = Machine(GroupSettings(max_size=3, offsets_retention_ms=300_000))
+        self.machine = Coordinator(GroupSettings(max_size=3, offsets_retention_ms=300_000))
         self.generations: dict[str, int] = {}
         self.deleted: set[str] = set()
 
@@ -109,10 +109,8 @@ class GroupsInAnyOrder(RuleBasedStateMachine):
         before = self.machine.shard
         live = {group_id: durable(group) for group_id, group in before.state.groups.items()}
         offsets = {group_id: dict(table.latest) for group_id, table in before.state.offsets.latest.items()}
-        self.machine.quiet = True
         self.do("reload")
         after = self.machine.shard
-        self.machine.quiet = False
         for group_id, said in live.items():
             if said is not None:
                 assert durable(after.state.groups[group_id]) == said
@@ -200,7 +198,7 @@ TestGroupsInAnyOrder.settings = settings(max_examples=60, stateful_step_count=30
 
 
 def test_a_failed_append_leaves_no_offset() -> None:
-    machine = Machine()
+    machine = Coordinator()
     machine.do("commit g a t-0=1")
     machine.do("hold")
     machine.do("commit g a t-0=2")

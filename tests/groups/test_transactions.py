@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from groups.transcript import Machine
+from groups.scripted import Coordinator
 
 from headrace.groups.records import Offset, OffsetRecord
 from headrace.groups.shard import GroupShard
 
 
-def shard_with_pending() -> tuple[Machine, GroupShard]:
-    machine = Machine()
+def shard_with_pending() -> tuple[Coordinator, GroupShard]:
+    machine = Coordinator()
     machine.do("commit g x t-0=1 t-1=1")
     machine.shard.apply(OffsetRecord("g", "t", 0, Offset(9)), 10, producer_id=77)
     machine.shard.apply(OffsetRecord("new", "t", 0, Offset(5)), 11, producer_id=77)

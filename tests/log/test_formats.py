@@ -41,9 +41,7 @@ def test_other_names_are_no_partitions(name: str) -> None:
 
 
 def test_segment_names() -> None:
-    assert filenames.segment_names(42) == tuple(
-        f"00000000000000000042{kind}" for kind in (".log", ".index", ".timeindex", ".txnindex")
-    )
+    assert filenames.offset_name(42, filenames.TIME_INDEX) == "00000000000000000042.timeindex"
     assert filenames.parse_offset_name("00000000000000000042.snapshot", ".snapshot") == 42
     assert filenames.parse_offset_name("00000000000000000042-0000000007.checkpoint", ".checkpoint") is None
     assert filenames.parse_offset_name("00000000000000000042.log.deleted", ".log") is None

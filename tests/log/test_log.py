@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -52,7 +52,12 @@ def test_many_requests_one_write(open_at: Open, make_batch: Callable[..., bytes]
     log.append(make_batch(b"warm"), leader_epoch=0, now_ms=NOW_MS)
     writes: list[int] = []
     real = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: writes.append(at) or real(fd, parts, at))
+
+    def noted(fd: int, parts: Sequence[bytes], at: int) -> int:
+        writes.append(at)
+        return real(fd, parts, at)
+
+    monkeypatch.setattr(os, "pwritev", noted)
     bad = bytearray(make_batch(b"x"))
     bad[-1] ^= 1
     results = log.append_many([make_batch(b"1"), bytes(bad), make_batch(b"2", b"3")], leader_epoch=0, now_ms=NOW_MS)

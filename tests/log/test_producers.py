@@ -123,12 +123,12 @@ def test_transactions_hold_back_the_last_stable_offset(open_at: Open, append: Ap
         append(log, b"t", producer_id=producer, producer_epoch=0, base_sequence=sequence, transactional=True)
     append(log, b"plain")
     assert log.last_stable_offset(3) == 0
-    assert log.producers.unstable == ((0, UNDECIDED),)
+    assert list(log.producers.unstable) == [(0, UNDECIDED)]
     log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
-    assert log.producers.unstable == ((0, 3), (1, UNDECIDED))
+    assert list(log.producers.unstable) == [(0, 3), (1, UNDECIDED)]
     assert log.last_stable_offset(3) == 0  # its marker is not replicated yet
     assert log.last_stable_offset(4) == 1
-    assert log.producers.unstable == ((1, UNDECIDED),)
+    assert list(log.producers.unstable) == [(1, UNDECIDED)]
     log.append(marker(2, commit=True), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert log.last_stable_offset(5) == 5
     assert aborted_in(log, 0) == [(1, 0, 3, 1)]

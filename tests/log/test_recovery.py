@@ -42,7 +42,12 @@ def test_a_clean_start_reads_no_batch_but_the_last(open_at: Open, append: Append
     log.close()
     read: list[int] = []
     real = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, size, at: read.append(size) or real(fd, size, at))
+
+    def noted(fd: int, size: int, at: int) -> bytes:
+        read.append(size)
+        return real(fd, size, at)
+
+    monkeypatch.setattr(os, "pread", noted)
     again = open_at(SMALL, clean=True)
     assert (again.end_offset, again.recovery_point) == (40, 40)
     assert again.epochs.entries() == [(6, 0)]

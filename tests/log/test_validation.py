@@ -35,7 +35,7 @@ def append(log: Log, data: bytes, now_ms: int = NOW_MS) -> Any:
     return log.append(data, leader_epoch=0, now_ms=now_ms)
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[bytes], bytes], ErrorCode]] = {
     "bad checksum": (lambda b: changed(b, ">I", 17, 1, crc=False), ErrorCode.CORRUPT_MESSAGE),
     "wrong magic": (lambda b: changed(b, ">b", 16, 1, crc=False), ErrorCode.INVALID_RECORD),
     "count lies": (lambda b: changed(b, ">i", 57, 5), ErrorCode.INVALID_RECORD),
@@ -246,9 +246,9 @@ def test_what_opens_to_too_much_is_refused(open_at: Open, codec: int) -> None:
 
 
 def test_a_bomb_of_records_becomes_no_objects(open_at: Open) -> None:
-    """12 MB of the smallest records in 3 KB."""
+    """1.2 MB of the smallest records in some hundred bytes; as objects they would be ten times that at least."""
     log = open_at({"cleanup_policy": frozenset({"compact"})})
-    count = 1_500_000
+    count = 150_000
     bomb = seal_batch(
         unsealed(compress(Compression.ZSTD, b"\x0e\0\0\0\x02k\x01\0" * count)), record_count=count,
         last_offset_delta=count - 1, base_timestamp=NOW_MS, max_timestamp=NOW_MS, attributes=Compression.ZSTD,
@@ -258,7 +258,7 @@ def test_a_bomb_of_records_becomes_no_objects(open_at: Open) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert result.error is ErrorCode.INVALID_RECORD  # its offsets do not count up
-    assert peak < 14_000_000
+    assert peak < 1_400_000
 
 
 def test_a_check_that_may_take_long_is_not_done_on_the_way(defaults: TopicConfig) -> None:
@@ -283,7 +283,7 @@ def test_a_check_that_may_take_long_is_not_done_on_the_way(defaults: TopicConfig
 def test_a_lookup_by_time_opens_a_bomb_without_objects(open_at: Open) -> None:
     """On a topic that takes compressed batches unopened."""
     log = open_at()
-    count = 1_500_000
+    count = 150_000
     bomb = seal_batch(
         unsealed(compress(Compression.ZSTD, b"\x0e\0\0\0\x02k\x01\0" * count)), record_count=count,
         last_offset_delta=count - 1, base_timestamp=NOW_MS, max_timestamp=NOW_MS + 5, attributes=Compression.ZSTD,
@@ -295,4 +295,4 @@ def test_a_lookup_by_time_opens_a_bomb_without_objects(open_at: Open) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [(each.offset, each.timestamp) for each in found if each] == [(0, NOW_MS), (count, NOW_MS + 9)]
-    assert peak < 30_000_000
+    assert peak < 3_000_000

@@ -1,9 +1,10 @@
 """The source and sink with gates in them: a batch stops where a test has shut one, until it is opened or all is killed.
 
 `format("gated")` is `format("headrace")`. A gate is a file in a directory: while `NAME.shut` is there, whoever comes by
-leaves `NAME.reached` and waits. As a script it is a driver to be killed, copying a topic of any growth into another:
+leaves `NAME.reached` and waits. Run from `tests` it is a driver to be killed, copying a topic of any growth into
+another:
 
-    python gates.py BOOTSTRAP FROM TO GATES CHECKPOINT forever|now
+    python -m spark.gates BOOTSTRAP FROM TO GATES CHECKPOINT forever|now
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace.spark.sink import StreamWriter, stream_writer
 from headrace.spark.source import StreamReader
 
 # workers cannot import what lies among the tests
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 STEP_S = 0.01
 
@@ -140,7 +141,7 @@ def register_gated(spark: Any, directory: Path) -> Gates:
 
 def main(bootstrap: str, source: str, sink: str, gates: str, checkpoint: str, how_long: str) -> None:
     """Copy rows, where each came from as its key, from what is latest when the query begins."""
-    from copying import session
+    from spark.copying import session
 
     spark = session()
     register_gated(spark, Path(gates))

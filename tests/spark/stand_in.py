@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
-from headrace.spark.options import source_options
+from headrace.spark.options import SourceOptions, source_options
 
 
 def write(client: Client, topic: str, count: int, start: int = 0) -> None:
@@ -19,9 +19,17 @@ def write(client: Client, topic: str, count: int, start: int = 0) -> None:
             producer.send(topic, b"%d" % number, key=b"k%d" % number, partition=number % 2)
 
 
-def options(client: Client, topic: str, *, streaming: bool = True, **more: str) -> Any:
-    given = {"kafka.bootstrap.servers": client.bootstrap_text, "subscribe": topic, **more}  # type: ignore[attr-defined]
-    return source_options(given, streaming=streaming)
+def options(client: Client, topic: str, **more: str) -> SourceOptions:
+    """Of a stream."""
+    return source_options(given(client, topic, more), streaming=True)
+
+
+def batch_options(client: Client, topic: str, **more: str) -> SourceOptions:
+    return source_options(given(client, topic, more), streaming=False)
+
+
+def given(client: Client, topic: str, more: dict[str, str]) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": client.bootstrap_text, "subscribe": topic, **more}  # type: ignore[attr-defined]
 
 
 def values(reader: Any, tasks: Any) -> list[int]:

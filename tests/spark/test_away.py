@@ -13,6 +13,7 @@ from peers.proxy import ProxiedBroker
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import headrace
+from headrace.client import cluster
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, ClientError
@@ -104,14 +105,20 @@ def test_a_leader_that_stays_away_is_named(proxied: ProxiedBroker, name: str, wh
     assert time.monotonic() - before < 20, "long before the patience of a client without the option"
 
 
-AWAY_S = 1.5
+AWAY_S = 0.6
 """For how long a broker is away here, where an option says the patience; a default is of a minute and more."""
 
 
 def test_the_patience_of_a_query_is_longer_than_a_minute() -> None:
     for streaming in (True, False):
-        cluster = source_options(options_of("h:1", "t"), streaming=streaming).cluster
-        assert cluster.api_timeout_ms >= 2 * 60_000 and cluster.request_timeout_ms <= cluster.api_timeout_ms / 2
+        chosen = source_options(options_of("h:1", "t"), streaming=streaming).cluster
+        assert chosen.api_timeout_ms >= 2 * 60_000 and chosen.request_timeout_ms <= chosen.api_timeout_ms / 2
+
+
+@pytest.fixture
+def connects_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that nobody answers is given up after a moment: each stay away would be one of these long."""
+    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT_S", 0.3)
 
 
 @contextmanager
@@ -127,6 +134,7 @@ def away(broker: ProxiedBroker, how: str) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore:The query cannot commit its offsets")
+@pytest.mark.usefixtures("connects_quickly")
 @pytest.mark.parametrize("how", ["refuses", "is silent"])
 def test_a_broker_that_is_away_for_a_while_ends_no_stream(how: str) -> None:
     with ProxiedBroker() as broker:
@@ -149,6 +157,7 @@ def test_a_broker_that_is_away_for_a_while_ends_no_stream(how: str) -> None:
         drop_client(options.cluster)
 
 
+@pytest.mark.usefixtures("connects_quickly")
 @pytest.mark.parametrize("how", ["refuses", "is silent"])
 def test_a_broker_that_is_away_for_a_while_fails_no_write(how: str) -> None:
     with ProxiedBroker() as broker:

@@ -39,10 +39,15 @@ def peer() -> Iterator[HeadracePeer]:
 
 
 def make(
-    peer: HeadracePeer | ProxiedBroker, topic: str, values: list[bytes], partitions: int = 1, **configs: str
+    peer: HeadracePeer | ProxiedBroker,
+    topic: str,
+    values: list[bytes],
+    partitions: int = 1,
+    max_message_bytes: int = 1_048_588,
 ) -> None:
     """A topic with these values, each a batch of its own, in the partitions by turns."""
     with Client(peer.bootstrap) as client:
+        configs = {"max.message.bytes": str(max_message_bytes)}
         create_topic(client, topic, partitions=partitions, configs=configs, exist_ok=True)
         with Producer(client) as producer:
             for number, value in enumerate(values):
@@ -66,7 +71,7 @@ def test_a_query_outlives_its_broker(spark: Any, peer: HeadracePeer, tmp_path: P
     """Killed in the middle of a batch, killed while nothing is to be read, and at a standstill for a while."""
     large = [bytes([65 + number]) * LARGE for number in range(4)]
     for topic in ("large", "large-copy"):
-        make(peer, topic, large if topic == "large" else [], **{"max.message.bytes": str(2 * LARGE)})
+        make(peer, topic, large if topic == "large" else [], max_message_bytes=2 * LARGE)
     read = spark.read.format("headrace").options(**options_of(peer, "large")).load()
     assert sorted(map(tuple, read.selectExpr("length(value)", "left(value, 1)").collect())) == [
         (LARGE, value[:1]) for value in large

@@ -14,7 +14,7 @@ from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.inference import SAMPLE_ROWS, infer_schema, schema_of_values
 from headrace.spark.schemas import ddl
 
-from .stand_in import options
+from .stand_in import batch_options
 
 
 def inferred(*rows: Any) -> str:
@@ -57,10 +57,10 @@ def test_the_first_records_of_a_read_tell(cluster: Client, topic: str) -> None:
         for number in range(2 * SAMPLE_ROWS):
             producer.send(topic, b'{"a":%d}' % number if number % 7 else None, partition=0)
         producer.send(topic, b'{"late":1}', partition=0)
-    read = options(cluster, topic, streaming=False, valueFormat="json")
+    read = batch_options(cluster, topic, valueFormat="json")
     assert infer_schema(read) == pa.struct([pa.field("a", pa.int64())])
     later = json.dumps({topic: {"0": 2 * SAMPLE_ROWS, "1": 0}})
-    read = options(cluster, topic, streaming=False, valueFormat="json", startingOffsets=later)
+    read = batch_options(cluster, topic, valueFormat="json", startingOffsets=later)
     assert infer_schema(read) == pa.struct([pa.field("late", pa.int64())])
 
 

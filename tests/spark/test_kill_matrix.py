@@ -54,11 +54,11 @@ class Matrix:
 
     def driver(self, gates: Gates, how_long: str) -> subprocess.Popen[bytes]:
         gates.directory.mkdir(exist_ok=True)
-        script = str(Path(__file__).with_name("gates.py"))
         places = [str(gates.directory), str(self.directory / "checkpoint")]
         with (self.directory / "said.txt").open("w") as said:
             return subprocess.Popen(
-                [sys.executable, script, self.bootstrap, SOURCE, SINK, *places, how_long],
+                [sys.executable, "-m", "spark.gates", self.bootstrap, SOURCE, SINK, *places, how_long],
+                cwd=Path(__file__).parent.parent,
                 stdout=said,
                 stderr=said,
                 start_new_session=True,

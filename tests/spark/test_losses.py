@@ -20,7 +20,7 @@ from headrace.spark.planning import DataLossError, Range
 from headrace.spark.source import BatchReader, RangesPartition, StreamReader
 from headrace.wire import uuids
 
-from .stand_in import options, through_json, values, write
+from .stand_in import batch_options, options, through_json, values, write
 
 ALL = ReadAllAvailable()
 
@@ -158,7 +158,7 @@ def test_a_task_reads_the_topic_that_was_planned_or_none(
     for fail in ("true", "false"):
         reader: Any
         if kind == "batch":
-            reader = BatchReader(options(cluster, f"{topic},{other}", streaming=False, failOnDataLoss=fail))
+            reader = BatchReader(batch_options(cluster, f"{topic},{other}", failOnDataLoss=fail))
             tasks[fail] = reader.partitions()
         else:
             reader = stream(cluster, f"{topic},{other}", failOnDataLoss=fail)
@@ -184,7 +184,7 @@ def test_ranges_know_their_topics(cluster: Client, topic: str) -> None:
     write(cluster, topic, 4)
     topic_id = cluster.topic(topic).id
     assert topic_id != uuids.ZERO
-    batch = BatchReader(options(cluster, topic, streaming=False))
+    batch = BatchReader(batch_options(cluster, topic))
     reader = stream(cluster, topic)
     start = reader.initialOffset()
     planned: list[Any] = [*batch.partitions(), *reader.partitions(start, reader.latestOffset(start, ALL))]
@@ -195,10 +195,10 @@ def test_records_that_go_while_they_are_read(cluster: Client, topic: str) -> Non
     write(cluster, topic, 20)
     ranges = [Range(topic, 0, 0, 10), Range(topic, 1, 2, 10)]
     delete_records(cluster, {(topic, 0): 4})
-    strict = BatchReader(options(cluster, topic, streaming=False))
+    strict = BatchReader(batch_options(cluster, topic))
     with pytest.raises(DataLossError, match=f"topic {topic} partition 0 has no offset 0 any more.*failOnDataLoss"):
         values(strict, [RangesPartition(ranges)])
-    relaxed = BatchReader(options(cluster, topic, streaming=False, failOnDataLoss="false"))
+    relaxed = BatchReader(batch_options(cluster, topic, failOnDataLoss="false"))
     with pytest.warns(RuntimeWarning, match=f"topic {topic} partition 0 has no offset 0 any more"):
         assert values(relaxed, [RangesPartition(ranges)]) == sorted([*range(8, 20, 2), *range(5, 20, 2)])
     # all of a range is gone
@@ -210,10 +210,10 @@ def test_a_log_that_was_cut_back_is_not_read_again_from_its_beginning(cluster: C
     """Leaders elected uncleanly lose the end of a log. What is before it has been read."""
     write(cluster, topic, 20)
     beyond = [RangesPartition([Range(topic, 0, 15, 18), Range(topic, 1, 8, 10)])]
-    strict = BatchReader(options(cluster, topic, streaming=False))
+    strict = BatchReader(batch_options(cluster, topic))
     with pytest.raises(DataLossError, match=f"topic {topic} partition 0 has no offset 15 any more"):
         values(strict, beyond)
-    relaxed = BatchReader(options(cluster, topic, streaming=False, failOnDataLoss="false"))
+    relaxed = BatchReader(batch_options(cluster, topic, failOnDataLoss="false"))
     with pytest.warns(RuntimeWarning, match="has no offset 15 any more"):
         assert values(relaxed, beyond) == [17, 19]
 

@@ -18,7 +18,7 @@ from headrace.spark.options import source_options
 from headrace.spark.planning import DataLossError
 from headrace.spark.source import BatchReader, StreamReader
 
-from .stand_in import TRIGGERS, options, run_stream, through_json, values, write
+from .stand_in import TRIGGERS, batch_options, options, run_stream, through_json, values, write
 
 
 @dataclass
@@ -182,10 +182,10 @@ def test_a_stream_says_what_is_lost(
 @pytest.mark.parametrize("lose", BATCH_LOSSES, ids=lambda lose: lose.__name__)
 def test_a_batch_says_what_is_lost(cluster: Client, topic: str, lose: Callable[[Client, str], Loss]) -> None:
     loss = lose(cluster, topic)
-    strict = BatchReader(options(cluster, topic, streaming=False, **loss.options))
+    strict = BatchReader(batch_options(cluster, topic, **loss.options))
     with pytest.raises(DataLossError, match=f"{loss.said}.*failOnDataLoss"):
         strict.partitions()
-    relaxed = BatchReader(options(cluster, topic, streaming=False, **loss.options, failOnDataLoss="false"))
+    relaxed = BatchReader(batch_options(cluster, topic, **loss.options, failOnDataLoss="false"))
     with pytest.warns(RuntimeWarning, match=loss.said):
         assert values(relaxed, relaxed.partitions()) == loss.left
 

@@ -11,7 +11,7 @@ from headrace.client.producer import Producer
 from headrace.spark.options import source_options
 from headrace.spark.source import BatchReader, StreamReader
 
-from .stand_in import options, values
+from .stand_in import batch_options, options, values
 
 
 def write_at(client: Client, topic: str, count: int) -> None:
@@ -22,7 +22,7 @@ def write_at(client: Client, topic: str, count: int) -> None:
 
 
 def read(cluster: Client, topic: str, **more: str) -> list[int]:
-    reader = BatchReader(options(cluster, topic, streaming=False, **more))
+    reader = BatchReader(batch_options(cluster, topic, **more))
     return values(reader, reader.partitions())
 
 

@@ -46,7 +46,8 @@ rows = st.fixed_dictionaries(
         "by": st.dictionaries(SIGNED[32], inners, max_size=2), "maybe": SIGNED[32],
     },
 )  # fmt: skip
-chosen = st.sampled_from([{}, {"said": ""}, {"said": "x"}, {"meant": {}}, {"meant": {"a": 5}}])
+CHOICES: list[dict[str, object]] = [{}, {"said": ""}, {"said": "x"}, {"meant": {}}, {"meant": {"a": 5}}]
+chosen = st.sampled_from(CHOICES)
 all_rows = st.tuples(rows, chosen).map(lambda both: both[0] | both[1])
 
 

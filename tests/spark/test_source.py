@@ -5,45 +5,43 @@ from __future__ import annotations
 import json
 import pickle
 import time
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
-import headrace
-import headrace.testing
 from headrace.client.admin import add_partitions, create_topic, delete_records, delete_topic
 from headrace.client.cluster import Client
+from headrace.client.errors import ClientError
 from headrace.client.producer import Producer
 from headrace.spark.options import source_options
 from headrace.spark.planning import DataLossError, Range, limited
 from headrace.spark.source import IDLE_WAIT_S, POLL_S, BatchReader, RangesPartition, StreamReader
 
-from .stand_in import options, through_json, values, write
+from .stand_in import batch_options, options, through_json, values, write
 
 ALL = ReadAllAvailable()
 
 
 def test_batch_reads_from_start_to_end(cluster: Client, topic: str) -> None:
     write(cluster, topic, 100)
-    reader = BatchReader(options(cluster, topic, streaming=False))
+    reader = BatchReader(batch_options(cluster, topic))
     tasks = reader.partitions()
     assert len(tasks) == 1, "small partitions share a task"
     write(cluster, topic, 10, 100)
     assert values(reader, tasks) == list(range(100)), "the end was fixed when the read was planned"
     places = {"startingOffsets": json.dumps({topic: {"0": 10, "1": -2}})}
     places["endingOffsets"] = json.dumps({topic: {"0": 20, "1": 5}})
-    reader = BatchReader(options(cluster, topic, streaming=False, **places))
+    reader = BatchReader(batch_options(cluster, topic, **places))
     assert values(reader, reader.partitions()) == sorted([*range(20, 40, 2), *range(1, 11, 2)])
 
 
 def test_offsets_must_cover_what_is_read(cluster: Client, topic: str) -> None:
     surplus = {"0": 0, "1": 0, "7": 0}
     for offsets, sentence in (({"0": 1}, "no offset for topic"), (surplus, "which this read leaves out")):
-        reader = BatchReader(
-            options(cluster, topic, streaming=False, startingOffsets=json.dumps({topic: offsets}))
-        )
+        reader = BatchReader(batch_options(cluster, topic, startingOffsets=json.dumps({topic: offsets})))
         with pytest.raises(ValueError, match=sentence):
             reader.partitions()
 
@@ -77,8 +75,13 @@ def test_nothing_new_is_the_same_offset(cluster: Client, topic: str) -> None:
 def test_an_idle_query_waits_for_news(cluster: Client, topic: str) -> None:
     reader = StreamReader(options(cluster, topic, startingOffsets="earliest"))
     start = {"topics": reader.initialOffset()["topics"]}
-    asked = []
-    reader._next_end = lambda start, _: asked.append(1) or start  # type: ignore[method-assign, func-returns-value]
+    asked: list[ReadLimit] = []
+
+    def nothing_new(start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        asked.append(limit)
+        return start
+
+    reader._next_end = nothing_new  # type: ignore[method-assign]
     before = time.monotonic()
     assert reader.latestOffset(start, ALL) is start
     assert IDLE_WAIT_S <= time.monotonic() - before < IDLE_WAIT_S + 5
@@ -235,7 +238,7 @@ def test_a_query_that_starts_again_goes_on_without_a_topic_deleted_meanwhile(
         relaxed.prepareForTriggerAvailableNow()
     end = through_json(relaxed.latestOffset(logged, ALL))
     assert values(relaxed, relaxed.partitions(logged, end)) == [9]
-    with pytest.raises(headrace.client.ClientError, match=doomed):
+    with pytest.raises(ClientError, match=doomed):
         both_of(cluster, topic, "subscribe", failOnDataLoss="false").initialOffset()
 
 
@@ -271,8 +274,8 @@ def test_patterns_match_whole_names(cluster: Client, topic: str) -> None:
 
 
 def test_an_unknown_topic_is_named(cluster: Client) -> None:
-    with pytest.raises(headrace.client.ClientError, match="nowhere"):
-        BatchReader(options(cluster, "nowhere", streaming=False)).partitions()
+    with pytest.raises(ClientError, match="nowhere"):
+        BatchReader(batch_options(cluster, "nowhere")).partitions()
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50)), min_size=1, max_size=6), st.integers(1, 200))

@@ -22,7 +22,7 @@ from headrace.spark.source import BatchReader, RangesPartition, StreamReader
 from headrace.spark.tasks import SLACK, TASK_BYTES, TASK_BYTES_MAX, TASKS_MAX, LogSizes, split, tasks_of
 from headrace.wire.errors import ErrorCode
 
-from .stand_in import options, run_stream, values, write
+from .stand_in import batch_options, options, run_stream, values, write
 
 PLAIN = SourceOptions(ClusterSettings("h:1"), Subscription(topics=("t",)), "earliest")
 MIB = 1 << 20
@@ -161,7 +161,7 @@ def test_tasks_are_as_many_and_as_large_as_asked(
     with Producer(cluster) as producer:
         for number in range(1000):
             producer.send(topic, b"%d" % number, partition=number % 2)
-    reader = BatchReader(options(cluster, topic, streaming=False, **more))
+    reader = BatchReader(batch_options(cluster, topic, **more))
     planned: Any = reader.partitions()
     assert offsets_of([task.ranges for task in planned]) == sizes
     if len(planned) < 100:
@@ -204,7 +204,7 @@ def test_who_may_not_ask_for_sizes_reads_all_the_same(
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "log directories")
 
     monkeypatch.setattr(tasks, "partition_sizes", refused)
-    reader = BatchReader(options(cluster, topic, streaming=False))
+    reader = BatchReader(batch_options(cluster, topic))
     assert values(reader, reader.partitions()) == list(range(10))
     assert LogSizes().of(cluster, [Range(topic, 0, 0, 5)]) == {(topic, 0): tasks.OFFSET_BYTES}
 
@@ -216,7 +216,7 @@ def test_a_partition_with_much_to_read_is_shared_out(
     fill(cluster, topic, 0, 400, 1000)
     fill(cluster, topic, 1, 10, 10)
     if trigger == "batch":
-        reader: Any = BatchReader(options(cluster, topic, streaming=False), cores=4)
+        reader: Any = BatchReader(batch_options(cluster, topic), cores=4)
         planned = reader.partitions()
     else:
         reader = StreamReader(options(cluster, topic, startingOffsets="earliest"), cores=4)
@@ -226,7 +226,7 @@ def test_a_partition_with_much_to_read_is_shared_out(
     assert len(planned) == 4 and max(sizes) < 1.3 * min(sizes)
     assert values(reader, planned) == sorted([*range(400), *range(10)])
     whole = {"maxRecordsPerPartition": "9223372036854775807"}
-    reader = BatchReader(options(cluster, topic, streaming=False, **whole), cores=4)
+    reader = BatchReader(batch_options(cluster, topic, **whole), cores=4)
     alone: list[RangesPartition] = reader.partitions()
     assert sorted(len({part.partition for part in task.ranges}) for task in alone) == [1, 1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -171,7 +172,7 @@ def decoder(rows_at_once: int = 1000) -> JsonDecoder:
     return made
 
 
-def binary(values: list[bytes | None]) -> pa.Array:
+def binary(values: Sequence[bytes | None]) -> pa.Array:
     """The values as a slice, as a fetched batch may be one."""
     return pa.array([b"before", *values, b"after"], pa.binary()).slice(1, len(values))
 

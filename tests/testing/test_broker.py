@@ -46,7 +46,7 @@ def test_it_serves_and_leaves_nothing_behind() -> None:
 
 def test_a_defect_fails_the_test_that_met_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def meets_a_defect() -> None:
-        with headrace.testing.broker() as b, b.client(timeout_s=10) as client:
+        with headrace.testing.broker() as b, b.client(timeout_s=2) as client:
             admin.create_topic(client, "t", partitions=1)
             monkeypatch.setattr("headrace.broker.partitions.replica_manager.ReplicaManager.find", fails)
             with pytest.raises(ClientError):

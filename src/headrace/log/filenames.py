@@ -23,7 +23,6 @@ STRAY_DIRECTORY = "-stray"
 
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -50,16 +49,6 @@ def parse_offset_name(name: str, suffix: str) -> int | None:
         return None
     digits = name[: -len(suffix)]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
-
-
-def segment_names(base_offset: int) -> tuple[str, str, str, str]:
-    """Log, offset index, time index and transaction index of one segment."""
-    return (
-        offset_name(base_offset, LOG),
-        offset_name(base_offset, INDEX),
-        offset_name(base_offset, TIME_INDEX),
-        offset_name(base_offset, TRANSACTION_INDEX),
-    )
 
 
 def directory_name(topic: str, partition: int) -> str:

@@ -231,12 +231,6 @@ class OffsetIndex:
                 return entries[at] >> 32
         return None
 
-    def first_position_after(self, position: int) -> int | None:
-        """Position of the first indexed batch beyond `position`, None where there is none."""
-        positions = [entry & 0xFFFFFFFF for entry in self.entries()]
-        at = bisect_right(positions, position)
-        return positions[at] if at < len(positions) else None
-
     def extend(self, other: OffsetIndex, position: int) -> None:
         """Takes over the entries of another index of the same log for batches from `position` on."""
         for entry in other._tail[:]:

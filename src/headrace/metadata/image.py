@@ -11,14 +11,11 @@ from headrace.metadata import levels
 
 NO_LEADER: Final = -1
 LEADER_RECOVERED: Final = 0
-LEADER_RECOVERING: Final = 1
 
 DIRECTORY_MIGRATING: Final = bytes(16)
 """The directory of a replica that was placed before directories became part of the metadata."""
 DIRECTORY_UNASSIGNED: Final = bytes(15) + b"\x01"
 """The directory of a replica that its broker has still to place."""
-DIRECTORY_LOST: Final = bytes(15) + b"\x02"
-"""The directory of a replica whose disk failed."""
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 

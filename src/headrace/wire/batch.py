@@ -44,7 +44,6 @@ _CRC_AT: Final = 17
 _CHECKED_AT: Final = 21
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
-_EPOCH_AT: Final = 12
 _BASE_OFFSET: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 _UINT32: Final = Struct(">I")

@@ -11,7 +11,7 @@ from broker.coordinators.memory import FakeBroker
 @pytest.fixture
 async def broker() -> Any:
     broker = FakeBroker()
-    broker.groups.start(broker)  # type: ignore[arg-type]
+    broker.groups.start(broker)
     yield broker
     await broker.groups.stop()
     await broker.node.close()

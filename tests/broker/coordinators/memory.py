@@ -35,8 +35,24 @@ from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupReq
 TOPIC_ID = b"\x07" * 16
 
 
+class MemoryFile:
+    """What was in a log when it was read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def fileno(self) -> int:
+        raise AssertionError("memory has no descriptor")
+
+    def read(self, at: int, size: int) -> bytes:
+        return self.data[at : at + size]
+
+    def read_ahead(self, at: int, size: int) -> None:
+        pass
+
+
 class MemoryLog:
-    """One log: batches in a row, as a file of its own."""
+    """One log: batches in a row."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -67,29 +83,15 @@ class MemoryLog:
             at += read_header(self.data, at).size
         size = max(max_bytes, read_header(self.data, at).size) if min_one else max_bytes
         end = min(len(self.data), at + size)
-        return SimpleNamespace(error=ErrorCode.NONE, slice=FileSlice(self, at, end - at), size=end - at)
-
-    def fileno(self) -> int:
-        raise AssertionError
-
-    def read_at(self, at: int, size: int) -> bytes:
-        return self.data[at : at + size]
-
-
-class MemoryFile(MemoryLog):
-    """A log whose slices are read through `read(at, size)`, like a file's."""
-
-    def read(self, offset: int, *args: int, **limits: Any) -> Any:
-        if args:
-            return self.read_at(offset, args[0])
-        return super().read(offset, **limits)
+        piece = FileSlice(MemoryFile(self.data), at, end - at)
+        return SimpleNamespace(error=ErrorCode.NONE, slice=piece, size=end - at)
 
 
 class Replicas:
     """Appends to the logs; commits at once, or when the test says so, or never."""
 
     def __init__(self) -> None:
-        self.logs = {index: MemoryFile() for index in range(2)}
+        self.logs = {index: MemoryLog() for index in range(2)}
         self.refusal: ErrorCode | None = None
         self.appends: list[bytes] = []
         self.holding = False
@@ -148,6 +150,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.steady_s
 
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("a coordinator does not sleep")
+
     def pass_ms(self, ms: int) -> None:
         self.wall_ms += ms
         self.steady_s += ms / 1000
@@ -171,7 +176,7 @@ class FakeBroker:
         self.clock = Clock()
         self.node = PosixNode(worker_threads=1, sync_threads=1)
         self.node.clock = self.clock
-        self.node.entropy = SimpleNamespace(uuid=lambda: next(ids).to_bytes(16, "big"))  # type: ignore[assignment]
+        self.node.entropy = SimpleNamespace(uuid=lambda: next(ids).to_bytes(16, "big"))
         self.quorum = SimpleNamespace(on_image=lambda _listener: None)
         self.authorizer = OpenAuthorizer()
         self.metrics = Registry()
@@ -203,7 +208,7 @@ class FakeBroker:
         protocols = [JoinGroupRequestProtocol("range", b"")]
         request = JoinGroupRequest("g", 10_000, 60_000, member_id, None, "consumer", protocols)
         context = RequestContext(self.authorizer, client_id="c", api_version=9)
-        return k11_join_group.handle(self, request, context)  # type: ignore[arg-type]
+        return k11_join_group.handle(self, request, context)
 
 
 def error_of(response: OffsetCommitResponse) -> int:

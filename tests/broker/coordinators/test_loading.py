@@ -190,7 +190,9 @@ async def test_a_log_that_cannot_be_read_leaves_its_groups_unserved(broker: Fake
     assert error_of(broker.commit(1)) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_step_that_fails_half_way_leaves_its_shard_to_the_log(broker: FakeBroker) -> None:
+async def test_a_step_that_fails_half_way_leaves_its_shard_to_the_log(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A defect between append and apply: whoever asked hears of it, the next ones find what the log holds."""
     broker.commit(5)
     runtime = broker.groups.runtime.shards[log_index(broker)]
@@ -198,7 +200,7 @@ async def test_a_step_that_fails_half_way_leaves_its_shard_to_the_log(broker: Fa
     def fail(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    runtime.shard.apply = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(runtime.shard, "apply", fail)
     with pytest.raises(RuntimeError, match="a defect"):
         broker.commit(6)
     assert error_of(broker.commit(7)) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -90,8 +90,8 @@ def test_everything_arrives_once_in_order(tmp_path: Path, seed: int) -> None:
         outcome = output.send(stream, clock, may_wait=may_wait)  # type: ignore[arg-type]
         assert outcome in (DONE, BLOCKED, COLD, AGAIN)
         if outcome == COLD:
-            part, at = output.cold_slice()
-            assert 0 <= at < part.size
+            cold, at = output.cold_slice()
+            assert 0 <= at < cold.size
         may_wait = outcome == COLD
         if outcome == DONE:
             break

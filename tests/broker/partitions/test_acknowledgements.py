@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
@@ -32,14 +32,15 @@ class Rig:
     """A replica with a log that is two numbers, and whoever waits for it."""
 
     def __init__(self, *, replicas: tuple[int, ...], isr: tuple[int, ...], flush_gated: bool = False) -> None:
-        self.log: Any = SimpleNamespace(
+        self.log = SimpleNamespace(
             end_offset=0,
             flushed_offset=0,
             epochs=SimpleNamespace(assign=lambda *_: None, dirty=False),
             config=SimpleNamespace(min_insync_replicas=2),
             active=SimpleNamespace(size=0),
         )
-        self.replica = Replica("t", 0, bytes(16), self.log, PartitionState(1), HandClock(0), flush_gated)
+        log = cast(Log, self.log)
+        self.replica = Replica("t", 0, bytes(16), log, PartitionState(1), HandClock(0), flush_gated)
         self.replicas = replicas
         self.epoch = 0
         self.said: list[tuple[str, ErrorCode]] = []

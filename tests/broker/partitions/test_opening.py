@@ -15,6 +15,7 @@ from headrace.broker.partitions import opening
 from headrace.log import manager
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
+from headrace.log.recovery import open_log
 from headrace.log.segment import Resources
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -57,16 +58,15 @@ def restarted(data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Tes
         for index in range(PARTITIONS):
             raw.ask(produce("t", batch(b"%d" % index), partition=index), 9)
     held = Held()
-    real = manager.open_log
 
-    def open_log(resources: Resources, path: str, key: tuple[str, int], *more: Any, **named: Any) -> Log:
+    def held_open(resources: Resources, path: str, key: tuple[str, int], *more: Any, **named: Any) -> Log:
         topic, index = key
         if topic == "t":
             held.opened_by[index] = threading.current_thread().name
             assert held.may_open[index].wait(PATIENCE_S)
-        return real(resources, path, key, *more, **named)
+        return open_log(resources, path, key, *more, **named)
 
-    monkeypatch.setattr(manager, "open_log", open_log)
+    monkeypatch.setattr(manager, "open_log", held_open)
     monkeypatch.setattr(opening, "OPENED_A_SLICE", 1)
     with running_broker(data=data) as served, ExitStack() as stack:
         stack.callback(held.release)

@@ -15,6 +15,7 @@ from broker.raw import Raw, batch, create_topic, fetch, produce
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import replica_moves
 from headrace.log.log import Log
+from headrace.log.moves import copy_piece
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
@@ -110,11 +111,10 @@ def copies(homes: Homes) -> list[str]:
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the pieces that moves copy."""
     sizes: list[int] = []
-    copy = replica_moves.copy_piece
 
     def noted(piece: FileSlice, future: Log, now_ms: int) -> None:
         sizes.append(piece.size)
-        copy(piece, future, now_ms)
+        copy_piece(piece, future, now_ms)
 
     monkeypatch.setattr(replica_moves, "copy_piece", noted)
     return sizes

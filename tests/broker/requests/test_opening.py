@@ -187,7 +187,7 @@ def test_little_memory_for_requests_is_enough() -> None:
 
 
 def test_a_bomb_holds_nobody_up(served: TestBroker, topic: Callable[..., str]) -> None:
-    """12 MB of the smallest records in 1 KB, again and again: the event loop took seconds for each."""
+    """12 MB of the smallest records in 1 KB, twice: the event loop took seconds for each."""
     compacted, plain = topic(cleanup_policy="compact"), topic()
     count, now_ms = 1_500_000, int(time.time() * 1000)
     bomb = bytes(
@@ -200,10 +200,10 @@ def test_a_bomb_holds_nobody_up(served: TestBroker, topic: Callable[..., str]) -
 
     def throw() -> int:
         with Raw(served.port, timeout_s=60) as raw:
-            for _ in range(10):
+            for _ in range(2):
                 assert only(raw.ask(produce(compacted, bomb), 9)).error_code == ErrorCode.INVALID_RECORD
         done.set()
-        return 10
+        return 2
 
     took: list[float] = []
     with ThreadPoolExecutor(1) as pool, Raw(served.port) as raw:
@@ -212,6 +212,6 @@ def test_a_bomb_holds_nobody_up(served: TestBroker, topic: Callable[..., str]) -
             before = time.monotonic()
             assert only(raw.ask(produce(plain, keyed(b"x")), 9)).error_code == 0
             took.append(time.monotonic() - before)
-        assert thrown.result() == 10
+        assert thrown.result() == 2
     assert len(took) > 20
     assert max(took) < 1.0

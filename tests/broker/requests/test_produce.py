@@ -17,12 +17,18 @@ from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.k00_produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 
 
-def only(response: object) -> object:
-    return response.responses[0].partition_responses[0]  # type: ignore[attr-defined]
+def only(response: ProduceResponse) -> PartitionProduceResponse:
+    return response.responses[0].partition_responses[0]
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -35,7 +41,7 @@ def test_every_version_by_name(raw: Raw, topic: Callable[..., str], version: int
         assert answer.log_start_offset == (0 if version >= 5 else -1)
 
 
-def test_version_13_names_topics_by_id(raw: Raw, served: object) -> None:
+def test_version_13_names_topics_by_id(raw: Raw, served: TestBroker) -> None:
     topic_id = create_topic(served.port, "by-id", 2)
     data = [PartitionProduceData(index=i, records=batch(b"x")) for i in (0, 1)]
     both = ProduceRequest(acks=-1, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=data)])
@@ -54,7 +60,8 @@ def test_version_13_names_topics_by_id(raw: Raw, served: object) -> None:
 def test_a_pipeline_is_answered_in_order_and_appended_in_order(raw: Raw, topic: Callable[..., str]) -> None:
     """Alike requests, other partitions, other APIs and errors mixed: answers come as the requests went."""
     name = topic(2)
-    frames, expected = [], []
+    frames: list[bytes] = []
+    expected: list[tuple[int, int, tuple[int, int] | None]] = []
     offsets = [0, 0]
     for i in range(200):
         if i % 17 == 5:
@@ -131,7 +138,7 @@ def test_more_in_sync_replicas_than_there_are_replicas_cannot_be_wanted(raw: Raw
     assert only(raw.ask(produce(name, batch(b"x"), acks=1), 9)).base_offset == 1
 
 
-def test_internal_topics_are_not_for_clients(raw: Raw, served: object) -> None:
+def test_internal_topics_are_not_for_clients(raw: Raw, served: TestBroker) -> None:
     from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 
     for _ in range(50):
@@ -195,7 +202,7 @@ def test_who_waits_for_the_disk_too_long_is_told_so(monkeypatch: pytest.MonkeyPa
         assert [header.base_offset for _, header in iter_headers(records)] == [0, 1, 2, 3, 4]
 
 
-def test_one_registry_counts(raw: Raw, topic: Callable[..., str], served: object) -> None:
+def test_one_registry_counts(raw: Raw, topic: Callable[..., str], served: TestBroker) -> None:
     name = topic()
     before = served.call(lambda broker: broker.metrics.statistics().counters)
     for _ in range(5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
@@ -41,7 +42,7 @@ def taken(served: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Taken:
     return so_far
 
 
-def asked(raw: Raw, name: str, topic_id: bytes, version: int, offset: int, **fields: int) -> bytes:
+def asked(raw: Raw, name: str, topic_id: bytes, version: int, offset: int, **fields: Any) -> bytes:
     """The frame of an answer behind its correlation id."""
     fields.setdefault("max_wait_ms", 100)
     request = fetch(name, offset, topic_id=topic_id, **fields) if version >= 13 else fetch(name, offset, **fields)
@@ -88,7 +89,7 @@ def end_of(raw: Raw, name: str, index: int) -> int:
     return int(raw.ask(request, 7).topics[0].partitions[0].offset)
 
 
-def of_many(names: list[str], ids: list[bytes], offsets: list[int], limit: int, **fields: int) -> FetchRequest:
+def of_many(names: list[str], ids: list[bytes], offsets: list[int], limit: int, **fields: Any) -> FetchRequest:
     """A fetch of both partitions of each topic."""
     topics = []
     for at, (name, topic_id) in enumerate(zip(names, ids, strict=True)):

@@ -93,12 +93,13 @@ def test_a_protocol_that_the_open_listeners_cannot_have_is_refused(raw: Raw) -> 
 
 @pytest.mark.parametrize(("broker", "name"), [("", "ssl.key.password"), ("1", "principal.builder.class")])
 def test_what_the_table_refuses_is_refused_while_the_broker_runs(raw: Raw, broker: str, name: str) -> None:
-    error, message = alter(raw, broker, **{name: "hunter2" if "password" in name else "com.example.Principals"})
+    value = "hunter2" if "password" in name else "com.example.Principals"
+    error, message = alter(raw, broker, operation=0, **{name: value})
     assert error is ErrorCode.INVALID_REQUEST
     assert message is not None
     assert "this release serves only PLAINTEXT listeners without authentication" in message
     assert "hunter2" not in message
-    assert alter(raw, broker, **{name: ""})[0] is ErrorCode.NONE
+    assert alter(raw, broker, operation=0, **{name: ""})[0] is ErrorCode.NONE
     assert alter(raw, broker, operation=1, **{name: None})[0] is ErrorCode.NONE
 
 
@@ -146,7 +147,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
         assert served.inside.config["message.max.bytes"] == 5432
     assert "hunter2" not in caplog.text
     named = [
-        (record.fields["of"], record.fields["name"])
+        (vars(record)["fields"]["of"], vars(record)["fields"]["name"])
         for record in caplog.records
         if record.getMessage().startswith("stored setting ignored")
     ]

@@ -268,7 +268,7 @@ def _lives(talk: Conversation) -> None:
             answer = talk.say("join with the id", join(group, answer.member_id), version)
         member_id, generation = answer.member_id, answer.generation_id
         sync_version = min(version, 5)
-        names = ("consumer", "range") if sync_version >= 5 else (None, None)
+        names: tuple[str | None, str | None] = ("consumer", "range") if sync_version >= 5 else (None, None)
         assigned = [SyncGroupRequestAssignment(member_id, b"assigned")]
         request = SyncGroupRequest(group, generation, member_id, None, *names, assigned)
         talk.say(f"sync {group}", request, sync_version)

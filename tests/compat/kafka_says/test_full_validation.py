@@ -22,10 +22,10 @@ RECORDS: Final = 3
 INCOMPRESSIBLE = os.urandom(400)
 
 
-def body(deltas: tuple[int, ...] = tuple(range(RECORDS))) -> bytearray:
+def body(deltas: tuple[int, ...] = tuple(range(RECORDS))) -> bytes:
     """Encoded records with these offset deltas."""
     records = [Record(at, T0, b"k", INCOMPRESSIBLE, [("h", b"1")]) for at in deltas]
-    return encode_records(records, 0, T0)
+    return bytes(encode_records(records, 0, T0))
 
 
 def sealed(codec: Compression, records: bytes, count: int = RECORDS) -> bytes:

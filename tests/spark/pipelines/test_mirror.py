@@ -83,7 +83,9 @@ def read_on(bootstrap: str, group: str, topic: str, count: int) -> dict[int, lis
         for _ in range(count):
             message = consumer.poll(RUN_S)
             assert message is not None and message.error() is None, message and message.error()
-            found.setdefault(message.partition(), []).append(message.value())
+            partition = message.partition()
+            assert partition is not None
+            found.setdefault(partition, []).append(message.value())
     finally:
         consumer.close()
     return found
@@ -180,8 +182,8 @@ def test_killed_drivers_lose_nothing_and_no_group_passes_a_record(brokers: tuple
     again = sum(map(len, found.values())) - 24_000
     assert 0 <= again <= 2 * 400, "no more than the batches that the kills cut short"
     group = "group-4"
-    left = read_on(target, group, "rides", 12_000)
-    assert {index: part[0] for index, part in left.items()} == {i: wanted[i][6000]["value"] for i in (0, 1)}
+    half = read_on(target, group, "rides", 12_000)
+    assert {index: part[0] for index, part in half.items()} == {i: wanted[i][6000]["value"] for i in (0, 1)}
 
 
 def in_order_once(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -29,14 +29,26 @@ def legend(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
+def heights(line: Any) -> list[float]:
+    return list(line.get_ydata())
+
+
+def bars(axes: Any) -> list[float]:
+    return [bar.get_height() for bar in axes.patches]
+
+
+def marked(points: Any) -> list[float]:
+    return [y for _, y in points.get_offsets()]
+
+
 def test_surge_over_time() -> None:
     figure = figure_of("surge", BATCHES, windows())
     upper, lower = figure.axes
     assert upper.get_ylabel().startswith("demand") and lower.get_ylabel().startswith("surge")
     demand, supply = upper.get_lines()[:2]
-    assert list(demand.get_ydata()) == [20, 21, 22, 23] and list(supply.get_ydata()) == [0, 1, 2, 3], "in order of time"
+    assert heights(demand) == [20, 21, 22, 23] and heights(supply) == [0, 1, 2, 3], "in order of time"
     assert legend(upper) == ["z1", "z0"], "most demand first"
-    assert list(lower.get_lines()[0].get_ydata()) == [2.5] * 4
+    assert heights(lower.get_lines()[0]) == [2.5] * 4
     assert "2 zones, 8 windows" in figure.get_suptitle() and "1,000 records in 5 batches" in figure.get_suptitle()
 
 
@@ -60,7 +72,7 @@ def test_sessions_by_length_and_events() -> None:
     figure = figure_of("sessions", BATCHES, sessions)
     minutes, events = figure.axes
     assert minutes.get_xlabel().startswith("minutes") and events.get_xlabel() == "events"
-    assert sum(bar.get_height() for bar in minutes.patches) == 9
+    assert sum(bars(minutes)) == 9
     assert legend(minutes) == ["median 4"] and legend(events) == ["median 5"]
     assert "9 sessions of 2 users" in figure.get_suptitle()
 
@@ -74,9 +86,9 @@ def test_log_monitor_marks_alerts() -> None:
     figure = figure_of("log-monitor", BATCHES, rows)
     rates, lines = figure.axes
     assert legend(rates) == ["shop", "cart", "alert"]
-    assert list(rates.get_lines()[0].get_ydata()) == [9.0] * 3
+    assert heights(rates.get_lines()[0]) == [9.0] * 3
     (alerts,) = rates.collections
-    assert [y for _, y in alerts.get_offsets()] == [9.0] * 3
+    assert marked(alerts) == [9.0] * 3
     assert lines.get_ylabel() == "lines a window"
     assert "3 alerts" in figure.get_suptitle()
 
@@ -85,9 +97,9 @@ def test_log_monitor_marks_alerts() -> None:
 def test_progress_where_there_are_no_results(name: str, results: list[dict[str, Any]]) -> None:
     figure = figure_of(name, BATCHES, results)
     rows, behind = figure.axes
-    assert list(rows.get_lines()[0].get_ydata()) == [0, 100, 200, 300, 400]
+    assert heights(rows.get_lines()[0]) == [0, 100, 200, 300, 400]
     assert behind.get_ylabel() == "records left to read"
-    assert list(behind.get_lines()[0].get_ydata()) == [500, 400, 300, 200, 100]
+    assert heights(behind.get_lines()[0]) == [500, 400, 300, 200, 100]
     unknown = [Done(done.at_s, done.rows, None, done.rows_per_s) for done in BATCHES]
     assert figure_of(name, unknown, results).axes[1].get_ylabel() == "records a second"
     assert figure_of(name, [], results).axes[1].get_ylabel() == "records a second"

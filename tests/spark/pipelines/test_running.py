@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
@@ -45,7 +46,7 @@ def test_reasons_are_one_line(text: str, reason: str) -> None:
 
 
 def test_a_batch_without_state_and_without_rows() -> None:
-    report = {
+    report: dict[str, Any] = {
         "batchId": 4, "numInputRows": 0, "processedRowsPerSecond": None, "observedMetrics": {}, "stateOperators": [],
         "durationMs": {"addBatch": 3, "triggerExecution": 5},
     }  # fmt: skip
@@ -73,7 +74,7 @@ def test_a_java_process_that_goes_first_is_a_matter_for_the_log(
     monkeypatch.setattr(AccumulatorTCPServer, "handle_error", AccumulatorTCPServer.handle_error)
     server_errors_in(tmp_path / "spark.log")
     with AccumulatorTCPServer(("127.0.0.1", 0), UpdateRequestHandler, "secret") as server:
-        with socket.create_connection(server.server_address) as java:
+        with socket.create_connection(server.socket.getsockname()) as java:
             java.sendall(b"secret\x00\x00")
         server.handle_request()
     assert "Traceback" in (tmp_path / "spark.log").read_text()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.spark.pipelines.tables import parquet, read_table
+from headrace.spark.pipelines.tables import read_table
 from headrace.spark.pipelines.tables.following import TableError, Topic
 from headrace.spark.pipelines.tables.layout import Layout, layout_of
 from headrace.spark.pipelines.tables.parquet import FILES, MANIFEST, ParquetTable
@@ -81,7 +82,8 @@ def test_only_the_buckets_of_a_batch_are_rewritten(tmp_path: Path) -> None:
 def test_random_batches_are_what_a_dict_is(tmp_path: Path) -> None:
     wanted: dict[int, tuple[Any, ...]] = {}
     table, seed = opened(tmp_path), random.Random(7)
-    offset, replay = 0, []
+    offset = 0
+    replay: list[Change] = []
     for _ in range(30):
         changes: list[Change] = []
         for _ in range(seed.randrange(20)):
@@ -106,7 +108,7 @@ def test_nested_values_stay_as_they_are(tmp_path: Path) -> None:
 
 def test_replaced_files_stay_for_a_while_and_strays_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(parquet.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     table = opened(tmp_path, grace_s=60.0)
 
     def there() -> int:

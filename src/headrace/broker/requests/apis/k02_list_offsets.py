@@ -48,7 +48,6 @@ SINCE_VERSION: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_LEADER_EPOCH_FROM: Final = 4
 _DEBUGGER: Final = -2
 _NOTHING: Final = TimestampOffset(-1, -1, -1)
 

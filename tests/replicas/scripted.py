@@ -1,4 +1,4 @@
-"""Runs a transcript against one partition's machine: commands, and what they lead to beneath each.
+"""One partition's machine that scripts drive.
 
 Broker 1 is ours. Every command says what the machine wants done; where the machine's state changed, a line that begins
 with `=` shows it. Time stands still but for `time`.
@@ -6,7 +6,7 @@ with `=` shows it. Time stands still but for `time`.
 
 from __future__ import annotations
 
-import shlex
+from scripts.transcript import Scripted, Words
 
 from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import NO_LEADER, Partition
@@ -18,28 +18,19 @@ START_MS = 1_000_000
 """A machine that has run for a while: times near 0 hide mistakes."""
 
 
-class Machine:
+class Replica(Scripted):
     """One partition, and the metadata and the log around it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.state = PartitionState(NODE)
         self.now_ms = START_MS
         self.min_insync = 1
         self.asked: list[AlterIsr] = []
-        self.trace: list[str] = []
         self.shown = ""
 
-    def do(self, line: str) -> list[str]:
-        """Runs one command; returns its trace."""
-        self.trace = []
-        verb, *words = shlex.split(line)
-        plain = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        getattr(self, f"do_{verb}")(plain, named)
-        self.show()
-        return self.trace
-
-    def show(self) -> None:
+    def after_each(self) -> None:
+        """Shows the state, where it changed."""
         state = self.state
         parts = [state.role.value, f"epoch={state.leader_epoch}.{state.partition_epoch}", f"hw={state.high_watermark}"]
         parts += [f"stable={state.last_stable_offset}"] if state.last_stable_offset < state.high_watermark else []
@@ -52,7 +43,7 @@ class Machine:
             parts.append(f"{each}:{'?' if follower.log_end < 0 else follower.log_end}")
         shown = " ".join(parts)
         if shown != self.shown:
-            self.trace.append(f"= {shown}")
+            self.say(f"= {shown}")
         self.shown = shown
 
     def partition(self, named: dict[str, str], leader: int) -> Partition:
@@ -67,73 +58,73 @@ class Machine:
         if alter is not None:
             self.asked.append(alter)
             members = " ".join(f"{each}:{epoch}" for each, epoch in alter.members)
-            self.trace.append(f"asks for {members} at {alter.leader_epoch}.{alter.partition_epoch}")
+            self.say(f"asks for {members} at {alter.leader_epoch}.{alter.partition_epoch}")
 
     # --- commands
 
-    def do_checkpoint(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_checkpoint(self, words: Words) -> None:
         """A start: the high watermark that the checkpoint holds, and the transactions of the log."""
-        self.state = PartitionState(NODE, int(plain[0]), unstable=spans(plain[1:]))
+        self.state = PartitionState(NODE, int(words.plain[0]), unstable=spans(words.plain[1:]))
 
-    def do_transactions(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_transactions(self, words: Words) -> None:
         """What the log knows: `4..` is open since offset 4, `4..7` has its marker at 7."""
-        self.state.transactions_are(spans(plain))
+        self.state.transactions_are(spans(words.plain))
 
-    def do_min(self, plain: list[str], named: dict[str, str]) -> None:
-        self.min_insync = int(plain[0])
+    def do_min(self, words: Words) -> None:
+        self.min_insync = int(words.plain[0])
 
-    def do_brokers(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_brokers(self, words: Words) -> None:
         """Brokers that may be in sync, as id:epoch."""
-        self.state.brokers_are({int(node): int(epoch) for node, epoch in (word.split(":") for word in plain)})
+        self.state.brokers_are({int(node): int(epoch) for node, epoch in (word.split(":") for word in words.plain)})
 
-    def do_time(self, plain: list[str], named: dict[str, str]) -> None:
-        self.now_ms += int(plain[0])
+    def do_time(self, words: Words) -> None:
+        self.now_ms += int(words.plain[0])
 
-    def do_lead(self, plain: list[str], named: dict[str, str]) -> None:
-        end = int(named.get("end", self.state.log_end))
-        counts_to = int(named.get("synced", end))
-        start = self.state.become_leader(self.partition(named, NODE), end, self.now_ms, counts_to)
+    def do_lead(self, words: Words) -> None:
+        end = int(words.named.get("end", self.state.log_end))
+        counts_to = int(words.named.get("synced", end))
+        start = self.state.become_leader(self.partition(words.named, NODE), end, self.now_ms, counts_to)
         if start is not None:
-            self.trace.append(f"writes down: epoch {start.epoch} begins at {start.offset}")
+            self.say(f"writes down: epoch {start.epoch} begins at {start.offset}")
         self.state.advance(self.state.log_end, self.now_ms, self.min_insync)
 
-    def do_follow(self, plain: list[str], named: dict[str, str]) -> None:
-        changed = self.state.become_follower(self.partition(named, int(named.get("leader", NO_LEADER))))
-        self.trace.append("role or leader changed" if changed else "nothing changed")
+    def do_follow(self, words: Words) -> None:
+        changed = self.state.become_follower(self.partition(words.named, int(words.named.get("leader", NO_LEADER))))
+        self.say("role or leader changed" if changed else "nothing changed")
 
-    def do_offline(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_offline(self, words: Words) -> None:
         self.state.become_offline()
 
-    def do_append(self, plain: list[str], named: dict[str, str]) -> None:
-        self.state.advance(int(plain[0]), self.now_ms, self.min_insync)
+    def do_append(self, words: Words) -> None:
+        self.state.advance(int(words.plain[0]), self.now_ms, self.min_insync)
 
-    def do_fetch(self, plain: list[str], named: dict[str, str]) -> None:
-        node, offset = map(int, plain)
-        got = self.state.fetched(node, int(named.get("be", 10 * node)), offset, self.now_ms, self.min_insync)
+    def do_fetch(self, words: Words) -> None:
+        node, offset = map(int, words.plain)
+        got = self.state.fetched(node, int(words.named.get("be", 10 * node)), offset, self.now_ms, self.min_insync)
         if got.error:
-            self.trace.append(got.error.name)
+            self.say(got.error.name)
         self.said_alter(got.alter)
 
-    def do_shrink(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_shrink(self, words: Words) -> None:
         self.said_alter(self.state.shrink(self.now_ms))
 
-    def do_answer(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_answer(self, words: Words) -> None:
         """The controller's answer to the newest request, or to the one of that number (`to=1` is the first)."""
-        asked = self.asked[int(named.get("to", 0)) - 1]
-        error = ErrorCode[plain[0]]
-        partition = None if error else self.partition(named, NODE)
+        asked = self.asked[int(words.named.get("to", 0)) - 1]
+        error = ErrorCode[words.plain[0]]
+        partition = None if error else self.partition(words.named, NODE)
         outcome = self.state.altered(asked, error, partition, self.now_ms, self.min_insync)
         if outcome.retry is not None:
-            self.trace.append("asks again")
+            self.say("asks again")
 
-    def do_epoch(self, plain: list[str], named: dict[str, str]) -> None:
-        self.trace += [f"{known}: {self.state.check_epoch(int(known)).name}" for known in plain]
+    def do_epoch(self, words: Words) -> None:
+        self.trace += [f"{known}: {self.state.check_epoch(int(known)).name}" for known in words.plain]
 
-    def do_followed(self, plain: list[str], named: dict[str, str]) -> None:
-        self.state.followed(int(named["end"]), int(named["hw"]))
+    def do_followed(self, words: Words) -> None:
+        self.state.followed(int(words.named["end"]), int(words.named["hw"]))
 
-    def do_truncated(self, plain: list[str], named: dict[str, str]) -> None:
-        self.state.truncated(int(plain[0]), spans(plain[1:]))
+    def do_truncated(self, words: Words) -> None:
+        self.state.truncated(int(words.plain[0]), spans(words.plain[1:]))
 
 
 def spans(words: list[str]) -> Unstable:

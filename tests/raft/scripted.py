@@ -1,4 +1,4 @@
-"""Runs a transcript against a quorum: commands, with the trace that they leave beneath each.
+"""A quorum that scripts drive.
 
 Messages arrive at once and in order, but for links that are cut; syncs end at once, but for nodes that hold them. A
 draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the first to lose its patience.
@@ -15,16 +15,15 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
     time 2000            time passes
     state                every node: role, epoch, leader, vote, end of its log, high watermark
     log 1                the entries of a node's log
-    ask 1 vote from=2 epoch=3 end=1,5 pre    a message from outside, and the answer
+    ask 1 vote from=2 epoch=3 end=1,5 --pre   a message from outside, and the answer
 """
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
-from groups.transcript import DIVIDER, blocks
 from raft.cluster import Cluster, Message, Token, error_name
+from scripts.transcript import Scripted, Words
 
 from headrace.raft import events as ev
 from headrace.raft.messages import (
@@ -44,92 +43,76 @@ from headrace.raft.messages import (
 OUTSIDE = Token(0, 0, 0)
 
 
-class Quorum:
+class Quorum(Scripted):
     """A cluster that runs commands."""
 
     def __init__(self) -> None:
-        self.trace: list[str] = []
+        super().__init__()
         self.cut: set[frozenset[int]] = set()
         self.roles: dict[int, str] = {}
         self.told: set[str] = set()
         """Refused fetches of this command: they come again and again, and are said once."""
-        self.do_cluster(["3"], {})
-
-    def say(self, line: str) -> None:
-        self.trace.append(line)
+        self.do_cluster(Words(["3"]))
 
     # --- commands
 
-    def do(self, line: str) -> list[str]:
-        """Runs one command; returns its trace."""
-        self.trace = []
-        self.told.clear()
-        verb, *words = shlex.split(line)
-        plain = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        getattr(self, f"do_{verb}")(plain, named)
-        self.settle()
-        return self.trace
-
-    def do_cluster(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster = Cluster(int(plain[0]), lambda node, n: n * node // 10, self.say)
+    def do_cluster(self, words: Words) -> None:
+        self.cluster = Cluster(int(words.plain[0]), lambda node, n: n * node // 10, self.say)
         self.cut.clear()
         self.roles.clear()
 
-    def do_start(self, plain: list[str], named: dict[str, str]) -> None:
-        for node_id in map(int, plain):
+    def do_start(self, words: Words) -> None:
+        for node_id in map(int, words.plain):
             self.cluster.start(node_id)
 
-    def do_crash(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster.crash(int(plain[0]), int(named.get("keeps", 0)))
-        self.roles.pop(int(plain[0]), None)
+    def do_crash(self, words: Words) -> None:
+        self.cluster.crash(int(words.plain[0]), int(words.named.get("keeps", 0)))
+        self.roles.pop(int(words.plain[0]), None)
 
-    def do_wipe(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster.wipe(int(plain[0]))
+    def do_wipe(self, words: Words) -> None:
+        self.cluster.wipe(int(words.plain[0]))
 
-    def do_observer(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster.add_observer(int(plain[0]))
-        self.cluster.start(int(plain[0]))
+    def do_observer(self, words: Words) -> None:
+        self.cluster.add_observer(int(words.plain[0]))
+        self.cluster.start(int(words.plain[0]))
 
-    def do_stop(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster.step(int(plain[0]), ev.Resign())
+    def do_stop(self, words: Words) -> None:
+        self.cluster.step(int(words.plain[0]), ev.Resign())
 
     def links(self, plain: list[str]) -> list[frozenset[int]]:
         one, *others = map(int, plain)
         return [frozenset({one, other}) for other in others or self.cluster.nodes]
 
-    def do_cut(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cut.update(self.links(plain))
+    def do_cut(self, words: Words) -> None:
+        self.cut.update(self.links(words.plain))
 
-    def do_heal(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cut.difference_update(self.links(plain))
+    def do_heal(self, words: Words) -> None:
+        self.cut.difference_update(self.links(words.plain))
 
-    def do_hold(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster.nodes[int(plain[0])].holds_syncs = True
+    def do_hold(self, words: Words) -> None:
+        self.cluster.nodes[int(words.plain[0])].holds_syncs = True
 
-    def do_sync(self, plain: list[str], named: dict[str, str]) -> None:
-        self.cluster.nodes[int(plain[0])].holds_syncs = False
-        self.cluster.sync(int(plain[0]))
+    def do_sync(self, words: Words) -> None:
+        self.cluster.nodes[int(words.plain[0])].holds_syncs = False
+        self.cluster.sync(int(words.plain[0]))
 
-    def do_propose(self, plain: list[str], named: dict[str, str]) -> None:
-        if not self.cluster.propose(int(plain[0]), plain[1:]):
-            self.say(f"{plain[0]} does not lead")
+    def do_propose(self, words: Words) -> None:
+        if not self.cluster.propose(int(words.plain[0]), words.plain[1:]):
+            self.say(f"{words.plain[0]} does not lead")
 
-    def do_refuse(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_refuse(self, words: Words) -> None:
         """The disk has no room for what was appended from this offset on."""
-        node = self.cluster.nodes[int(plain[0])]
-        del node.log[int(plain[1]) :]
-        self.cluster.step(node.id, ev.Refused(int(plain[1])))
+        node = self.cluster.nodes[int(words.plain[0])]
+        del node.log[int(words.plain[1]) :]
+        self.cluster.step(node.id, ev.Refused(int(words.plain[1])))
 
-    def do_time(self, plain: list[str], named: dict[str, str]) -> None:
-        end = self.cluster.now + int(plain[0])
+    def do_time(self, words: Words) -> None:
+        end = self.cluster.now + int(words.plain[0])
         while (due := self.next_due()) is not None and due[0] <= end:
             self.cluster.now = max(self.cluster.now, due[0])
-            before = len(self.trace)
-            self.cluster.step(due[1], ev.Tick())
-            self.settle()
-            if len(self.trace) > before:
-                self.trace.insert(before, f"at {self.cluster.now}")
+            with self.at(self.cluster.now):
+                self.cluster.step(due[1], ev.Tick())
+                self.settle()
         self.cluster.now = end
 
     def next_due(self) -> tuple[int, int] | None:
@@ -140,7 +123,7 @@ class Quorum:
         ]
         return min(times, default=None)
 
-    def do_state(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_state(self, words: Words) -> None:
         for node in self.cluster.nodes.values():
             raft = node.raft
             if raft is None:
@@ -152,29 +135,29 @@ class Quorum:
                 f"end={said_position(raft.log.last)} high_watermark={raft.high_watermark}"
             )
 
-    def do_log(self, plain: list[str], named: dict[str, str]) -> None:
-        entries = self.cluster.nodes[int(plain[0])].log
+    def do_log(self, words: Words) -> None:
+        entries = self.cluster.nodes[int(words.plain[0])].log
         self.say(" ".join(f"{entry.epoch}:{entry.payload}" for entry in entries) or "empty")
 
-    def do_saved(self, plain: list[str], named: dict[str, str]) -> None:
-        saved = self.cluster.nodes[int(plain[0])].saved
+    def do_saved(self, words: Words) -> None:
+        saved = self.cluster.nodes[int(words.plain[0])].saved
         self.say("nothing" if saved is None else saved.decode())
 
-    def do_ask(self, plain: list[str], named: dict[str, str]) -> None:
-        node = self.cluster.nodes[int(plain[0])]
-        source = self.key(int(named.get("from", 9)))
-        epoch = int(named["epoch"])
-        to = self.key(int(named.get("to", node.id)))
+    def do_ask(self, words: Words) -> None:
+        node = self.cluster.nodes[int(words.plain[0])]
+        source = self.key(int(words.named.get("from", 9)))
+        epoch = int(words.named["epoch"])
+        to = self.key(int(words.named.get("to", node.id)))
         message: Request
-        if plain[1] == "vote":
-            end = Position(*map(int, named["end"].split(",")))
-            message = VoteRequest(epoch, source, to, end, "pre" in plain)
-        elif plain[1] == "begin":
+        if words.plain[1] == "vote":
+            end = Position(*map(int, words.named["end"].split(",")))
+            message = VoteRequest(epoch, source, to, end, "pre" in words.switches)
+        elif words.plain[1] == "begin":
             message = BeginQuorumEpochRequest(epoch, source.id, to)
-        elif plain[1] == "end":
+        elif words.plain[1] == "end":
             message = EndQuorumEpochRequest(epoch, source.id, ())
         else:
-            last, offset = map(int, named["end"].split(","))
+            last, offset = map(int, words.named["end"].split(","))
             message = FetchRequest(epoch, source, last, offset)
         self.cluster.step(node.id, ev.Requested(OUTSIDE, message))
 
@@ -182,6 +165,10 @@ class Quorum:
         return ReplicaKey(node_id, bytes([node_id]) * 16)
 
     # --- the network
+
+    def after_each(self) -> None:
+        self.settle()
+        self.told.clear()
 
     def settle(self) -> None:
         """Delivers what can be delivered, until nothing is under way."""
@@ -256,20 +243,3 @@ def said_response(message: Any) -> str:
             f"high_watermark={message.high_watermark}{more}{error_name(message)}"
         )
     return f"epoch={message.epoch} leader={message.leader_id}{error_name(message)}"
-
-
-def rewritten(text: str) -> str:
-    """The transcript with the trace that the quorum leaves now."""
-    quorum = Quorum()
-    out: list[str] = []
-    for prose, commands, _ in blocks(text):
-        out.extend(prose)
-        if not commands:
-            continue
-        out.extend([*commands, DIVIDER])
-        for command in commands:
-            out.extend(quorum.do(command))
-        out.append("")
-    while out and not out[-1].strip():
-        out.pop()
-    return "\n".join(out).replace("\n\n\n", "\n\n") + "\n"

@@ -1,4 +1,4 @@
-"""Runs a transcript against one coordinator shard: commands, with the trace that they leave beneath each.
+"""One coordinator shard that scripts drive.
 
 A client is a name. It remembers the member id and generation that it was last given, so that a script says only what
 matters. Time stands still but for `time`. The log is a list; `hold` keeps appends uncommitted until `committed` or
@@ -8,13 +8,11 @@ matters. Time stands still but for `time`. The log is a list; `hold` keeps appen
 from __future__ import annotations
 
 import itertools
-import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-import pytest
+from scripts.transcript import Scripted, Words
 
 from headrace.groups.join import Asker
 from headrace.groups.outcome import GroupSettings
@@ -42,7 +40,6 @@ from headrace.wire.messages.k47_offset_delete import (
 )
 from headrace.wire.records import decode_batch
 
-DIVIDER = "----"
 NEVER_MS = 1 << 40
 
 
@@ -73,19 +70,16 @@ def subscription(topics: list[str], tail: bytes = b"") -> bytes:
     return b"".join(parts) + b"\xff\xff\xff\xff" + tail
 
 
-@dataclass
-class Machine:
+class Coordinator(Scripted):
     """A shard with a log in memory, which does what the shard's outcomes say."""
 
-    settings: GroupSettings = field(default_factory=GroupSettings)
-    now_ms: int = 0
-    trace: list[str] = field(default_factory=list)
-    log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-    holding: bool = False
-    refusal: ErrorCode | None = None
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(self, settings: GroupSettings | None = None) -> None:
+        super().__init__()
+        self.settings = settings or GroupSettings()
+        self.now_ms = 0
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.holding = False
+        self.refusal: ErrorCode | None = None
         ids = itertools.count(1)
         self._new_id: Callable[[], str] = lambda: str(next(ids))
         self.clients: dict[str, Client] = {}
@@ -151,10 +145,8 @@ class Machine:
         while (deadline_ms := self.runtime.deadline_ms()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
             while self.runtime.tick(self.now_ms):
-                before = len(self.trace)
-                self.drive()
-                if len(self.trace) > before:
-                    self.trace.insert(before, f"at {self.now_ms}")
+                with self.at(self.now_ms):
+                    self.drive()
         self.now_ms = end_ms
 
     def reload(self) -> None:
@@ -171,10 +163,6 @@ class Machine:
         self.runtime.load(LogPiece(said, len(said), len(self.log)), self.high_watermark)
         self.runtime.loaded(self.now_ms)
         self.drive()
-
-    def say(self, line: str) -> None:
-        if not self.quiet:
-            self.trace.append(line)
 
     def answer(self, waiter: Waiter, response: Any) -> None:
         """Notes an answer, and lets the client remember what it was given."""
@@ -195,122 +183,113 @@ class Machine:
 
     # --- commands ----------------------------------------------------------------------------------------------------
 
-    def do(self, line: str) -> list[str]:
-        """Runs one command; returns its trace."""
-        self.trace = []
-        verb, *words = shlex.split(line)
-        plain = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        getattr(self, f"do_{verb.replace('-', '_')}")(plain, named)
-        return self.trace
-
-    def do_settings(self, plain: list[str], named: dict[str, str]) -> None:
-        self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(named.pop("commit_timeout_ms", NEVER_MS)))
-        self.settings = GroupSettings(**{key: int(value) for key, value in named.items()})
+    def do_settings(self, words: Words) -> None:
+        self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(words.named.pop("commit_timeout_ms", NEVER_MS)))
+        self.settings = GroupSettings(**{key: int(value) for key, value in words.named.items()})
         self.reload()
 
-    def do_join(self, plain: list[str], named: dict[str, str]) -> None:
-        group_id, client = plain[0], self.client(plain[1])
-        topics = named.get("topics", "t").split(",")
-        names = named.get("protocols", "range").split(",")
-        metadata = subscription(topics, named.get("metadata", "").encode())
+    def do_join(self, words: Words) -> None:
+        group_id, client = words.plain[0], self.client(words.plain[1])
+        topics = words.named.get("topics", "t").split(",")
+        names = words.named.get("protocols", "range").split(",")
+        metadata = subscription(topics, words.named.get("metadata", "").encode())
         request = JoinGroupRequest(
             group_id=group_id,
-            session_timeout_ms=int(named.get("session", 10_000)),
-            rebalance_timeout_ms=int(named.get("rebalance", 60_000)),
-            member_id=named.get("member", client.member_id),
-            group_instance_id=named.get("instance"),
-            protocol_type=named.get("type", "consumer"),
+            session_timeout_ms=int(words.named.get("session", 10_000)),
+            rebalance_timeout_ms=int(words.named.get("rebalance", 60_000)),
+            member_id=words.named.get("member", client.member_id),
+            group_instance_id=words.named.get("instance"),
+            protocol_type=words.named.get("type", "consumer"),
             protocols=[JoinGroupRequestProtocol(name, metadata) for name in names if name],
         )
         waiter = Waiter(client, "joins")
-        asker = Asker(client.name, "/127.0.0.1", int(named.get("version", 9)))
+        asker = Asker(client.name, "/127.0.0.1", int(words.named.get("version", 9)))
         self.run(self.shard.join(request, asker, waiter, self.now_ms), waiter)
 
-    def do_sync(self, plain: list[str], named: dict[str, str]) -> None:
-        client = self.client(plain[1])
-        assigned = [pair.split(":") for pair in named.get("assign", "").split(",") if pair]
+    def do_sync(self, words: Words) -> None:
+        client = self.client(words.plain[1])
+        assigned = [pair.split(":") for pair in words.named.get("assign", "").split(",") if pair]
         request = SyncGroupRequest(
-            group_id=plain[0],
-            generation_id=int(named.get("generation", client.generation)),
-            member_id=named.get("member", client.member_id),
-            group_instance_id=named.get("instance"),
-            protocol_type=named.get("type"),
-            protocol_name=named.get("protocol"),
+            group_id=words.plain[0],
+            generation_id=int(words.named.get("generation", client.generation)),
+            member_id=words.named.get("member", client.member_id),
+            group_instance_id=words.named.get("instance"),
+            protocol_type=words.named.get("type"),
+            protocol_name=words.named.get("protocol"),
             assignments=[SyncGroupRequestAssignment(member_id, data.encode()) for member_id, data in assigned],
         )
         waiter = Waiter(client, "syncs")
         self.run(self.shard.sync(request, waiter), waiter)
 
-    def do_heartbeat(self, plain: list[str], named: dict[str, str]) -> None:
-        client = self.client(plain[1])
+    def do_heartbeat(self, words: Words) -> None:
+        client = self.client(words.plain[1])
         error = self.shard.heartbeat(
-            plain[0],
-            named.get("member", client.member_id),
-            named.get("instance"),
-            int(named.get("generation", client.generation)),
+            words.plain[0],
+            words.named.get("member", client.member_id),
+            words.named.get("instance"),
+            int(words.named.get("generation", client.generation)),
             self.now_ms,
         )
         self.say(f"{client.name} heartbeats: {error.name}")
 
-    def do_leave(self, plain: list[str], named: dict[str, str]) -> None:
-        members = [MemberIdentity(self.client(name).member_id, named.get("instance")) for name in plain[1:]]
+    def do_leave(self, words: Words) -> None:
+        members = [MemberIdentity(self.client(name).member_id, words.named.get("instance")) for name in words.plain[1:]]
         if not members:
-            members = [MemberIdentity(named.get("member", ""), named.get("instance"))]
-        waiter = Waiter(self.client(plain[1] if len(plain) > 1 else "admin"), "leaves")
-        self.run(self.shard.leave(plain[0], members, self.now_ms), waiter)
+            members = [MemberIdentity(words.named.get("member", ""), words.named.get("instance"))]
+        waiter = Waiter(self.client(words.plain[1] if len(words.plain) > 1 else "admin"), "leaves")
+        self.run(self.shard.leave(words.plain[0], members, self.now_ms), waiter)
 
-    def do_commit(self, plain: list[str], named: dict[str, str]) -> None:
-        client = self.client(plain[1])
+    def do_commit(self, words: Words) -> None:
+        client = self.client(words.plain[1])
         special = ("generation", "member", "instance", "version", "retention", "metadata", "id")
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for where, position in ((k, v) for k, v in named.items() if k not in special):
+        for where, position in ((k, v) for k, v in words.named.items() if k not in special):
             topic, partition = where.rsplit("-", 1)
-            asked = OffsetCommitRequestPartition(int(partition), int(position), -1, named.get("metadata", ""))
+            asked = OffsetCommitRequestPartition(int(partition), int(position), -1, words.named.get("metadata", ""))
             topics.setdefault(topic, []).append(asked)
-        topic_id = bytes([int(named.get("id", 0))]) * 16
+        topic_id = bytes([int(words.named.get("id", 0))]) * 16
         request = OffsetCommitRequest(
-            group_id=plain[0],
-            generation_id_or_member_epoch=int(named.get("generation", client.generation)),
-            member_id=named.get("member", client.member_id),
-            group_instance_id=named.get("instance"),
-            retention_time_ms=int(named.get("retention", -1)),
+            group_id=words.plain[0],
+            generation_id_or_member_epoch=int(words.named.get("generation", client.generation)),
+            member_id=words.named.get("member", client.member_id),
+            group_instance_id=words.named.get("instance"),
+            retention_time_ms=int(words.named.get("retention", -1)),
             topics=[OffsetCommitRequestTopic(topic, topic_id, asked) for topic, asked in topics.items()],
         )
         waiter = Waiter(client, "commits")
-        self.run(self.shard.commit(request, int(named.get("version", 9)), self.now_ms), waiter)
+        self.run(self.shard.commit(request, int(words.named.get("version", 9)), self.now_ms), waiter)
 
-    def do_fetch(self, plain: list[str], named: dict[str, str]) -> None:
-        topic_id = bytes([int(named.get("id", 0))]) * 16
+    def do_fetch(self, words: Words) -> None:
+        topic_id = bytes([int(words.named.get("id", 0))]) * 16
         topics = [
             OffsetFetchRequestTopics(where.rsplit("-", 1)[0], topic_id, [int(where.rsplit("-", 1)[1])])
-            for where in plain[1:]
+            for where in words.plain[1:]
         ]
-        request = OffsetFetchRequestGroup(group_id=plain[0], topics=topics if plain[1:] else None)
-        found = self.shard.fetch(request, "stable" in named)
+        request = OffsetFetchRequestGroup(group_id=words.plain[0], topics=topics if words.plain[1:] else None)
+        found = self.shard.fetch(request, "stable" in words.named)
         for topic in found.topics:
             for each in topic.partitions:
                 error = f" {ErrorCode(each.error_code).name}" if each.error_code else ""
                 more = f" {each.metadata!r}" if each.metadata else ""
                 self.say(f"{topic.name}-{each.partition_index} = {each.committed_offset}{more}{error}")
 
-    def do_delete_offsets(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_delete_offsets(self, words: Words) -> None:
         topics = [
             OffsetDeleteRequestTopic(where.rsplit("-", 1)[0], [OffsetDeleteRequestPartition(int(where[-1]))])
-            for where in plain[1:]
+            for where in words.plain[1:]
         ]
-        request = OffsetDeleteRequest(plain[0], topics)
+        request = OffsetDeleteRequest(words.plain[0], topics)
         self.run(self.shard.delete_offsets(request), Waiter(self.client("admin"), "deletes offsets"))
 
-    def do_delete(self, plain: list[str], named: dict[str, str]) -> None:
-        self.run(self.shard.delete_groups(plain), Waiter(self.client("admin"), "deletes"))
+    def do_delete(self, words: Words) -> None:
+        self.run(self.shard.delete_groups(words.plain), Waiter(self.client("admin"), "deletes"))
 
-    def do_forget_topic(self, plain: list[str], named: dict[str, str]) -> None:
-        deleted = {plain[0]: bytes([int(named.get("id", 0))]) * 16}
-        self.run(self.shard.forget_topics(deleted, plain[1:]))
+    def do_forget_topic(self, words: Words) -> None:
+        deleted = {words.plain[0]: bytes([int(words.named.get("id", 0))]) * 16}
+        self.run(self.shard.forget_topics(deleted, words.plain[1:]))
 
-    def do_describe(self, plain: list[str], named: dict[str, str]) -> None:
-        group = self.shard.describe_group(plain[0])
+    def do_describe(self, words: Words) -> None:
+        group = self.shard.describe_group(words.plain[0])
         if group.error_code:
             self.say(f"{ErrorCode(group.error_code).name}: {group.error_message}")
         self.say(f"{group.group_state} type={group.protocol_type!r} protocol={group.protocol_data!r}")
@@ -319,37 +298,37 @@ class Machine:
             assignment = member.member_assignment.decode()
             self.say(f"  {member.member_id}{instance} client={member.client_id} assignment={assignment!r}")
 
-    def do_list(self, plain: list[str], named: dict[str, str]) -> None:
-        states = {state.lower() for state in named.get("states", "").split(",") if state}
-        types = {kind.lower() for kind in named.get("types", "").split(",") if kind}
+    def do_list(self, words: Words) -> None:
+        states = {state.lower() for state in words.named.get("states", "").split(",") if state}
+        types = {kind.lower() for kind in words.named.get("types", "").split(",") if kind}
         for group in self.shard.list_groups(states, types):
             self.say(f"{group.group_id} {group.group_state} {group.group_type} {group.protocol_type!r}")
 
-    def do_record(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_record(self, words: Words) -> None:
         """A record found in the log: key and value in hex ("-" for a tombstone)."""
-        value = None if plain[1] == "-" else bytes.fromhex(plain[1])
-        self.log.append((bytes.fromhex(plain[0]), value))
+        value = None if words.plain[1] == "-" else bytes.fromhex(words.plain[1])
+        self.log.append((bytes.fromhex(words.plain[0]), value))
 
-    def do_time(self, plain: list[str], named: dict[str, str]) -> None:
-        self.advance(int(plain[0]))
+    def do_time(self, words: Words) -> None:
+        self.advance(int(words.plain[0]))
 
-    def do_hold(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_hold(self, words: Words) -> None:
         self.holding = True
 
-    def do_committed(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_committed(self, words: Words) -> None:
         self.release()
 
-    def do_fail(self, plain: list[str], named: dict[str, str]) -> None:
-        self.release(ErrorCode[plain[0]])
+    def do_fail(self, words: Words) -> None:
+        self.release(ErrorCode[words.plain[0]])
 
-    def do_refuse(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_refuse(self, words: Words) -> None:
         """Appends are not taken from here on; NONE: they are again."""
-        self.refusal = None if plain[0] == "NONE" else ErrorCode[plain[0]]
+        self.refusal = None if words.plain[0] == "NONE" else ErrorCode[words.plain[0]]
 
-    def do_reload(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_reload(self, words: Words) -> None:
         self.reload()
 
-    def do_unload(self, plain: list[str], named: dict[str, str]) -> None:
+    def do_unload(self, words: Words) -> None:
         self.runtime.resign(self.now_ms)
         self.give_out()
 
@@ -394,58 +373,3 @@ def said(response: Any) -> str:
         ]
         return " ".join(([ErrorCode(code).name] if code else []) + each)
     return " ".join(f"{result.group_id} {ErrorCode(result.error_code).name}" for result in response)
-
-
-def blocks(text: str) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """(comments and blank lines, commands, expected trace) of each block of a transcript."""
-    lines = text.splitlines()
-    at = 0
-    while at < len(lines):
-        prose: list[str] = []
-        while at < len(lines) and (not lines[at].strip() or lines[at].startswith("#")):
-            prose.append(lines[at])
-            at += 1
-        commands: list[str] = []
-        while at < len(lines) and lines[at] != DIVIDER:
-            commands.append(lines[at])
-            at += 1
-        expected: list[str] = []
-        at += 1
-        while at < len(lines) and lines[at].strip():
-            expected.append(lines[at])
-            at += 1
-        yield prose, commands, expected
-
-
-class Does(Protocol):
-    """Whatever runs a transcript's commands."""
-
-    def do(self, line: str) -> list[str]:
-        """Runs one command; returns its trace."""
-        ...
-
-
-def rewritten(text: str, machine: Does) -> str:
-    """The transcript with the trace that the machine leaves now."""
-    out: list[str] = []
-    for prose, commands, _ in blocks(text):
-        out.extend(prose)
-        if not commands:
-            continue
-        out.extend([*commands, DIVIDER])
-        for command in commands:
-            out.extend(machine.do(command))
-        out.append("")
-    while out and not out[-1].strip():
-        out.pop()
-    return "\n".join(out).replace("\n\n\n", "\n\n") + "\n"
-
-
-def hold_to(script: Path, run: Callable[[str], str], config: pytest.Config) -> None:
-    """A script says what a machine does now; with `--rewrite` it is made to say so."""
-    text = script.read_text()
-    now = run(text)
-    if config.getoption("--rewrite"):
-        script.write_text(now)
-    else:
-        assert text == now

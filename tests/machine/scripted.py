@@ -1,4 +1,4 @@
-"""Runs a transcript against a runtime of two shards that tally numbers; the syntax is that of the groups' transcripts.
+"""A runtime of two shards that tally numbers, which scripts drive.
 
 Each shard has a log in memory. What is appended is committed at once, but for a shard that is held: `commit` moves its
 high watermark then. A request names its shard and the client that asks.
@@ -6,10 +6,10 @@ high watermark then. A request names its shard and the client that asks.
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from machine.tally import Tally
+from scripts.transcript import Scripted, Words
 
 from headrace.machine.runtime import LoadedRecord, LogPiece, Marker, Runtime, RuntimeSettings, ShardRuntime
 from headrace.wire.batch import iter_headers
@@ -42,11 +42,11 @@ class Log:
         return len(self.entries)
 
 
-class Machine:
+class Runtimes(Scripted):
     """A runtime with logs in memory, and what a shell does for it."""
 
     def __init__(self) -> None:
-        self.trace: list[str] = []
+        super().__init__()
         self.now_ms = 0
         self.batch_bytes = 1 << 20
         self.settings = RuntimeSettings(commit_timeout_ms=1_000)
@@ -54,16 +54,6 @@ class Machine:
         self.runtime: Runtime[Tally] = Runtime(lambda _: Tally(), lambda: self.settings)
         self.old: list[ShardRuntime[Tally]] = []
         """Runtimes that have resigned: somebody may still have them in hand."""
-
-    def do(self, line: str) -> list[str]:
-        """Runs one command; returns its trace."""
-        self.trace = []
-        verb, *words = shlex.split(line)
-        getattr(self, f"do_{verb.replace('-', '_')}")(*words)
-        return self.trace
-
-    def say(self, line: str) -> None:
-        self.trace.append(line)
 
     # --- the shell's part
 
@@ -110,9 +100,10 @@ class Machine:
 
     # --- leadership and loads
 
-    def do_lead(self, *epochs: str) -> None:
+    def do_lead(self, words: Words) -> None:
         """lead INDEX@EPOCH...: this broker leads exactly these."""
-        change = self.runtime.lead({int(i): int(e) for i, e in (each.split("@") for each in epochs)}, self.now_ms)
+        epochs = {int(i): int(e) for i, e in (each.split("@") for each in words.plain)}
+        change = self.runtime.lead(epochs, self.now_ms)
         for shard in change.resigned:
             self.say(f"shard {shard.index}@{shard.leader_epoch} resigns")
             self.give_out(shard)
@@ -122,12 +113,13 @@ class Machine:
             self.say(f"shard {shard.index}@{shard.leader_epoch} loads")
             shard.begin(0, log.high_watermark)
 
-    def do_load(self, index: str, count: str = "") -> None:
+    def do_load(self, words: Words) -> None:
         """load INDEX [COUNT]: so many entries more; without a count all of them, and it is loaded."""
+        index, *count = words.plain
         shard = self.runtime.shards[int(index)]
-        self.load(shard, int(count) if count else None)
+        self.load(shard, int(count[0]) if count else None)
 
-    def do_late_load(self) -> None:
+    def do_late_load(self, words: Words) -> None:
         """The load of a shard that has resigned meanwhile goes on."""
         self.load(self.old[-1], None)
 
@@ -143,35 +135,44 @@ class Machine:
             shard.loaded(self.now_ms)
             self.drive(shard)
 
-    def do_load_fails(self, index: str) -> None:
+    def do_load_fails(self, words: Words) -> None:
+        (index,) = words.plain
         self.runtime.shards[int(index)].load_failed()
 
     # --- requests
 
-    def do_add(self, index: str, client: str, name: str, by: str = "1") -> None:
-        self.ask(index, client, lambda tally, _: tally.add(name, int(by)))
+    def do_add(self, words: Words) -> None:
+        index, client, name, *by = words.plain
+        self.ask(index, client, lambda tally, _: tally.add(name, int(by[0]) if by else 1))
 
-    def do_set_all(self, index: str, client: str, *values: str) -> None:
-        numbers = {name: int(value) for name, value in (each.split("=") for each in values)}
+    def do_set_all(self, words: Words) -> None:
+        index, client = words.plain
+        numbers = {name: int(value) for name, value in words.named.items()}
         self.ask(index, client, lambda tally, _: tally.set_all(numbers))
 
-    def do_add_twice(self, index: str, client: str, name: str) -> None:
+    def do_add_twice(self, words: Words) -> None:
+        index, client, name = words.plain
         self.ask(index, client, lambda tally, _: tally.add_twice(name))
 
-    def do_watch(self, index: str, client: str, name: str) -> None:
+    def do_watch(self, words: Words) -> None:
+        index, client, name = words.plain
         self.ask(index, client, lambda tally, waiter: tally.watch(name, waiter))
 
-    def do_ask(self, index: str, client: str, name: str) -> None:
+    def do_ask(self, words: Words) -> None:
+        index, client, name = words.plain
         self.ask(index, client, lambda tally, _: tally.ask(name))
 
-    def do_remove_all(self, index: str) -> None:
+    def do_remove_all(self, words: Words) -> None:
+        (index,) = words.plain
         self.ask(index, "nobody", lambda tally, _: tally.remove_all())
 
-    def do_add_later(self, index: str, client: str, name: str, after_ms: str) -> None:
+    def do_add_later(self, words: Words) -> None:
+        index, client, name, after_ms = words.plain
         self.ask(index, client, lambda tally, _: tally.add_later(name, self.now_ms + int(after_ms)))
 
-    def do_read(self, index: str) -> None:
+    def do_read(self, words: Words) -> None:
         """What others are told."""
+        (index,) = words.plain
         shard = self.runtime.serving(int(index))
         if isinstance(shard, ErrorCode):
             self.say(shard.name)
@@ -184,21 +185,24 @@ class Machine:
 
     # --- the log
 
-    def do_hold(self, index: str) -> None:
+    def do_hold(self, words: Words) -> None:
+        (index,) = words.plain
         self.logs[int(index)].held = True
 
-    def do_commit(self, index: str, offset: str = "") -> None:
+    def do_commit(self, words: Words) -> None:
         """commit INDEX [OFFSET]: the log is committed up to there; without an offset all of it, from here on too."""
+        index, *offset = words.plain
         log = self.logs[int(index)]
         log.held = bool(offset)
-        log.high_watermark = int(offset) if offset else log.end_offset
+        log.high_watermark = int(offset[0]) if offset else log.end_offset
         for shard in (*self.old, self.runtime.shards.get(int(index))):
             if shard is not None and shard.index == int(index):
                 shard.committed(log.high_watermark)
                 self.drive(shard)
 
-    def do_lose(self, index: str, error: str) -> None:
+    def do_lose(self, words: Words) -> None:
         """What is not committed is gone from the log."""
+        index, error = words.plain
         log = self.logs[int(index)]
         log.held = False
         del log.entries[log.high_watermark :]
@@ -207,30 +211,35 @@ class Machine:
             self.say("to be loaded again")
         self.drive(shard)
 
-    def do_refuse(self, index: str, error: str, after: str = "0") -> None:
+    def do_refuse(self, words: Words) -> None:
         """refuse INDEX ERROR [AFTER]: appends, but for the next so many, are not taken; NONE: they are again."""
+        index, error, *after = words.plain
         log = self.logs[int(index)]
         log.refusal = None if error == "NONE" else ErrorCode[error]
-        log.refuses_after = int(after)
+        log.refuses_after = int(after[0]) if after else 0
 
-    def do_transactional(self, index: str, producer: str, name: str, value: str) -> None:
+    def do_transactional(self, words: Words) -> None:
         """A record of a transaction, found in the log."""
+        index, producer, name, value = words.plain
         log = self.logs[int(index)]
         log.entries.append(LoadedRecord(self.number(name, value), log.end_offset, int(producer)))
 
-    def do_marker(self, index: str, producer: str, what: str) -> None:
+    def do_marker(self, words: Words) -> None:
+        index, producer, what = words.plain
         log = self.logs[int(index)]
         log.entries.append(Marker(log.end_offset, int(producer), what == "commit"))
 
     def number(self, name: str, value: str) -> Any:
         return Tally().decode(name.encode(), value.encode())
 
-    def do_batches_of(self, byte_count: str) -> None:
+    def do_batches_of(self, words: Words) -> None:
+        (byte_count,) = words.plain
         self.batch_bytes = int(byte_count)
 
     # --- time
 
-    def do_time(self, by_ms: str) -> None:
+    def do_time(self, words: Words) -> None:
+        (by_ms,) = words.plain
         end_ms = self.now_ms + int(by_ms)
         while deadlines := [d for s in self.runtime.shards.values() if (d := s.deadline_ms()) is not None]:
             if min(deadlines) > end_ms:
@@ -238,13 +247,12 @@ class Machine:
             self.now_ms = max(self.now_ms, min(deadlines))
             for shard in self.runtime.shards.values():
                 while shard.tick(self.now_ms):
-                    before = len(self.trace)
-                    self.drive(shard)
-                    if len(self.trace) > before:
-                        self.trace.insert(before, f"at {self.now_ms}")
+                    with self.at(self.now_ms):
+                        self.drive(shard)
         self.now_ms = end_ms
 
-    def do_clock(self, by_ms: str) -> None:
+    def do_clock(self, words: Words) -> None:
         """Somebody sets the wall clock."""
+        (by_ms,) = words.plain
         self.now_ms += int(by_ms)
         self.runtime.clock_stepped(int(by_ms))
