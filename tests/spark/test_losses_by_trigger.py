@@ -75,7 +75,7 @@ def cut_back(cluster: Client, topic: str) -> Loss:
     logged = finished(cluster, topic)
     logged["topics"][topic]["0"] = 8
     write(cluster, topic, 2, 10)
-    return Loss(f"topic {topic} partition 0 ends at offset 6, before offset 8 that was read", [11], logged)
+    return Loss(f"topic {topic} partition 0 ends at offset 6, but the query has read up to 8", [11], logged)
 
 
 def cut_back_alone(cluster: Client, topic: str) -> Loss:
@@ -83,7 +83,7 @@ def cut_back_alone(cluster: Client, topic: str) -> Loss:
     write(cluster, topic, 10)
     logged = finished(cluster, topic)
     logged["topics"][topic]["1"] = 500
-    return Loss(f"topic {topic} partition 1 ends at offset 5, before offset 500 that was read", [], logged)
+    return Loss(f"topic {topic} partition 1 ends at offset 5, but the query has read up to 500", [], logged)
 
 
 def cut_back_with_limits(cluster: Client, topic: str) -> Loss:
