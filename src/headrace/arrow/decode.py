@@ -30,9 +30,10 @@ FIELDS: Final = (
 HEADERS_FIELD: Final = pa.field("headers", HEADER_TYPE)
 COLUMN_NAMES: Final = (*(field.name for field in FIELDS), "headers")
 
-GROUP_BYTES: Final = 8 << 20
+GROUP_BYTES: Final = 2 << 20
 GROUP_ROWS: Final = 64 * 1024
-"""Batches are decoded together until they reach one of these."""
+"""Batches are decoded together until they reach one of these: what is received, checked, copied and written on in turn
+is to stay in a core's cache."""
 _SMALLEST_RECORD: Final = 7
 
 Group = list[tuple[BatchHeader, Buffer]]

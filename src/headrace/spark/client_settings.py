@@ -8,9 +8,12 @@ from typing import Final
 
 from headrace.arrow.encode import BATCH_BYTES
 from headrace.client.cluster import Client, parse_addresses
-from headrace.client.reading import FETCH_SIZE, MAX_WAIT_MS, PARTITION_FETCH_SIZE
+from headrace.client.reading import FETCH_SIZE, MAX_WAIT_MS
 
 INT32_MAX: Final = (1 << 31) - 1
+PARTITION_BYTES: Final = 2 << 20
+"""What a task fetches of a partition at once becomes one Arrow batch: larger ones leave a core's cache on the way, and
+make both the workers and the JVM larger."""
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
@@ -46,7 +49,7 @@ class FetchSettings:
     min_bytes: int = 1
     max_wait_ms: int = MAX_WAIT_MS
     max_bytes: int = FETCH_SIZE
-    partition_max_bytes: int = PARTITION_FETCH_SIZE
+    partition_max_bytes: int = PARTITION_BYTES
     rack: str = ""
 
 
