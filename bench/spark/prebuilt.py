@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from headrace.arrow.decode import FIELDS, GROUP_BYTES
+from headrace.arrow.decode import FIELDS
+from headrace.arrow.sizes import GROUP_BYTES
 from headrace.spark.schemas import ddl
 
 PREBUILT = "prebuilt"

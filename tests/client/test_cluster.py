@@ -9,7 +9,7 @@ import time
 import pytest
 
 from headrace.client import groups, reading
-from headrace.client.cluster import Client, parse_addresses
+from headrace.client.cluster import Client
 from headrace.client.errors import (
     BrokerError,
     ClientError,
@@ -36,15 +36,6 @@ from headrace.wire.messages.k08_offset_commit import (
 from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 from .fake_broker import HANG_UP, Answer, FakeBroker
-
-
-def test_addresses() -> None:
-    assert parse_addresses("a:1, b:2,") == [("a", 1), ("b", 2)]
-    assert parse_addresses(["a"]) == [("a", 9092)]
-    assert parse_addresses("[::1]:5,[::2]") == [("::1", 5), ("::2", 9092)]
-    for bad in ("", ",", "a:b", "a:0", "a:65536", "a:"):
-        with pytest.raises(ValueError, match=r"HOST:PORT"):
-            parse_addresses(bad)
 
 
 def test_nobody_there_names_every_address() -> None:

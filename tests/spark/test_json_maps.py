@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.spark.json_flat_maps import _cut
 from headrace.spark.json_maps import FLAT_ROWS, MapsDecoder, json_decoder
 from headrace.spark.json_values import JsonDecoder
 from headrace.spark.schemas import parse_schema
@@ -282,3 +283,34 @@ def test_only_schemas_with_maps_pay_for_them() -> None:
 def test_batches_without_values(count: int) -> None:
     decoded = decode_values(binary([None] * count), json_decoder(MAPS))
     assert decoded.column.type == MAPS and decoded.column.to_pylist() == [None] * count
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b'{"labels":{"a":":b","c":"d"}}', b'{"labels":{":":"b"}}', b'{"labels":{"a":":"}}'],
+        [b'{"labels":{"a":"b"}}', b'{"id":1}', b'{"labels":null}', b'{"labels":{}}', b'{"labels":{ }}'],
+        [b'{"labels":{"a":"b"}}', b'{"labels" : {"a":"b"}}'],
+        [b'{"labels":{"a":"b"}}', b'{"labels":{"a" :"b"}}', b'{"labels":{"a": "b" , "c":null}}'],
+        [b'{"labels":{"a":"b"}}', b'{"labels":{"}":"b"}}', b'{"labels":{"a":"\\"x\\":\\\\"}}'],
+        [b'{"labels":{"a":"b"}}', b'{"labels":{"a":5}}', b'{"labels":{"a":true}}', b'{"labels":{"a"}}'],
+        [b'{"labels":{"a":"b"}}', b'{"labels":{"a":"b","a":"c"}}', b'{"labels":{"a":"b"},"labels":{"c":"d"}}'],
+        [b'{"labels":{"a":"b"}}', b'{"labels":["a","b"]}', b'{"labels":[]}', b'{"labels":{"a":"b"}', b"{}"],
+        [b'{"labels":{"a":"b"},"counts":{"x":1}}', b'{"counts":{"y":2}}', b'{"counts":{},"labels":{}}'],
+        [b'{"id":1}', b'{"labels":{"a":"b"}}'],
+    ],
+)
+def test_what_is_cut_out_is_what_it_is_alone(values: list[bytes]) -> None:
+    same_as_one_by_one(values)
+    same_as_one_by_one([*values, *[b'{"labels":{"k":"v"}}'] * 20])
+
+
+def test_most_maps_are_cut_out_by_what_is_around_them() -> None:
+    values = binary([b'{"id":1,"labels": {"a": "b", "c": null}, "counts": {"x": 1}}', b'{"id":2}'])
+    cut = _cut(values, "labels")
+    assert cut is not None and cut[3]
+    assert [part.to_pylist() for part in cut[:3]] == [
+        [b'{"id":1,"labels": ', None],
+        [b'"a": "b", "c": null', None],
+        [b', "counts": {"x": 1}}', None],
+    ]

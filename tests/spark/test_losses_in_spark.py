@@ -72,7 +72,8 @@ def test_a_broker_that_was_restored_from_a_backup(
     shutil.copytree(left / "checkpoint", tmp_path / "checkpoint")
     with broker.client() as client:
         end = latest_offsets(client, "cut")[0]
-    said = f"DataLossError: topic cut partition 0 ends at offset {end}, but the query has read up to 100.*failOnDataLoss"
+    ends = f"DataLossError: topic cut partition 0 ends at offset {end}"
+    said = f"{ends}, but the query has read up to 100.*failOnDataLoss"
     for _ in range(2):
         with pytest.raises(PySparkException, match=said):
             run(spark, broker.bootstrap, tmp_path, trigger)

@@ -314,3 +314,19 @@ def test_formats_that_are_not_used_are_not_loaded() -> None:
     code = "import sys, headrace.spark.data_source; print({'fastavro', 'google.protobuf'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "set()"
+
+
+def test_the_schema_is_told_without_arrow() -> None:
+    """Spark asks for it in a process of its own, once a session, before the first query."""
+    code = """if True:
+        import sys
+        from pyspark_headrace import DefaultSource
+        assert not [name for name in sys.modules if name.startswith("headrace.spark.opt")]
+        options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "valueFormat": "string"}
+        options["eventTime"] = "timestamp"
+        print(DefaultSource(options).schema())
+        print({"pyarrow", "headrace.client.cluster"} & set(sys.modules))
+    """
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[0].startswith("`key` binary, `value` string, ") and said[0].endswith("`event_time` timestamp")
+    assert said[1] == "set()"

@@ -10,7 +10,9 @@ import pytest
 
 from headrace.arrow.decode import COLUMN_NAMES
 from headrace.spark.options import RowOptions, source_options
-from headrace.spark.rows import MalformedValueError, Rows, row_ddl, row_schema
+from headrace.spark.row_types import row_ddl
+from headrace.spark.rows import MalformedValueError, Rows, row_schema
+from headrace.spark.schemas import ddl, quoted
 
 JSON = {"valueFormat": "json", "valueSchema": "id INT, at TIMESTAMP, ms BIGINT"}
 AVRO = {
@@ -136,3 +138,11 @@ def test_failfast_names_the_place(options: dict[str, str], bad: bytes, reason: s
     with pytest.raises(MalformedValueError, match=place + reason):
         made([b"{}", None, bad, b"{}", bad], chosen)
     assert made([b"{}", None], chosen).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"valueFormat": "string"}, {**JSON, "eventTime": "at"}, {"eventTime": "timestamp"}]
+)
+def test_what_spark_is_told_is_what_arrow_has(options: dict[str, str]) -> None:
+    chosen = row(includeHeaders="true", **options)
+    assert row_ddl(chosen) == ", ".join(f"{quoted(field.name)} {ddl(field.type)}" for field in row_schema(chosen))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.arrow._columns import Columns, HeaderCount
+from headrace.arrow.sizes import GROUP_BYTES, GROUP_ROWS
 from headrace.client.reading import Fetched, visible_batches
 from headrace.wire.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, CorruptBatch, check_crc
 from headrace.wire.primitives import Buffer
@@ -30,9 +31,6 @@ FIELDS: Final = (
 HEADERS_FIELD: Final = pa.field("headers", HEADER_TYPE)
 COLUMN_NAMES: Final = (*(field.name for field in FIELDS), "headers")
 
-GROUP_BYTES: Final = 8 << 20
-GROUP_ROWS: Final = 64 * 1024
-"""Batches are decoded together until they reach one of these."""
 _SMALLEST_RECORD: Final = 7
 
 Group = list[tuple[BatchHeader, Buffer]]

@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 
 from headrace.arrow._rows import Column, Rows, key_partitions, order_by_partition
 from headrace.arrow.decode import HEADER_TYPE
+from headrace.arrow.sizes import BATCH_BYTES
 from headrace.wire.batch import BATCH_OVERHEAD, seal_batch, unsealed
 from headrace.wire.primitives import varint
 from headrace.wire.records import Compression, compress
 
-BATCH_BYTES: Final = 512 * 1024
-"""Uncompressed bytes of a batch; a larger record has one of its own. Brokers take 1 MiB by default."""
 _FIELD_OVERHEAD: Final = 64
 
 Encoded = tuple[str, int, bytearray, int]

@@ -26,12 +26,12 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.wire import uuids
+from headrace.wire.address import parse_addresses
 from headrace.wire.errors import ErrorCode
 
 TopicPartition = tuple[str, int]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-DEFAULT_PORT = 9092
 
 PAUSE_FIRST_S = 0.02
 PAUSE_LAST_S = 1.0
@@ -111,31 +111,6 @@ class Retry:
             raise error
         unknown = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
         self.pause(error, at_most_s=MISSING_TOPIC_PATIENCE_S if unknown else None)
-
-
-def parse_addresses(bootstrap: str | Sequence[str], default_port: int | None = DEFAULT_PORT) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs; a missing port is `default_port`; IPv6 in brackets.
-
-    Raises `ValueError`, also for a missing port where there is no default.
-    """
-    texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-    addresses = []
-    for text in (text.strip() for text in texts):
-        if not text:
-            continue
-        host, colon, port = text.rpartition(":")
-        if not colon or text.endswith("]"):
-            if default_port is None:
-                raise ValueError(f"{text!r} has no port; a broker is HOST:PORT, such as {text}:{DEFAULT_PORT}")
-            host, port = text, str(default_port)
-        if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{text!r} is not HOST:PORT")
-        if ":" in host and not (host.startswith("[") and host.endswith("]")):
-            raise ValueError(f"{text!r}: put an IPv6 address in brackets, such as [::1]:{DEFAULT_PORT}")
-        addresses.append((host.strip("[]"), int(port)))
-    if not addresses:
-        raise ValueError("no broker address given; expected HOST:PORT")
-    return addresses
 
 
 class Client:

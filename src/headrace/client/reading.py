@@ -23,6 +23,7 @@ from headrace.client.errors import (
     UnknownTopicError,
     UnreachableError,
 )
+from headrace.client.sizes import FETCH_SIZE, MAX_WAIT_MS, PARTITION_FETCH_SIZE
 from headrace.wire import uuids
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
 from headrace.wire.errors import ErrorCode
@@ -49,10 +50,6 @@ LATEST_TIERED = -5
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 Reset = Literal["fail", "earliest", "latest"]
-
-MAX_WAIT_MS = 500
-FETCH_SIZE = 16 << 20
-PARTITION_FETCH_SIZE = 4 << 20
 
 LEADERLESS_REST_S = 0.1
 """How long a partition without a leader is left alone before the metadata is asked again."""

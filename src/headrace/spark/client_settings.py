@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.arrow.encode import BATCH_BYTES
-from headrace.client.cluster import Client, parse_addresses
-from headrace.client.reading import FETCH_SIZE, MAX_WAIT_MS, PARTITION_FETCH_SIZE
+from headrace.arrow.sizes import BATCH_BYTES
+from headrace.client.sizes import FETCH_SIZE, MAX_WAIT_MS
+from headrace.wire.address import parse_addresses
+
+if TYPE_CHECKING:
+    from headrace.client.cluster import Client
 
 INT32_MAX: Final = (1 << 31) - 1
+PARTITION_BYTES: Final = 2 << 20
+"""What a task fetches of a partition at once becomes one Arrow batch: larger ones leave a core's cache on the way, and
+make both the workers and the JVM larger."""
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
 
@@ -30,6 +36,8 @@ class ClusterSettings:
         Where the cluster is `known` to be there, as in a task that was planned, a bootstrap address that does not
         answer is tried for as long as any other broker. Else it is likely to be wrong, and said to be at once.
         """
+        from headrace.client.cluster import Client
+
         return Client(
             self.bootstrap,
             client_id=self.client_id,
@@ -46,7 +54,7 @@ class FetchSettings:
     min_bytes: int = 1
     max_wait_ms: int = MAX_WAIT_MS
     max_bytes: int = FETCH_SIZE
-    partition_max_bytes: int = PARTITION_FETCH_SIZE
+    partition_max_bytes: int = PARTITION_BYTES
     rack: str = ""
 
 

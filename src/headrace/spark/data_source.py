@@ -1,28 +1,22 @@
-"""`format("headrace")`: what Spark finds, and the readers and writers it gets."""
+"""`format("headrace")`: what Spark finds, and the readers and writers it gets.
+
+Spark starts a Python process to find it, one to ask for its schema and one to plan a read. Each imports this module, so
+that what a method needs is imported there.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
-
-from headrace.spark.option_table import SOURCE_KEYS
-from headrace.spark.options import (
-    RowOptions,
-    SourceOptions,
-    check_event_time,
-    read_options,
-    source_options,
-    warn_of_ignored,
-)
-from headrace.spark.rows import row_ddl, row_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from headrace.spark.options import RowOptions, SourceOptions
 
 
 class HeadraceDataSource(DataSource):
@@ -40,6 +34,10 @@ class HeadraceDataSource(DataSource):
 
     def schema(self) -> str:
         """The row of the source. Wrong options end here, before a query starts."""
+        from headrace.spark.option_table import SOURCE_KEYS
+        from headrace.spark.options import read_options, warn_of_ignored
+        from headrace.spark.row_types import row_ddl
+
         options = read_options(self.options)
         warn_of_ignored(self.options, SOURCE_KEYS, "source")
         return row_ddl(self._with_schema(options).row)
@@ -52,11 +50,14 @@ class HeadraceDataSource(DataSource):
             from headrace.spark.inference import infer_schema
 
             self._inferred = infer_schema(options)
+        from headrace.spark.options import check_event_time
+
         row = replace(options.row, value=replace(options.row.value, fields=self._inferred))
         check_event_time(row)
         return replace(options, row=row)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from headrace.spark.options import source_options
         from headrace.spark.source import BatchReader
 
         options = self._with_schema(source_options(self.options, streaming=False))
@@ -64,6 +65,7 @@ class HeadraceDataSource(DataSource):
         return BatchReader(options, self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from headrace.spark.options import source_options
         from headrace.spark.source import RefusedStream, StreamReader
 
         try:
@@ -90,6 +92,10 @@ def _check_schema(given: StructType, row: RowOptions) -> None:
 
     Spark asks the source about it no earlier than for its reader.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from headrace.spark.rows import row_schema
+
     own = from_arrow_schema(row_schema(row), prefer_timestamp_ntz=True)
     if given.simpleString() != own.simpleString():
         raise ValueError(

@@ -179,9 +179,9 @@ class JsonDecoder:
             row = int(found[1]) // 2 if found else None
             raise MalformedError(_ROW.sub("", str(error)), row if row is not None and row < rows else None) from None
         marks = table.column(self._mark).is_valid().combine_chunks()
-        if not marks.equals(_every_second(rows, b"\xaa")):
+        if not marks.equals(repeated(2 * rows, b"\xaa")):
             raise MalformedError("it is not one JSON object")
-        columns = table.drop_columns([self._mark]).filter(_every_second(rows, b"\x55")).combine_chunks()
+        columns = table.drop_columns([self._mark]).filter(repeated(2 * rows, b"\x55")).combine_chunks()
         arrays = [_whole(columns.column(index)) for index in range(len(self._read))]
         column = pa.StructArray.from_arrays(arrays, fields=list(self._read))
         return _settled(column, self.type)
@@ -208,9 +208,9 @@ def _begun(values: pa.Array) -> pa.Array | None:
     return None if begun.true_count == len(values) else begun
 
 
-def _every_second(rows: int, bits: bytes) -> pa.Array:
-    """Twice as many booleans as there are rows, from a byte that repeats."""
-    return pa.Array.from_buffers(pa.bool_(), 2 * rows, [None, pa.py_buffer(bits * (rows // 4 + 1))])
+def repeated(count: int, bits: bytes) -> pa.Array:
+    """So many booleans, from a byte that repeats."""
+    return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bits * (count // 8 + 1))])
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

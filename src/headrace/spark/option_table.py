@@ -135,7 +135,7 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         Option("kafka.fetch.max.bytes", Use.READ, "bytes", "At most this much from a broker at once.", "16777216"),
         Option(
             "kafka.max.partition.fetch.bytes", Use.READ, "bytes",
-            "At most this much of a partition at once; a larger batch of records comes alone.", "4194304",
+            "At most this much of a partition at once; a larger batch of records comes alone.", "2097152",
         ),
         Option("kafka.client.rack", Use.READ, "text", "The rack of the client.", otherwise="none"),
     ),

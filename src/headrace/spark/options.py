@@ -10,12 +10,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import pyarrow as pa
-
-from headrace.arrow.decode import FIELDS
-from headrace.client.reading import Isolation
 from headrace.spark.client_settings import (
     FETCH,
     PRODUCE,
@@ -28,9 +24,12 @@ from headrace.spark.client_settings import (
 )
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
-from headrace.spark.schemas import TIMESTAMP, ddl
+from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES
 from headrace.spark.value_formats import RAW, ValueFormat, value_format
 from headrace.wire.records import Compression
+
+if TYPE_CHECKING:
+    from headrace.client.reading import Isolation
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
@@ -38,9 +37,6 @@ MAX_TRIGGER_DELAY_S: Final = 900.0
 GROUP_PREFIX: Final = "spark-kafka-source"
 """Both are the connector's."""
 
-CORRUPT: Final = "_corrupt_record"
-EVENT_TIME: Final = "event_time"
-"""Columns beside those of the connector."""
 MODES: Final = ("PERMISSIVE", "FAILFAST")
 
 Positions = Literal["earliest", "latest"] | dict[str, dict[int, int]]
@@ -94,7 +90,7 @@ class Subscription:
 class RowOptions:
     """Which columns a row has, in their order, and how values are decoded."""
 
-    columns: tuple[str, ...] = tuple(field.name for field in FIELDS)
+    columns: tuple[str, ...] = tuple(RECORD_TYPES)
     value: ValueFormat = RAW
     fail_fast: bool = False
     event_time: str = ""
@@ -310,7 +306,7 @@ def _row_options(options: Mapping[str, str]) -> RowOptions:
         raise ValueError("The option 'mode' is for a valueFormat other than raw: raw values are never malformed.")
     names = list(RowOptions().columns)
     if _flag(options, "includeHeaders", False):
-        names.append("headers")
+        names.append(HEADERS)
     if value.name != "raw" and mode == "PERMISSIVE":
         names.append(CORRUPT)
     if "eventTime" in options:
@@ -347,8 +343,11 @@ def check_event_time(row: RowOptions) -> None:
         if row.event_time != "timestamp":
             there = ", ".join([*fields, "timestamp"])
             raise ValueError(f"The option 'eventTime' names {row.event_time!r}; this read has {there}.")
-    elif fields[row.event_time] not in (TIMESTAMP, pa.int64()):
-        kind = ddl(fields[row.event_time])
+        return
+    from headrace.spark.schemas import ddl
+
+    kind = ddl(fields[row.event_time])
+    if kind not in ("timestamp", "bigint"):
         raise ValueError(
             f"The option 'eventTime' names {row.event_time!r}, which is {kind}; it must be timestamp, or bigint in "
             "milliseconds."

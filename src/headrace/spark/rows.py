@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.arrow.decode import COLUMN_NAMES, FIELDS, HEADERS_FIELD, schema_of
-from headrace.spark.options import CORRUPT, EVENT_TIME, RowOptions
-from headrace.spark.schemas import TIMESTAMP, ddl, quoted
-from headrace.spark.values import decode_values
+from headrace.spark.options import RowOptions
+from headrace.spark.row_types import CORRUPT, EVENT_TIME
+from headrace.spark.schemas import TIMESTAMP
 
 _MS_MAX: Final = (1 << 63) // 1000 - 1
 """Milliseconds that are still a timestamp in microseconds."""
@@ -29,11 +28,6 @@ def row_schema(row: RowOptions) -> pa.Schema:
     elif row.value.name != "raw":
         fields["value"] = pa.field("value", row.value.fields)
     return pa.schema([fields[name] for name in row.columns])
-
-
-def row_ddl(row: RowOptions) -> str:
-    """The same for Spark."""
-    return ", ".join(f"{quoted(field.name)} {ddl(field.type)}" for field in row_schema(row))
 
 
 class Rows:
@@ -66,6 +60,8 @@ class Rows:
         if EVENT_TIME in self.schema.names and not self._timed_by_value:
             made[EVENT_TIME] = made["timestamp"]
         if self._decoder is not None:
+            from headrace.spark.values import decode_values
+
             raw = made["value"]
             decoded = decode_values(raw, self._decoder)
             if decoded.corrupt is not None and self._row.fail_fast:
@@ -75,7 +71,7 @@ class Rows:
             made[CORRUPT] = pa.nulls(len(raw), pa.string()) if decoded.corrupt is None else decoded.corrupt
             if self._timed_by_value:
                 place = decoded.column.type.get_field_index(self._row.event_time)
-                made[EVENT_TIME] = _times(pc.struct_field(decoded.column, [place]))
+                made[EVENT_TIME] = _times(decoded.column, place)
         return pa.RecordBatch.from_arrays([made[name] for name in self.schema.names], schema=self.schema)
 
     def _malformed(self, value: pa.Array, where: str, offset: pa.Scalar) -> MalformedValueError:
@@ -87,8 +83,12 @@ class Rows:
         )
 
 
-def _times(field: pa.Array) -> pa.Array:
+def _times(values: pa.StructArray, place: int) -> pa.Array:
     """A field as an event's time; null where it is null, or further away than a timestamp goes."""
+    # it takes the time of a tenth of a query's start to import, and most reads do without
+    import pyarrow.compute as pc
+
+    field = pc.struct_field(values, [place])
     if pa.types.is_timestamp(field.type):
         return field
     reachable = pc.and_(pc.less_equal(field, _MS_MAX), pc.greater_equal(field, -_MS_MAX))

@@ -32,7 +32,6 @@ from headrace.spark import planning, tasks
 from headrace.spark.group_offsets import GroupOffsets
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Offsets, Range
-from headrace.spark.reading import read_ranges
 from headrace.wire import uuids
 
 POLL_S: Final = 0.01
@@ -74,6 +73,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task. Runs in a worker."""
+        from headrace.spark.reading import read_ranges
+
         assert isinstance(partition, RangesPartition)
         yield from read_ranges(partition.ranges, self.options)
 
@@ -313,6 +314,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task. Runs in a worker."""
+        from headrace.spark.reading import read_ranges
+
         assert isinstance(partition, RangesPartition)
         yield from read_ranges(partition.ranges, self.options)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from headrace.spark.schemas import parse_schema
-from headrace.spark.values import Decoder, HeadedDecoder, TextDecoder
+    from headrace.spark.values import Decoder
 
 VALUE_FORMATS: Final = ("raw", "string", "json", "avro", "protobuf")
 HEADERS: Final = ("none", "registry")
@@ -43,9 +43,13 @@ class ValueFormat:
 
     def decoder(self, only: str | None = None) -> Decoder | None:
         """How values are decoded, the field `only` alone if it is given; None where they stay as they are."""
-        found: Decoder
         if self.name == "raw":
             return None
+        import pyarrow as pa
+
+        from headrace.spark.values import HeadedDecoder, TextDecoder
+
+        found: Decoder
         if self.name == "string":
             return TextDecoder()
         if self.name == "json":
@@ -88,6 +92,8 @@ def value_format(options: Mapping[str, str]) -> ValueFormat:
         return _protobuf(options, headed)
     fields: pa.StructType | None = None
     if "valueSchema" in options:
+        from headrace.spark.schemas import parse_schema
+
         try:
             fields = parse_schema(options["valueSchema"])
         except ValueError as error:
