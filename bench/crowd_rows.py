@@ -44,8 +44,8 @@ SECONDS_SHARE = 0.5
 """There are many of these rows: each takes so much of the time that another row takes."""
 CONSUMERS = 6
 
-_cpu: dict[tuple[str, str], list[float]] = {}
-"""Microseconds of the broker's CPU a fetch, a round, of rows that were measured: the next row shows them."""
+_kept: dict[tuple[str, str], list[float]] = {}
+"""What a row's measurement tells besides its own number, a round each: the next row shows it."""
 
 
 def _filled(rig: Rig, size: int, partitions: int, scale: Scale) -> tuple[str, list[int], int]:
@@ -77,19 +77,19 @@ def _crowd_rate(key: str, size: int, kind: str, readers: int) -> Callable[[Rig, 
         _filled(rig, size, KINDS[kind][3], scale)
         before = rig.cpu_s()
         outcome = _read(rig, size, kind, readers, scale, scale.seconds * SECONDS_SHARE)
-        _cpu.setdefault((rig.name, key), []).append((rig.cpu_s() - before) / outcome["requests"] * 1e6)
+        _kept.setdefault((rig.name, key), []).append((rig.cpu_s() - before) / outcome["requests"] * 1e6)
         return float(outcome["bytes"] / outcome["seconds"] / MB)
 
     return measure
 
 
-def _crowd_cpu(key: str, measure_rate: Callable[[Rig, Scale], float]) -> Callable[[Rig, Scale], float]:
-    """What the row before spent a fetch; measured where that row was not asked for."""
+def _told_before(key: str, measure_both: Callable[[Rig, Scale], float]) -> Callable[[Rig, Scale], float]:
+    """What the measurement of the row before told besides; it is made where that row was not asked for."""
 
     def measure(rig: Rig, scale: Scale) -> float:
-        if not _cpu.get((rig.name, key)):
-            measure_rate(rig, scale)
-        return _cpu[rig.name, key].pop(0)
+        if not _kept.get((rig.name, key)):
+            measure_both(rig, scale)
+        return _kept[rig.name, key].pop(0)
 
     return measure
 
@@ -104,7 +104,7 @@ def _crowd_rows() -> list[Row]:
                 title = f"{readers} reader{'s' if readers > 1 else ''}, {size_name.upper()}B, {said}"
                 rows.append(Row(key, title, "MB/s", bar, rate))
                 if readers == CPU_CROWD:
-                    rows.append(Row(f"{key}-cpu", "the same: CPU a fetch", "us", 0.8, _crowd_cpu(key, rate), True))
+                    rows.append(Row(f"{key}-cpu", "the same: CPU a fetch", "us", 0.8, _told_before(key, rate), True))
     return rows
 
 
@@ -116,37 +116,27 @@ def _chat(rig: Rig, topic: str, connections: int, seconds: float) -> list[float]
     return list(json.loads(told))
 
 
-def _beside(
-    connections: int, share: Callable[[float, float, list[float], list[float]], float]
-) -> Callable[[Rig, Scale], float]:
-    """A reader of 1 MB and so many neighbours: each alone, then both at once."""
+def _beside(connections: int) -> Callable[[Rig, Scale], float]:
+    """A reader of 1 MB and so many neighbours, each alone, then both at once: the share of its pace that the reader
+    keeps. What became of the neighbours is the next row's."""
 
     def measure(rig: Rig, scale: Scale) -> float:
         pinged = topic_for(rig, f"neighbours-{time.monotonic_ns()}")
-        seconds = max(2.0, scale.seconds * SECONDS_SHARE)
+        seconds = max(2.0, scale.seconds)
         alone = _read(rig, BATCH_1MB, "v17", 1, scale, seconds)
-        quiet = _chat(rig, pinged, connections, 2 * seconds)
+        quiet = _chat(rig, pinged, connections, seconds)
         beside: list[dict[str, Any]] = []
-        reader = threading.Thread(
-            target=lambda: beside.append(_read(rig, BATCH_1MB, "v17", 1, scale, 2 * seconds + 1))
-        )
+        reader = threading.Thread(target=lambda: beside.append(_read(rig, BATCH_1MB, "v17", 1, scale, seconds + 1)))
         reader.start()
         time.sleep(0.5)
-        loud = _chat(rig, pinged, connections, 2 * seconds)
+        loud = _chat(rig, pinged, connections, seconds)
         reader.join()
         drop(rig, pinged)
+        _kept.setdefault((rig.name, f"beside-{connections}"), []).append(p99(loud) / p99(quiet))
         first, second = (found["bytes"] / found["seconds"] for found in (alone, beside[0]))
-        return share(first, second, quiet, loud)
+        return float(second / first)
 
     return measure
-
-
-def _reader_share(alone: float, beside: float, _quiet: list[float], _loud: list[float]) -> float:
-    return beside / alone
-
-
-def _neighbours_wait(_alone: float, _beside: float, quiet: list[float], loud: list[float]) -> float:
-    return p99(loud) / p99(quiet)
 
 
 def _producer_beside_readers(rig: Rig, scale: Scale) -> float:
@@ -199,7 +189,7 @@ def _librdkafka_crowd(rig: Rig, scale: Scale) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    _cpu.setdefault((rig.name, "librdkafka"), []).append(rig.cpu_s() - before)
+    _kept.setdefault((rig.name, "librdkafka"), []).append(rig.cpu_s() - before)
     assert len(rates) == CONSUMERS, "a consumer failed"
     return sum(rates)
 
@@ -227,7 +217,7 @@ def _java_crowd(rig: Rig, scale: Scale) -> float:
             tool.kill()
             raise
     spent = time.perf_counter() - began
-    _cpu.setdefault((rig.name, "java"), []).append(rig.cpu_s() - before)
+    _kept.setdefault((rig.name, "java"), []).append(rig.cpu_s() - before)
     return float(CONSUMERS * scale.java_records / spent / 1000)
 
 
@@ -236,15 +226,21 @@ def _beside_row(key: str, title: str, bar: float, measure: Callable[[Rig, Scale]
 
 
 def _cpu_row(what: str, measure: Callable[[Rig, Scale], float]) -> Row:
-    return Row(f"{what}-crowd-cpu", "the same: CPU of the broker", "s", 0.7, _crowd_cpu(what, measure), True)
+    return Row(f"{what}-crowd-cpu", "the same: CPU of the broker", "s", 0.7, _told_before(what, measure), True)
+
+
+def _beside_rows(connections: int, said: str) -> tuple[Row, Row]:
+    key, share = f"beside-{connections}", _beside(connections)
+    return (
+        _beside_row(key, f"a 1 MB reader beside {said}, over alone", 0.9, share, False),
+        _beside_row(f"{key}-p99", "p99 of those beside it, over alone", 2.0, _told_before(key, share), True),
+    )
 
 
 CROWD_ROWS = (
     *_crowd_rows(),
-    _beside_row("beside-1", "a 1 MB reader beside 1 neighbour, over alone", 0.9, _beside(1, _reader_share), False),
-    _beside_row("beside-50", "the same beside 50", 0.9, _beside(50, _reader_share), False),
-    _beside_row("beside-1-p99", "p99 of that neighbour, over alone", 2.0, _beside(1, _neighbours_wait), True),
-    _beside_row("beside-50-p99", "the same of 50", 2.0, _beside(50, _neighbours_wait), True),
+    *_beside_rows(1, "one neighbour"),
+    *_beside_rows(50, "50 neighbours"),
     _beside_row("beside-readers", "producer p99 beside 6 readers, over alone", 2.0, _producer_beside_readers, True),
     _beside_row("beside-bombs", "p99 of 10 neighbours beside bombs, over alone", 2.0, _beside_bombs, True),
     Row("librdkafka-crowd", "6 librdkafka consumers at once", "k msg/s", 1.0, _librdkafka_crowd),
