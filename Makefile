@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
 # a file of tests is one process's: its broker and its Spark are for all of the file
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test demo bench bench-spark fuzz crash sim lock system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash sim lock system-deps clean
 
 install: $(INSTALLED)
 
@@ -56,6 +56,13 @@ test: install lint types layers tidy codegen-check docs-check
 	@$(RUN) tests/peers/interpreters.py
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
+
+# What the quick tests run of the code, by file and line; there is no threshold. Processes that they start are not counted.
+coverage: install
+	$(RUN) -m coverage erase
+	$(RUN) -m coverage run -m pytest -q -p no:xdist -m "not jvm and not slow" $(or $(TESTS),tests)
+	$(RUN) -m coverage combine --quiet
+	$(RUN) -m coverage report
 
 demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(ARGS)

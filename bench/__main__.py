@@ -105,6 +105,7 @@ class Run:
         self.scale = scale
         self.against = against
         self.results: list[Result] = []
+        self.path = result_file("before-" if against else "")
 
     def wanted(self, rows: tuple[Row, ...]) -> list[Row]:
         return [row for row in rows if not self.only or any(row.key.startswith(each) for each in self.only)]
@@ -176,19 +177,21 @@ class Run:
             self.keep(result)
 
     def keep(self, result: Result) -> None:
+        """Each row as soon as it is there: a run that is cut off has measured what it has."""
         self.results.append(result)
         say(result, self.scale)
-
-    def save(self) -> Path:
-        """The run as JSON lines: the first says what was run, each other is a row."""
         about = {"scale": dataclasses.asdict(self.scale)}
-        return keep("before-" if self.against else "", about, [result.line(self.scale) for result in self.results])
+        keep(self.path, about, [result.line(self.scale) for result in self.results])
 
 
-def keep(kind: str, about: dict[str, Any], rows: list[dict[str, Any]]) -> Path:
-    """Writes a run's results, behind a line on where they were measured; the name begins with the `kind` of run."""
+def result_file(kind: str) -> Path:
+    """Where a run that begins now is kept; the name begins with the `kind` of run."""
+    return RESULTS / f"{kind}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.jsonl"
+
+
+def keep(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Writes a run's results as JSON lines, behind one on where they were measured."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{kind}{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.jsonl"
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True)
     head = {
         "commit": commit.stdout.decode().strip(),
@@ -198,7 +201,6 @@ def keep(kind: str, about: dict[str, Any], rows: list[dict[str, Any]]) -> Path:
         **about,
     }
     path.write_text("".join(json.dumps(line) + "\n" for line in [head, *rows]))
-    return path
 
 
 def arguments_of(argv: list[str]) -> argparse.Namespace:
@@ -230,7 +232,7 @@ def main(argv: list[str]) -> int:
         run.lives()
     finally:
         shutil.rmtree(DATA, ignore_errors=True)
-    print(f"kept in {run.save().relative_to(ROOT)}")
+    print(f"kept in {run.path.relative_to(ROOT)}")
     return 1 if any(result.error for result in run.results) else 0
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.__main__ import keep, number
+from bench.__main__ import keep, number, result_file
 from bench.rigs import DATA, ROOT, Kafka, Ours, Rig
 from bench.spark.rows import QUICK, WORKS, Row, Scale, Work, fill
 from bench.spark.sides import OURS, PEER, PREBUILT, Side
@@ -147,7 +147,9 @@ class Run:
     def save(self) -> Path:
         """The run as JSON lines: the first says what was run, each other is a row."""
         about = {"pyspark": spark.PYSPARK_VERSION, **self.about, "scale": dataclasses.asdict(self.scale)}
-        return keep("spark-", about, [each.line() for each in self.results])
+        path = result_file("spark-")
+        keep(path, about, [each.line() for each in self.results])
+        return path
 
 
 def wanted(row: Row, only: list[str]) -> bool:
