@@ -322,7 +322,7 @@ def test_a_column_that_is_added_while_it_runs(bootstrap: str, tmp_path: Path, sh
         if driver.poll() is None:
             kill(driver)
     (line,) = complaints.splitlines()
-    assert line.startswith("headrace: ") and "items has new columns: 'j'; rows that were sent before have" in line
+    assert line.startswith("headrace: ") and "items has new columns: 'j'; a row sent before gets them" in line
     assert dict(sent(bootstrap, topic)) == {
         "1": {"id": 1}, "5000": {"id": 5000, "j": "new"}, "5001": {"id": 5001, "j": "new"},
     }  # fmt: skip
