@@ -75,6 +75,9 @@ def test_a_request_is_read_as_it_was_written(version: int, data: st.DataObject) 
             at += layout.partition_bytes
         at += layout.is_flexible
     assert at == len(frame) - len(behind)
+    if topics and len(topics[-1].partitions) > 0:
+        offset = topics[-1].partitions[-1].fetch_offset.to_bytes(8, "big", signed=True)
+        assert frame[at - layout.offset_from_end :][:8] == offset
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -57,6 +57,9 @@ class FetchLayout:
         self.read_partition = partition.unpack_from
         self.partition_bytes = partition.size
         """Those of a flexible version end with the number of their tagged fields, which is to be 0."""
+        offset_in_partition = 4 + (4 if self.has_epochs else 0)
+        self.offset_from_end = partition.size - offset_in_partition + (1 if flexible else 0)
+        """How far before the end of its topics the offset of a request for one partition begins."""
         self._has_start_offset = version >= _START_OFFSETS_FROM
         self._pack_partition = Struct(">ihqq" + ("q" if self._has_start_offset else "")).pack
         replica = _NO_REPLICA if version >= _RACKS_FROM else b""
