@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 RESULTS = ROOT / "bench" / "results"
-BROKER_RUN = "20261121T230027.jsonl"
+BROKER_RUN = "20261122T200253.jsonl"
+LIFE_RUN = "20261121T230027.jsonl"
+LIFE_ROWS = ("start", "partitions-create", "partitions-clean", "partitions-killed", "unflushed")
+"""Starts and restarts: the newest run was made without them."""
 SPARK_RUN = "spark-20261122T063932.jsonl"
 
 
@@ -45,13 +48,20 @@ def _measured(page: str) -> Counter[str]:
     return Counter(ratio for row in rows for ratio in re.findall(r"[\d.]+x", row))
 
 
+def _of_the_broker() -> dict[str, float]:
+    """Every row of the newest run, and of the one before it those that the newest does not have."""
+    newest = _ratios(BROKER_RUN)
+    return {**{row: ratio for row, ratio in _ratios(LIFE_RUN).items() if row in LIFE_ROWS}, **newest}
+
+
 def test_the_page_of_performance_has_the_ratios_of_its_runs() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     broker, spark = page.split("\n## Spark\n")
     assert BROKER_RUN in broker
+    assert LIFE_RUN in broker
     # one row compares ours with itself, and the page has one digit of it
     ours = Counter(
-        f"{ratio:.1f}x" if row == "cold-read" else f"{ratio:.2f}x" for row, ratio in _ratios(BROKER_RUN).items()
+        f"{ratio:.1f}x" if row == "cold-read" else f"{ratio:.2f}x" for row, ratio in _of_the_broker().items()
     )
     assert not ours - _measured(broker)
     assert SPARK_RUN in spark
@@ -60,7 +70,7 @@ def test_the_page_of_performance_has_the_ratios_of_its_runs() -> None:
 
 def test_the_readme_has_ratios_of_those_runs_alone() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    ratios = [*_ratios(BROKER_RUN).values(), *_ratios(SPARK_RUN).values()]
+    ratios = [*_of_the_broker().values(), *_ratios(SPARK_RUN).values()]
     assert not _measured(readme) - Counter(f"{ratio:.2f}x" for ratio in ratios)
 
 
