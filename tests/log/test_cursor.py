@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from headrace.client.reading import whole_batches
 from headrace.log.cursor import OTHERWISE, Cursor
 from headrace.log.log import Log
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
+from headrace.wire.batch import BatchHeader, iter_headers, read_header
 
 Open = Callable[..., Log]
 Append = Callable[..., Any]
@@ -64,18 +65,12 @@ def test_a_cursor_reads_what_the_log_reads(open_at: Open, append: Append, seed: 
                 assert as_the_cursor_reads(cursor, log, offset, max_bytes, upper, min_one) == expected
             except BlockingIOError:
                 len(log.segments[log.segment_of(offset)].index.entries())  # now it is in memory
-        offset = max([offset, *(header.next_offset for header in whole_batches(expected))])
+        offset = max([offset, *(header.next_offset for header in headers_in(expected))])
 
 
-def whole_batches(data: bytes) -> list[BatchHeader]:
+def headers_in(data: bytes) -> list[BatchHeader]:
     """The headers of those that are not cut."""
-    found, at = [], 0
-    while at + BATCH_OVERHEAD <= len(data):
-        header = read_header(data[at:])
-        at += header.size
-        if at <= len(data):
-            found.append(header)
-    return found
+    return [header for _, header in iter_headers(whole_batches(memoryview(data))[0])]
 
 
 def whole(log: Log, offset: int) -> int:
@@ -113,7 +108,7 @@ def test_in_sequence_only_what_is_given_is_read(
         assert size > 0
         again = cursor.read(log, offset, 1500, log.end_offset, True, room)
         assert again == size
-        offset = whole_batches(bytes(room[:size]))[-1].next_offset
+        offset = headers_in(bytes(room[:size]))[-1].next_offset
     assert reads == len(log.segments) > 3
 
 

@@ -53,10 +53,6 @@ class File(Protocol):
         """Up to `size` bytes from `at`; fewer only at the end of the file."""
         ...
 
-    def read_cached(self, at: int, size: int) -> bytes | bytearray | None:
-        """What of a range is in memory, from its beginning on; None when the disk is needed for the first byte."""
-        ...
-
     def read_cached_into(self, at: int, buffer: memoryview) -> int:
         """Fills as much of `buffer` as is in memory, from its beginning on; returns how much that was."""
         ...

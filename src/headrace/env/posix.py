@@ -122,19 +122,6 @@ class PosixFile:
             got += len(data)
         return b"".join(parts)
 
-    def read_cached(self, at: int, size: int) -> bytes | bytearray | None:
-        """See File.read_cached."""
-        buffer = bytearray(size)
-        try:
-            got = os.preadv(self._descriptor, (buffer,), at, _NOWAIT)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            return self.read(at, size)  # a file system that lives in memory
-        return buffer if got == size else buffer[:got]
-
     def read_cached_into(self, at: int, buffer: memoryview) -> int:
         """See File.read_cached_into."""
         try:

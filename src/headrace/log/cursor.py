@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OTHERWISE: Final = -1
 """What was asked for does not fit the room that there is for it."""
 
+
 class Cursor:
     """See the module. For the thread that appends; another one reads with `Log.read`.
 
@@ -70,11 +71,10 @@ class Cursor:
         segment, position = self._place(log, offset)
         file = _open(segment)
         head = self._head
-        length: int
         if file.read_cached_into(position, head) < len(head):
             raise BlockingIOError(f"byte {position} of {segment.stem} is not in memory")
         base_offset, length, delta = BATCH_PLACE.unpack(head)
-        first = length + LENGTH_OVERHEAD
+        first: int = length + LENGTH_OVERHEAD
         end = log.readable_end(segment, upper)
         if end <= position or first > end - position or (first > max_bytes and not min_one):
             return 0

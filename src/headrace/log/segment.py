@@ -21,6 +21,7 @@ from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamage
 from headrace.log.scan import Scan
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, read_header
+from headrace.wire.primitives import Buffer
 
 T = TypeVar("T")
 
@@ -500,9 +501,13 @@ class Segment:
             raise BlockingIOError(f"{self.stem} is not open")
         file = self.file()
         while position < end:
-            data = file.read(position, SCAN_BYTES) if wait else file.read_cached(position, SCAN_BYTES)
-            if data is None or (not wait and len(data) < BATCH_PLACE.size <= end - position):
-                raise BlockingIOError(f"byte {position} of {self.stem} is not in memory")
+            if wait:
+                data: Buffer = file.read(position, SCAN_BYTES)
+            else:
+                room = memoryview(bytearray(SCAN_BYTES))
+                data = room[: file.read_cached_into(position, room)]
+                if not data or len(data) < BATCH_PLACE.size <= end - position:
+                    raise BlockingIOError(f"byte {position} of {self.stem} is not in memory")
             at = 0
             while at + BATCH_PLACE.size <= len(data):
                 base, length, delta = BATCH_PLACE.unpack_from(data, at)

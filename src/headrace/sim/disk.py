@@ -109,10 +109,6 @@ class SimFile:
         if torn:
             self._node.write(at, data[:torn])
 
-    def read_cached(self, at: int, size: int) -> bytes:
-        """Nothing is cold here."""
-        return self.read(at, size)
-
     def read_cached_into(self, at: int, buffer: memoryview) -> int:
         """Nothing is cold here."""
         return self.read_into(at, buffer)

@@ -4,42 +4,28 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
+from broker.short_ways import Taken, note_short_fetches
 
-from headrace.broker.requests.short_fetch import ShortFetch
+from headrace.client.reading import whole_batches
 from headrace.log.log import Log
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.testing.running import TestBroker
 from headrace.wire.apis import APIS, ApiKey
-from headrace.wire.batch import BatchHeader, read_header
+from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from headrace.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-Taken = Callable[[], list[bool]]
-
 
 @pytest.fixture
 def taken(served: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Taken:
-    """Whether the common path took a request, one after the other."""
-    answers: list[bool] = []
-    answer = ShortFetch.answer
-
-    def noted(self: ShortFetch, *arguments: object) -> bool:
-        answers.append(answer(self, *arguments))  # type: ignore[arg-type]
-        return answers[-1]
-
-    def so_far() -> list[bool]:
-        served.call(lambda _: None)  # an answer leaves before its request is done with
-        return answers
-
-    monkeypatch.setattr(ShortFetch, "answer", noted)
-    return so_far
+    return note_short_fetches(served, monkeypatch)
 
 
 def asked(raw: Raw, name: str, topic_id: bytes, version: int, offset: int, **fields: Any) -> bytes:
@@ -70,16 +56,6 @@ def test_the_same_bytes_as_the_long_way(
                 with Raw(served.port) as fresh:
                     assert frame == asked(fresh, name, topic_id, version, offset, **fields), (offset, limit)
     assert taken() == [True] * (len(limits) * len(offsets) - 1)
-
-
-def whole_batches(data: bytes) -> Iterator[BatchHeader]:
-    """The headers of the batches in an answer, but for the last where it is cut."""
-    at = 0
-    while at + 61 <= len(data):
-        header = read_header(data[at:])
-        at += header.size
-        if at <= len(data):
-            yield header
 
 
 def end_of(raw: Raw, name: str, index: int) -> int:
@@ -156,7 +132,7 @@ def test_a_session_reads_all_of_its_partitions_once(
                 at = names.index(found.topic) if version < 13 else ids.index(found.topic_id)
                 for data in found.partitions:
                     assert data.error_code == 0
-                    for header in whole_batches(bytes(data.records or b"")):
+                    for _, header in iter_headers(whole_batches(memoryview(bytes(data.records or b"")))[0]):
                         assert header.base_offset == offsets[2 * at + data.partition_index]
                         offsets[2 * at + data.partition_index] = header.last_offset + 1
                         counts[2 * at + data.partition_index] += 1

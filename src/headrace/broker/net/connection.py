@@ -558,11 +558,6 @@ class Connection:
         """Whether the beginning of a frame waits for its rest."""
         return self._frame is not None or bool(self._carry)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is asked, answered or half-received."""
-        return not self.unanswered and not self._output and not self._waits_for_disk
-
     def close(self, why: str) -> None:
         """Closes at once, after what is ready was sent as far as the other side takes it.
 

@@ -12,6 +12,7 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headrace.broker.net.output import SMALL_SLICE_BYTES
 from headrace.broker.requests.fetching import READ_COMMITTED
 from headrace.log.cursor import OTHERWISE, Cursor
 from headrace.replicas.sessions import FINAL_EPOCH, Key, Session, SessionPartition
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 FETCH: Final = int(ApiKey.FETCH)
 CLIENT_ID_AT: Final = 12
 """Where the client id begins in a frame, its size included: what is before it was looked at already."""
-COPIED_BYTES: Final = 96 * 1024
-"""Up to so many bytes of a partition are read and sent with what is around them: one send wakes the reader once."""
 READERS_MAX: Final = 4096
 """A connection keeps the places of so many partitions, and begins again when it reads more without a session."""
 
@@ -188,26 +187,40 @@ class ShortFetch:
 
     def _asked(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
         """What a request without a session asks for, in its order."""
-        layout, readers = self._layout, self._readers
+        named = self._named(view, at, end)
+        if named is None:
+            return None
+        readers = self._readers
         wanted: list[Reader] = []
+        for topic, index, offset, max_bytes, epoch in named:
+            reader = readers.get((topic, index)) or self._new_reader(topic, index)
+            if reader is None:
+                return None
+            reader.fetch_offset = offset
+            reader.max_bytes = max_bytes
+            reader.current_leader_epoch = epoch
+            wanted.append(reader)
+        twice = len(wanted) > 1 and len(set(wanted)) < len(wanted)
+        return None if twice else wanted
+
+    def _named(self, view: memoryview, at: int, end: int) -> list[tuple[bytes, int, int, int, int]] | None:
+        """(topic, index, offset, maximum of bytes, leader epoch) of each partition in the topics of a request; None
+        where one is not plain."""
+        layout = self._layout
+        named: list[tuple[bytes, int, int, int, int]] = []
         topics, at = layout.read_count(view, at)
         for _ in range(topics):
             topic, at = layout.read_topic(view, at)
             count, at = layout.read_count(view, at)
             for _ in range(count):
                 index, offset, max_bytes, epoch = self._partition(view, at)
-                at += layout.partition_bytes
-                reader = readers.get((topic, index)) or self._new_reader(topic, index)
-                if reader is None or max_bytes < 0:
+                if max_bytes < 0:
                     return None
-                reader.fetch_offset = offset
-                reader.max_bytes = max_bytes
-                reader.current_leader_epoch = epoch
-                wanted.append(reader)
+                named.append((topic, index, offset, max_bytes, epoch))
+                at += layout.partition_bytes
             if layout.is_flexible:
                 at += not view[at]
-        twice = len(wanted) > 1 and len(set(wanted)) < len(wanted)
-        return wanted if at == end and not twice else None
+        return named if at == end else None
 
     def _partition(self, view: memoryview, at: int) -> tuple[int, int, int, int]:
         """(index, offset, maximum of bytes, leader epoch); the maximum is -1 where the partition is not plain."""
@@ -240,26 +253,19 @@ class ShortFetch:
 
     def _asked_in(self, session: Session, view: memoryview, at: int, end: int) -> list[Reader] | None:
         """What a session asks for once it has taken in what the request changes of its partitions."""
-        layout, partitions = self._layout, session.partitions
-        topics, at = layout.read_count(view, at)
-        for _ in range(topics):
-            topic, at = layout.read_topic(view, at)
-            count, at = layout.read_count(view, at)
-            topic_id, name = (topic, "") if layout.has_topic_ids else (ZERO, topic.decode(errors="replace"))
-            for _ in range(count):
-                index, offset, max_bytes, epoch = self._partition(view, at)
-                at += layout.partition_bytes
-                partition = partitions.get((topic_id, name, index))
-                if partition is None or max_bytes < 0:
-                    return None
-                partition.fetch_offset = offset
-                partition.max_bytes = max_bytes
-                partition.current_leader_epoch = epoch
-                partition.last_fetched_epoch = -1
-            if layout.is_flexible:
-                at += not view[at]
-        if at != end:
+        named = self._named(view, at, end)
+        if named is None:
             return None
+        partitions, has_ids = session.partitions, self._layout.has_topic_ids
+        for topic, index, offset, max_bytes, epoch in named:
+            key = (topic, "", index) if has_ids else (ZERO, topic.decode(errors="replace"), index)
+            partition = partitions.get(key)
+            if partition is None:
+                return None
+            partition.fetch_offset = offset
+            partition.max_bytes = max_bytes
+            partition.current_leader_epoch = epoch
+            partition.last_fetched_epoch = -1
         wanted: list[Reader] = []
         for key, partition in partitions.items():
             reader = partition.reader
@@ -332,7 +338,7 @@ class ShortFetch:
             return 0, None
         size = OTHERWISE
         if limit > 0:
-            size = cursor.read(log, offset, limit, upper, min_one, room[:COPIED_BYTES])
+            size = cursor.read(log, offset, limit, upper, min_one, room[:SMALL_SLICE_BYTES])
         records = None
         if size == OTHERWISE:
             size = cursor.locate(log, offset, limit, upper, min_one)
@@ -359,7 +365,7 @@ class ShortFetch:
             topics.setdefault(each.reader.replica.topic, []).append(each)
         text = layout.answer_head(0 if session is None else session.id, len(topics))
         total = 0
-        buffers: list[Buffer] = []
+        heads: list[bytes] = []
         records: list[_Found] = []
         end = layout.after_records
         for topic, partitions in topics.items():
@@ -375,7 +381,7 @@ class ShortFetch:
                     size,
                 )
                 if size:
-                    buffers.append(text)
+                    heads.append(text)
                     total += len(text) + size
                     records.append(each)
                     text = end
@@ -384,13 +390,11 @@ class ShortFetch:
             text += end
         text += end
         total += len(text)
-        buffers[0] = _pack_front(total + 4, correlation_id) + bytes(buffers[0])
-        _answer(connection, buffers, records, text, total + 8)
+        heads[0] = _pack_front(total + 4, correlation_id) + heads[0]
+        _answer(connection, heads, records, text, total + 8)
 
 
-def _answer(
-    connection: Connection, heads: list[Buffer], records: list[_Found], tail: bytes, total: int
-) -> None:
+def _answer(connection: Connection, heads: list[bytes], records: list[_Found], tail: bytes, total: int) -> None:
     """Sends an answer at once where nothing is before it, as far as its reader takes it, and queues the rest."""
     sent = 0
     if all(each.copied is not None for each in records):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
+from broker.short_ways import note_short_fetches
 from compat.kafka_says.refusals import GROUP, SERVED_KEYS, TOPIC, codes_of, refusals
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED
 from headrace.broker.requests.produce_run import ProduceRun
-from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.security.authorizer import Authorizer, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -152,14 +152,7 @@ def test_the_short_cut_of_produce_gives_way_when_the_authorizer_changes(
 def test_the_short_cut_of_fetch_gives_way_when_the_authorizer_changes(
     obedient: TestBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    taken: list[bool] = []
-    answer = ShortFetch.answer
-
-    def noted(self: ShortFetch, *arguments: object) -> bool:
-        taken.append(answer(self, *arguments))  # type: ignore[arg-type]
-        return taken[-1]
-
-    monkeypatch.setattr(ShortFetch, "answer", noted)
+    taken = note_short_fetches(obedient, monkeypatch)
     name = f"switched-{version}"
     topic_id = create_topic(obedient.port, name)
     raw.ask(produce(name, batch(b"x")), 9)
@@ -170,15 +163,12 @@ def test_the_short_cut_of_fetch_gives_way_when_the_authorizer_changes(
         return found.error_code, bool(found.records)
 
     assert [partition() for _ in range(3)] == [(0, True)] * 3
-    obedient.call(lambda _: None)  # an answer leaves before its request is done with
-    assert taken == [True, True]
+    assert taken() == [True, True]
     rule(obedient, Only())
     assert [partition() for _ in range(2)] == [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, False)] * 2
     rule(obedient, Only((Operation.READ, ResourceType.TOPIC, name)))
     assert partition() == (0, True)
-    obedient.call(lambda _: None)  # an answer leaves before its request is done with
-    assert taken == [True, True, False, False, False]
+    assert taken() == [True, True, False, False, False]
     rule(obedient, OpenAuthorizer())
     assert partition() == (0, True)
-    obedient.call(lambda _: None)
-    assert taken[-1]
+    assert taken()[-1]

@@ -1,0 +1,30 @@
+"""Which Fetch requests the short way takes, for tests that must know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headrace.broker.requests.short_fetch import ShortFetch
+from headrace.testing.running import TestBroker
+
+Taken = Callable[[], list[bool]]
+"""Whether the short way took a request, of one after the other, so far."""
+
+
+def note_short_fetches(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Taken:
+    """From here on, until the end of the test."""
+    answers: list[bool] = []
+    answer = ShortFetch.answer
+
+    def noted(self: ShortFetch, *arguments: object) -> bool:
+        answers.append(answer(self, *arguments))  # type: ignore[arg-type]  # passed on as they came
+        return answers[-1]
+
+    def so_far() -> list[bool]:
+        broker.call(lambda _: None)  # an answer leaves before its request is done with
+        return answers
+
+    monkeypatch.setattr(ShortFetch, "answer", noted)
+    return so_far
