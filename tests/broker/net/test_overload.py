@@ -223,7 +223,7 @@ def test_small_requests_for_large_answers_that_come_at_once(served: TestBroker, 
         raw.socket.sendall(b"".join(raw.frame(asked, 8) for _ in range(2000)))
 
         def most_held() -> int:
-            return served.call(lambda broker: max(each._output.held for each in broker.server.connections))
+            return served.call(lambda broker: max(each._sending.held for each in broker.server.connections))
 
         wait_until(lambda: most_held() > 0)
         time.sleep(0.3)

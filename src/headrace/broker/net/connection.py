@@ -19,9 +19,10 @@ from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.context import context_of
 from headrace.broker.net.large_frame import LargeFrame
-from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
+from headrace.broker.net.output import BrokenFrameError
 from headrace.broker.net.reply import Reply
-from headrace.env.network import READ_AHEAD_BYTES, WOULD_BLOCK, Stream
+from headrace.broker.net.sending import OUTPUT_BYTES, Sending
+from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part
@@ -36,9 +37,6 @@ FIRST_BYTES: Final = 4 + HEADER_BYTES
 SCARCE_RECEIVE_BYTES: Final = 4096
 """What is received at once while the budget for requests is spent: enough for a small request."""
 FETCH: Final = 1
-OUTPUT_BYTES: Final = 1024 * 1024
-OUTPUT_PARTS: Final = 256
-"""A connection whose unsent replies exceed one of these two is not read from until it takes some."""
 
 _read_first = Struct(">ihhih").unpack_from
 _read_size = Struct(">i").unpack_from
@@ -56,12 +54,9 @@ class Connection:
         "_frame",
         "_kept",
         "_out",
-        "_output",
-        "_output_held",
         "_reading",
+        "_sending",
         "_shape",
-        "_waits_for_disk",
-        "_writing",
         "active",
         "closed",
         "flush_scheduled",
@@ -91,15 +86,13 @@ class Connection:
         self.unanswered: deque[Reply] = deque()
         self._blocked = 0
         self._reading = False
-        self._writing = False
-        self._waits_for_disk = False
         self._carry = b""
         self._client_id: str | None = None
         self._client_id_raw: Buffer | None = None
         self._frame: LargeFrame | None = None
         self._out: list[bytes | bytearray] = []
-        self._output = Output(self.server.scratch)
-        self._output_held = self._kept = 0
+        self._sending = Sending(self)
+        self._kept = 0
         self._shape: Any = None
 
     # --- receiving
@@ -150,8 +143,8 @@ class Connection:
     def _receive_frame(self, frame: LargeFrame) -> None:
         """Goes on with a frame that is too large for the shared buffer."""
         if frame.is_full and not frame.grow():
-            self._block(Blocked.MEMORY)
-            self.server.requests_budget.wait(lambda: self._unblock(Blocked.MEMORY))
+            self.block(Blocked.MEMORY)
+            self.server.requests_budget.wait(lambda: self.unblock(Blocked.MEMORY))
             return
         received = self.stream.receive_into(frame.view[frame.have : frame.need])
         if received <= 0:
@@ -178,14 +171,14 @@ class Connection:
         if budget.take(size) or budget.overdraw(size, self):
             return
         budget.force(size)
-        self._block(Blocked.MEMORY)
-        budget.wait(lambda: self._unblock(Blocked.MEMORY))
+        self.block(Blocked.MEMORY)
+        budget.wait(lambda: self.unblock(Blocked.MEMORY))
 
-    def _block(self, why: int) -> None:
+    def block(self, why: int) -> None:
         self._blocked |= why
         self._watch()
 
-    def _unblock(self, why: int) -> None:
+    def unblock(self, why: int) -> None:
         if self._blocked & why:
             self._blocked &= ~why
             if not self._blocked:
@@ -301,8 +294,8 @@ class Connection:
         """A producer that is faster than the disk is not read from until the disk has caught up."""
         pace = self.server.pace
         if pace.behind and not self._blocked & Blocked.DISK:
-            self._block(Blocked.DISK)
-            pace.when_caught_up(lambda: self._unblock(Blocked.DISK))
+            self.block(Blocked.DISK)
+            pace.when_caught_up(lambda: self.unblock(Blocked.DISK))
 
     def _refuse_size(self, size: int) -> None:
         self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} bytes are allowed")
@@ -360,7 +353,7 @@ class Connection:
                 self.wait_for(reply, result)
                 return
         elif type(result) is CoroutineType:
-            self._block(Blocked.HANDLER)
+            self.block(Blocked.HANDLER)
             self._expect(reply)
             self.server.start_task(self._finish_task(reply, result))
             return
@@ -379,7 +372,7 @@ class Connection:
         try:
             result = await coroutine
             if isinstance(result, Pending):
-                self._unblock(Blocked.HANDLER)
+                self.unblock(Blocked.HANDLER)
                 result.when_resolved(lambda: self._resolved(reply, result.value))
                 return
         except CloseConnectionError as reason:
@@ -388,14 +381,14 @@ class Connection:
         except Exception as error:
             self.server.defect(self, reply.key, reply.version, error)
             return
-        self._unblock(Blocked.HANDLER)
+        self.unblock(Blocked.HANDLER)
         self._resolved(reply, result)
 
     def _expect(self, reply: Reply) -> None:
         self.unanswered.append(reply)
         self.server.requests_budget.force(reply.held)
         if len(self.unanswered) >= self.server.unanswered_max or self._kept > OUTPUT_BYTES:
-            self._block(Blocked.UNANSWERED)
+            self.block(Blocked.UNANSWERED)
 
     def _resolved(self, reply: Reply, value: Any) -> None:
         """An answer that was waited for has come: it leaves once all before it have."""
@@ -416,7 +409,7 @@ class Connection:
             self._emit(reply.parts)
             emitted = True
         if len(unanswered) < self.server.unanswered_max and self._kept <= OUTPUT_BYTES:
-            self._unblock(Blocked.UNANSWERED)
+            self.unblock(Blocked.UNANSWERED)
         if emitted and not self.flush_scheduled:
             self.flush_scheduled = True
             self.server.owner.soon(self._flush)
@@ -448,7 +441,7 @@ class Connection:
 
     def answer_bytes(self, key: int, version: int, correlation_id: int, frame: bytes) -> None:
         """Queues a frame that is encoded already, in its turn."""
-        if not self.unanswered and not self._output:
+        if not self.unanswered and not self._sending:
             self._out.append(frame)
         else:
             self._answer_now(Reply(key, version, correlation_id, 0), [frame])
@@ -456,7 +449,7 @@ class Connection:
     def send_at_once(self, buffers: list[Buffer]) -> int:
         """Sends an answer as far as the other side takes it, unless something has to leave before it: how many bytes
         have left. The rest is the caller's to queue. A stream that is gone ends the connection."""
-        if self.unanswered or self._out or self._output:
+        if self.unanswered or self._out or self._sending:
             return 0
         self.server.bulk += 1
         try:
@@ -470,18 +463,18 @@ class Connection:
         self.server.bulk += 1
         self._answer_now(Reply(FETCH, 0, 0, 0), parts)
         if sent:
-            self._output.skip(sent)
+            self._sending.skip(sent)
 
     # --- sending
 
     def _emit(self, parts: list[Part]) -> None:
         if self._out:
-            self._output.add(list(self._out))
+            self._sending.add(list(self._out))
             self._out.clear()
-        self._output.add(parts)
-        if self._output.held > OUTPUT_BYTES or len(self._output) > OUTPUT_PARTS:
+        self._sending.add(parts)
+        if self._sending.is_over_bound:
             # Small requests for large answers: the next ones wait until these have left.
-            self._block(Blocked.OUTPUT)
+            self.block(Blocked.OUTPUT)
 
     def _flush(self) -> None:
         """Sends what can be sent now."""
@@ -493,63 +486,16 @@ class Connection:
             if out:
                 data = out[0] if len(out) == 1 else b"".join(out)
                 out.clear()
-                if self._output:
-                    self._output.add_bytes(data)
+                if self._sending:
+                    self._sending.add_bytes(data)
                 else:
                     sent = self.stream.send((data,))
                     if sent == len(data):
                         return
-                    self._output.add_bytes(memoryview(data)[sent:] if sent > 0 else data)
-            if self._output and not self._waits_for_disk:
-                self._send()
+                    self._sending.add_bytes(memoryview(data)[sent:] if sent > 0 else data)
+            self._sending.go_on()
         except (OSError, BrokenFrameError) as error:
             self.close(str(error) if isinstance(error, BrokenFrameError) else "")
-
-    def _writable(self, may_wait: bool = False) -> None:
-        self.active = True
-        try:
-            self._send(may_wait)
-        except (OSError, BrokenFrameError) as error:
-            self.close(str(error) if isinstance(error, BrokenFrameError) else "")
-
-    def _send(self, may_wait: bool = False) -> None:
-        server = self.server
-        outcome = self._output.send(self.stream, server.monotonic, server.send_bytes(), may_wait=may_wait)
-        waits = outcome in (BLOCKED, AGAIN)
-        if waits != self._writing:
-            self._writing = waits
-            self.stream.on_writable(self._writable if waits else None)
-        if outcome == COLD:
-            self._read_ahead()
-        self._account(outcome)
-
-    def _account(self, outcome: int) -> None:
-        """Draws what is held in memory on the budget; a client that does not take its replies is not read from."""
-        output = self._output
-        budget = self.server.responses_budget
-        budget.used += output.held - self._output_held
-        self._output_held = output.held
-        if outcome != DONE and (output.held > OUTPUT_BYTES or len(output) > OUTPUT_PARTS or budget.exhausted):
-            self._block(Blocked.OUTPUT)
-        elif self._blocked & Blocked.OUTPUT and 2 * len(output) <= OUTPUT_PARTS and 2 * output.held <= OUTPUT_BYTES:
-            self._unblock(Blocked.OUTPUT)
-
-    def _read_ahead(self) -> None:
-        """Has a worker bring the next range of a file into memory, so that the event loop never waits for the disk."""
-        self._waits_for_disk = True
-        part, at = self._output.cold_slice()
-        size = min(READ_AHEAD_BYTES, part.size - at)
-        self.server.cold_reads.value += 1
-        self.server.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
-
-    def _was_read(self, _result: None, error: BaseException | None) -> None:
-        self._waits_for_disk = False
-        if self.closed:
-            return
-        if error is not None:
-            self.close(f"a segment could not be read: {error}")
-            return
-        self._writable(may_wait=True)
 
     # --- ending
 
@@ -567,7 +513,8 @@ class Connection:
             return
         self.closed = True
         if why:
-            self._send_last()
+            self._emit([])
+        self._sending.end(send_last=bool(why))
         budget = self.server.requests_budget
         held = len(self._carry) + sum(reply.held for reply in self.unanswered)
         self._carry = b""
@@ -578,18 +525,6 @@ class Connection:
         budget.give(held)
         self._drop_frame()
         budget.settle(self)
-        self.server.responses_budget.give(self._output_held)
-        self._output_held = 0
-        self._output = Output(self.server.scratch)
         self._out.clear()
         self.server.connection_closed(self, why)
         self.stream.close()
-
-    def _send_last(self) -> None:
-        """The answers to the requests before the one that ends the connection."""
-        try:
-            self._emit([])
-            if self._output and not self._waits_for_disk:
-                self._output.send(self.stream, self.server.monotonic)
-        except (OSError, BrokenFrameError):
-            pass  # the connection ends in any case

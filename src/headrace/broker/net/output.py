@@ -39,7 +39,7 @@ class Output:
     `held` counts the bytes in Python's memory; a slice of a file counts nothing.
     """
 
-    __slots__ = ("_at", "_parts", "_scratch", "held")
+    __slots__ = ("_at", "_parts", "_scratch", "_took", "held")
 
     def __init__(self, scratch: memoryview) -> None:
         """`scratch`: room for small file ranges, SCRATCH_BYTES of it, which all that send on one loop may share:
@@ -48,6 +48,7 @@ class Output:
         self.held = 0
         self._parts: deque[Part] = deque()
         self._at = 0
+        self._took = SEND_BYTES
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -81,7 +82,8 @@ class Output:
     ) -> int:
         """Sends what the other side takes: DONE, BLOCKED, COLD (the disk is needed first) or AGAIN (others' turn).
 
-        At most `most` bytes of a file are sent at once: a turn ends by the clock, which is looked at in between.
+        At most `most` bytes of a file are sent at once: a turn ends by the clock, which is looked at in between. And no
+        more of it is looked for in memory than the other side may take: twice what it took last.
         `may_wait`: the first file range was just read in, and is sent without looking whether it still is in memory.
         Raises OSError when the stream is gone and BrokenFrameError when a file is shorter than its slice.
         """
@@ -94,8 +96,11 @@ class Output:
             if size > LAST_BYTES and sent and monotonic() >= until:
                 return AGAIN
             if size > SMALL_SLICE_BYTES and isinstance(part, FileSlice):
-                sent = stream.send_slice(part, self._at, min(size, most), may_wait=may_wait)
-                whole = 0
+                asked = min(size, most, 2 * self._took)
+                sent = stream.send_slice(part, self._at, asked, may_wait=may_wait)
+                if sent > 0:
+                    self._took = max(sent, SMALL_SLICE_BYTES)
+                whole = asked
             else:
                 run, more = self._gather(stream, may_wait)
                 if not run:

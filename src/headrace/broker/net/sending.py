@@ -1,0 +1,123 @@
+"""Sends what one connection still has to send: at once, when the other side takes more, and once a worker has read
+what was not in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.net.blocked import Blocked
+from headrace.broker.net.output import AGAIN, BLOCKED, COLD, DONE, BrokenFrameError, Output
+from headrace.env.network import READ_AHEAD_BYTES
+from headrace.wire.primitives import Buffer, Part
+
+if TYPE_CHECKING:
+    from headrace.broker.net.connection import Connection
+
+OUTPUT_BYTES: Final = 1024 * 1024
+OUTPUT_PARTS: Final = 256
+"""A connection whose unsent replies exceed one of these two is not read from until it takes some."""
+
+
+class Sending:
+    """See the module. While the disk is waited for, more may be queued, and nothing is sent."""
+
+    __slots__ = ("_accounted", "_connection", "_output", "_server", "_stream", "_waits_for_disk", "_writing")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._server = connection.server
+        self._stream = connection.stream
+        self._output = Output(self._server.scratch)
+        self._accounted = 0
+        self._writing = False
+        self._waits_for_disk = False
+
+    def __len__(self) -> int:
+        return len(self._output)
+
+    @property
+    def held(self) -> int:
+        """Bytes in Python's memory that are still to be sent."""
+        return self._output.held
+
+    @property
+    def is_over_bound(self) -> bool:
+        """Whether more is queued than a connection may have before it is read from again."""
+        return self._output.held > OUTPUT_BYTES or len(self._output) > OUTPUT_PARTS
+
+    def add(self, parts: list[Part]) -> None:
+        """Queues parts behind those that are there."""
+        self._output.add(parts)
+
+    def add_bytes(self, data: Buffer) -> None:
+        """Queues one buffer."""
+        self._output.add_bytes(data)
+
+    def skip(self, sent: int) -> None:
+        """Drops the first `sent` bytes: they have left another way."""
+        self._output.skip(sent)
+
+    def go_on(self, may_wait: bool = False) -> None:
+        """Sends what can be sent now. Raises OSError when the stream is gone and BrokenFrameError when a file is
+        shorter than its slice."""
+        server = self._server
+        if self._output and not self._waits_for_disk:
+            most = server.send_bytes()
+            self._account_for(self._output.send(self._stream, server.monotonic, most, may_wait=may_wait))
+
+    def end(self, *, send_last: bool) -> None:
+        """Forgets what is queued; where `send_last`, after the other side took what it takes of it."""
+        if send_last and self._output and not self._waits_for_disk:
+            try:
+                self._output.send(self._stream, self._server.monotonic)
+            except (OSError, BrokenFrameError):
+                pass  # the connection ends in any case
+        self._server.responses_budget.give(self._accounted)
+        self._accounted = 0
+        self._output = Output(self._server.scratch)
+
+    def _writable(self) -> None:
+        self._connection.active = True
+        self._try_on()
+
+    def _try_on(self, may_wait: bool = False) -> None:
+        try:
+            self.go_on(may_wait)
+        except (OSError, BrokenFrameError) as error:
+            self._connection.close(str(error) if isinstance(error, BrokenFrameError) else "")
+
+    def _account_for(self, outcome: int) -> None:
+        """After a turn: waits for the socket or the disk, draws what is held on the budget, and has the connection read
+        from only while its client takes its replies."""
+        waits = outcome in (BLOCKED, AGAIN)
+        if waits != self._writing:
+            self._writing = waits
+            self._stream.on_writable(self._writable if waits else None)
+        if outcome == COLD:
+            self._read_ahead()
+        output = self._output
+        budget = self._server.responses_budget
+        budget.used += output.held - self._accounted
+        self._accounted = output.held
+        if outcome != DONE and (self.is_over_bound or budget.exhausted):
+            self._connection.block(Blocked.OUTPUT)
+        elif 2 * len(output) <= OUTPUT_PARTS and 2 * output.held <= OUTPUT_BYTES:
+            self._connection.unblock(Blocked.OUTPUT)
+
+    def _read_ahead(self) -> None:
+        """Has a worker bring the next range of a file into memory, so that the event loop never waits for the disk."""
+        self._waits_for_disk = True
+        part, at = self._output.cold_slice()
+        size = min(READ_AHEAD_BYTES, part.size - at)
+        self._server.cold_reads.value += 1
+        self._server.workers.submit(lambda: part.file.read_ahead(part.position + at, size), self._was_read)
+
+    def _was_read(self, _result: None, error: BaseException | None) -> None:
+        self._waits_for_disk = False
+        if self._connection.closed:
+            return
+        if error is not None:
+            self._connection.close(f"a segment could not be read: {error}")
+            return
+        self._connection.active = True
+        self._try_on(may_wait=True)
