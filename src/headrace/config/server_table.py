@@ -149,7 +149,12 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         -1,
         "Size of the sockets' receive buffer; -1 leaves it to the system.",
     ),
-    Setting("socket.send.buffer.bytes", Type.INT, -1, "Size of the sockets' send buffer; -1 leaves it to the system."),
+    Setting(
+        "socket.send.buffer.bytes",
+        Type.INT,
+        204800,
+        "Size of the sockets' send buffer; -1 leaves it to the system, which serves single readers far away faster.",
+    ),
     Setting(
         "socket.listen.backlog.size",
         Type.INT,

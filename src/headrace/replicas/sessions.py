@@ -86,6 +86,12 @@ class Session:
         self.created_ms = now_ms
         self.used_ms = now_ms
 
+    @property
+    def only(self) -> SessionPartition | None:
+        """Its partition, where it has one."""
+        partitions = self.partitions
+        return next(iter(partitions.values())) if len(partitions) == 1 else None
+
     def rotate(self, keys: Iterable[Key]) -> None:
         """Moves partitions that just had records to the end, so that the others come first next time."""
         for key in keys:

@@ -148,6 +148,44 @@ def test_a_session_reads_all_of_its_partitions_once(
     assert all(taken()), "every request of the session but the first takes the short way"
 
 
+@pytest.mark.parametrize("version", [7, 12, 18])
+def test_a_session_of_one_partition_reads_as_it_last_asked(
+    served: TestBroker, topic: Callable[..., str], taken: Taken, version: int
+) -> None:
+    """Requests alike but for their offset, between others: with other limits, without a session, of the same session
+    by another connection."""
+    name = f"{topic()}-alone"
+    topic_id = create_topic(served.port, name)
+    with Raw(served.port) as raw, Raw(served.port) as other:
+        for _ in range(12):
+            raw.ask(produce(name, batch(b"x" * 500)), 9)
+        limits = {"small": 700, "large": 1 << 20}
+        session_id, epoch = 0, 0
+
+        def batches_from(offset: int, limit: str, *, session: bool = True, by: Raw = raw) -> list[int]:
+            nonlocal session_id, epoch
+            part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=limits[limit])
+            wanted = [FetchTopic(topic=name, topic_id=topic_id, partitions=[part])]
+            ids = {"session_id": session_id, "session_epoch": epoch} if session else {}
+            found = by.ask(FetchRequest(max_wait_ms=100, min_bytes=1, topics=wanted, **ids), version)
+            assert found.error_code == 0
+            if session:
+                session_id, epoch = found.session_id, epoch + 1
+            data = found.responses[0].partitions[0]
+            assert data.error_code == 0
+            return [header.base_offset for _, header in iter_headers(whole_batches(memoryview(bytes(data.records)))[0])]
+
+        assert batches_from(0, "small") == [0]
+        assert [batches_from(offset, "small") for offset in (1, 2, 3)] == [[1], [2], [3]]
+        assert batches_from(4, "large")[-1] == 11
+        assert [batches_from(offset, "small") for offset in (4, 5)] == [[4], [5]]
+        assert batches_from(6, "large", session=False)[-1] == 11
+        assert [batches_from(offset, "small") for offset in (6, 7)] == [[6], [7]]
+        assert batches_from(8, "large", by=other)[-1] == 11
+        assert [batches_from(offset, "small") for offset in (8, 9)] == [[8], [9]]
+    assert all(taken()), "what is not the first of its connection takes the short way"
+
+
 def test_a_session_goes_on_behind_the_long_way(
     served: TestBroker, four: tuple[list[str], list[bytes]], taken: Taken
 ) -> None:

@@ -59,12 +59,20 @@ class Reader:
 
 
 class _Alike(NamedTuple):
-    """The topics of a request for one partition: all but its offset, and what it asks for."""
+    """The topics of a request that names one partition: all but its offset, and who reads it."""
 
     before: bytes
     offset_at: int
     behind: bytes
     wanted: list[Reader]
+
+    def offset(self, view: memoryview, at: int, end: int) -> int:
+        """The offset that topics like these ask for; -1 where they are not like these."""
+        offset_at = self.offset_at
+        if view[at:offset_at] == self.before and view[offset_at + 8 : end] == self.behind:
+            offset: int = _read_offset(view, offset_at)[0]
+            return offset
+        return -1
 
 
 class _Found(NamedTuple):
@@ -84,6 +92,7 @@ class ShortFetch:
 
     __slots__ = (
         "_alike",
+        "_alike_in_session",
         "_before",
         "_behind",
         "_client_id",
@@ -106,6 +115,7 @@ class ShortFetch:
         self._count = broker.metrics.counter(f"requests.{APIS[FETCH].name}")
         self._readers: dict[tuple[bytes, int], Reader] = {}
         self._alike: _Alike | None = None
+        self._alike_in_session: _Alike | None = None
 
     def is_for(self, request: FetchRequest, context: RequestContext) -> bool:
         """Whether this was made for requests like that one."""
@@ -173,17 +183,16 @@ class ShortFetch:
     def _asked_again(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
         """`_asked`, which looks at nothing but the offset where a request for one partition is like the one before."""
         alike = self._alike
-        if alike is not None:
-            before, offset_at, behind, wanted = alike
-            if view[at:offset_at] == before and view[offset_at + 8 : end] == behind:
-                wanted[0].fetch_offset = _read_offset(view, offset_at)[0]
-                return wanted
+        if alike is not None and (offset := alike.offset(view, at, end)) >= 0:
+            alike.wanted[0].fetch_offset = offset
+            return alike.wanted
         asked = self._asked(view, at, end)
-        self._alike = None
-        if asked is not None and len(asked) == 1:
-            offset_at = end - self._layout.offset_from_end
-            self._alike = _Alike(bytes(view[at:offset_at]), offset_at, bytes(view[offset_at + 8 : end]), asked)
+        self._alike = self._like(view, at, end, asked) if asked is not None and len(asked) == 1 else None
         return asked
+
+    def _like(self, view: memoryview, at: int, end: int, wanted: list[Reader]) -> _Alike:
+        offset_at = end - self._layout.offset_from_end
+        return _Alike(bytes(view[at:offset_at]), offset_at, bytes(view[offset_at + 8 : end]), wanted)
 
     def _asked(self, view: memoryview, at: int, end: int) -> list[Reader] | None:
         """What a request without a session asks for, in its order."""
@@ -252,7 +261,31 @@ class ShortFetch:
         return reader
 
     def _asked_in(self, session: Session, view: memoryview, at: int, end: int) -> list[Reader] | None:
-        """What a session asks for once it has taken in what the request changes of its partitions."""
+        """What a session asks for once it has taken in what the request changes of its partitions.
+
+        Nothing but the offset is looked at where its only partition is asked for as it was the last time.
+        """
+        alike = self._alike_in_session
+        if alike is not None and (offset := alike.offset(view, at, end)) >= 0:
+            reader = alike.wanted[0]
+            told = session.only
+            if told is not None and told is reader.told:
+                told.fetch_offset = offset
+                told.max_bytes = reader.max_bytes
+                told.current_leader_epoch = reader.current_leader_epoch
+                told.last_fetched_epoch = -1
+                return alike.wanted
+        wanted = self._taken_in(session, view, at, end)
+        self._alike_in_session = None
+        if wanted is not None and len(wanted) == 1 and end - at > self._layout.partition_bytes:
+            reader, told = wanted[0], wanted[0].told
+            assert told is not None, "a session reads its own partitions"
+            reader.max_bytes, reader.current_leader_epoch = told.max_bytes, told.current_leader_epoch
+            self._alike_in_session = self._like(view, at, end, wanted)
+        return wanted
+
+    def _taken_in(self, session: Session, view: memoryview, at: int, end: int) -> list[Reader] | None:
+        """`_asked_in`, from every field of the request."""
         named = self._named(view, at, end)
         if named is None:
             return None
@@ -350,7 +383,7 @@ class ShortFetch:
     def _forget(self, reader: Reader) -> None:
         """The replica is another one by now, or led by another broker: it is looked for again."""
         self._readers.clear()
-        self._alike = None
+        self._alike = self._alike_in_session = None
         if reader.told is not None:
             reader.told.reader = None
 
@@ -421,7 +454,8 @@ def _tell(session: Session, found: list[_Found]) -> None:
         assert partition is not None, "a session reads its own partitions"
         partition.told(error=0, high_watermark=each.high_watermark, log_start_offset=each.log_start_offset)
     session.next_epoch()
-    session.rotate([each.reader.key for each in found if each.size])
+    if session.only is None:
+        session.rotate([each.reader.key for each in found if each.size])
 
 
 def short_fetch_of(
