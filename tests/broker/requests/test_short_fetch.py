@@ -166,8 +166,10 @@ def test_a_session_of_one_partition_reads_as_it_last_asked(
             nonlocal session_id, epoch
             part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=limits[limit])
             wanted = [FetchTopic(topic=name, topic_id=topic_id, partitions=[part])]
-            ids = {"session_id": session_id, "session_epoch": epoch} if session else {}
-            found = by.ask(FetchRequest(max_wait_ms=100, min_bytes=1, topics=wanted, **ids), version)
+            request = FetchRequest(max_wait_ms=100, min_bytes=1, topics=wanted)
+            if session:
+                request.session_id, request.session_epoch = session_id, epoch
+            found = by.ask(request, version)
             assert found.error_code == 0
             if session:
                 session_id, epoch = found.session_id, epoch + 1
