@@ -5,8 +5,9 @@ share: the buffer that everything is received into, the two budgets (bytes of re
 buffers for large frames, the sweep of idle connections. `connection.py` is one client: it cuts frames out of what
 arrived, hands them on, keeps the order of answers, and stops reading where a bound is reached (`blocked.py` names the
 reasons). `large_frame.py` holds a frame that is larger than the shared buffer, `output.py` what is still to be sent,
-`reply.py` what is kept of a request between its effect and its answer, `budget.py` a named bound on bytes.
-`context.py` and `answers.py` are what a handler is given and what it may return.
+`sending.py` sends it when the other side takes more, `reply.py` what is kept of a request between its effect and its
+answer, `budget.py` a named bound on bytes. `context.py` and `answers.py` are what a handler is given and what it may
+return.
 
 **What comes in and goes out.** Bytes come from `env.network` streams, which call back when they can be read or
 written; nothing here waits. Requests go out to the room behind through the shapes in `ports.py`: the table of APIs of
