@@ -70,9 +70,10 @@ def test_a_defect_in_background_work_is_reported_and_the_work_goes_on(
 
     def fails(logs: LogManager) -> None:
         nonlocal calls
-        calls += 1
-        if calls == 1:
-            raise RuntimeError("a defect")
+        if str(tmp_path) in [home.path for home in logs.online()]:  # other tests' brokers live in this process too
+            calls += 1
+            if calls == 1:
+                raise RuntimeError("a defect")
         real(logs)
 
     monkeypatch.setattr(LogManager, "checkpoint_high_watermarks", fails)
