@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.broker.net.connection import Connection
 from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.testing.running import TestBroker
 
@@ -18,8 +19,10 @@ def note_short_fetches(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> T
     answers: list[bool] = []
     answer = ShortFetch.answer
 
-    def noted(self: ShortFetch, *arguments: object) -> bool:
-        answers.append(answer(self, *arguments))  # type: ignore[arg-type]  # passed on as they came
+    def noted(
+        self: ShortFetch, connection: Connection, view: memoryview, at: int, stop: int, correlation_id: int
+    ) -> bool:
+        answers.append(answer(self, connection, view, at, stop, correlation_id))
         return answers[-1]
 
     def so_far() -> list[bool]:

@@ -175,10 +175,12 @@ class Connection:
         budget.wait(lambda: self.unblock(Blocked.MEMORY))
 
     def block(self, why: int) -> None:
+        """Stops reading, until each reason for that is gone."""
         self._blocked |= why
         self._watch()
 
     def unblock(self, why: int) -> None:
+        """One reason is gone; harmless where it was none."""
         if self._blocked & why:
             self._blocked &= ~why
             if not self._blocked:
