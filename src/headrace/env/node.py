@@ -18,7 +18,7 @@ from headrace.env.clock import Clock
 from headrace.env.disk import Disk
 from headrace.env.entropy import Entropy
 from headrace.env.network import Network
-from headrace.env.workers import Workers
+from headrace.env.workers import Helper, Workers
 
 
 class Lock(AbstractContextManager[Any], Protocol):
@@ -153,6 +153,11 @@ class Node(Environment, Protocol):
     @property
     def syncs(self) -> Workers:
         """Threads for the syncs that acknowledgements wait for: cold reads do not hold those up."""
+        ...
+
+    @property
+    def helper(self) -> Helper:
+        """A process for what a client can make as heavy as it likes."""
         ...
 
     @property

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from headrace.env.node import LogSink, Owner
 from headrace.env.posix import PosixEnvironment
+from headrace.env.posix_helper import PosixHelper
 from headrace.env.posix_network import PosixNetwork, PosixWorkers
 
 WORKER_THREADS: Final = 4
@@ -163,6 +164,7 @@ class PosixNode(PosixEnvironment):
         self.network = PosixNetwork()
         self.workers = PosixWorkers("headrace", worker_threads)
         self.syncs = PosixWorkers("headrace-sync", sync_threads)
+        self.helper = PosixHelper()
         self.defects = PosixDefects()
         self._owners: dict[PosixOwner, None] = {}
         self._loop.set_exception_handler(self._loop_failed)
@@ -192,6 +194,7 @@ class PosixNode(PosixEnvironment):
             await owner.closed()
         self._owners.clear()
         self.network.close()
+        self.helper.close()
         self.workers.close()
         self.syncs.close()
 
@@ -201,6 +204,7 @@ class PosixNode(PosixEnvironment):
             owner.close()
         self._owners.clear()
         self.network.close()
+        self.helper.close()
         self.workers.kill()
         self.syncs.kill()
 

@@ -6,7 +6,7 @@ A simulation runs the work inline, at a moment of its choosing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -28,4 +28,26 @@ class Workers(Protocol):
 
     def kill(self) -> None:
         """Nobody hears any more of what is running; what is still queued does not run."""
+        ...
+
+
+class HelperDied(OSError):
+    """The helper process ended before it had answered: it was killed, or ran out of memory."""
+
+
+class Helper(Protocol):
+    """A process beside the broker's, at a lower priority: for what a client can make as heavy as it likes.
+
+    It is started by the first call, and has the modules that it was sent functions of.
+    """
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function of a module returns, or raises. To be called on a worker: it waits, also for other callers.
+
+        Arguments and result are copied. Raises HelperDied, and OSError where no process can be started.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the process; whoever waits for it gets HelperDied."""
         ...

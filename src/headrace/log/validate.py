@@ -236,6 +236,11 @@ def check_client_batch(
     return Accepted(data, looked)
 
 
+def check_in_helper(data: Buffer, config: TopicConfig, name: str, now_ms: int, max_bytes: int) -> Checked | None:
+    """See `check_client_batch`: in a process of its own, with memory of its own for a body of `max_bytes`."""
+    return check_client_batch(data, config, name, now_ms, Opening(max_bytes, aside=True))
+
+
 def _too_large(size: int, config: TopicConfig, name: str) -> Invalid:
     return Invalid(
         ErrorCode.MESSAGE_TOO_LARGE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import uuid
 from asyncio import CancelledError, Future, Handle, Task, current_task
@@ -186,6 +187,19 @@ class SimLogSink:
         self._tell("error", event, fields)
 
 
+class SimHelper:
+    """See `env.workers.Helper`: runs in one go, on the worker that calls; what it is sent is copied as it really is."""
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """See Helper.call."""
+        there, sent = pickle.loads(pickle.dumps((function, arguments)))
+        result: T = pickle.loads(pickle.dumps(there(*sent)))
+        return result
+
+    def close(self) -> None:
+        """See Helper.close."""
+
+
 class SimWorkers:
     """See `env.workers.Workers`: work is done in one go, at a moment of the world's choosing; so many at a time."""
 
@@ -272,6 +286,7 @@ class SimNode:
         self.network = NodeNetwork(world.network, self)
         self.workers = SimWorkers(self, 4)
         self.syncs = SimWorkers(self, 4)
+        self.helper = SimHelper()
         self.defects = SimDefects(self)
         self.streams: dict[SimStream, None] = {}
         self.disk_delay_s = (0.0, 0.002)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from broker.raw import Raw, create_topic, fetch, produce
 
 from headrace.broker.requests import opening
+from headrace.env.posix_helper import PosixHelper
 from headrace.log import validate
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -215,3 +217,62 @@ def test_a_bomb_holds_nobody_up(served: TestBroker, topic: Callable[..., str]) -
         assert thrown.result() == 2
     assert len(took) > 20
     assert max(took) < 1.0
+
+
+BOMB = 2_000_000
+"""Bytes of a value that shrinks to a few hundred: such a batch goes to the helper process."""
+
+
+def opened_in_helper(served: TestBroker) -> int:
+    count: int = served.call(lambda broker: broker.metrics.counter("produce.batches_opened_in_helper").value)
+    return count
+
+
+@pytest.mark.parametrize("codec", list(Compression)[1:])
+@pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"compression_type": "uncompressed"}])
+def test_what_the_helper_says_is_what_the_broker_would_say(
+    raw: Raw, topic: Callable[..., str], served: TestBroker, codec: int, settings: dict[str, str]
+) -> None:
+    """Accepted, rewritten, and refused: with its record named."""
+    name = topic(**settings, max_message_bytes="3000000")
+    before = opened_in_helper(served)
+    assert only(raw.ask(produce(name, keyed(b"1", BOMB, codec)), 9)).error_code == 0
+    assert values(raw, name) == [b"1"]
+    nameless = build_batch([Record(0, 1, None, b"." * BOMB, [])], compression=codec)
+    answer = only(raw.ask(produce(name, nameless), 9))
+    if "cleanup_policy" in settings:
+        assert (answer.error_code, [each.batch_index for each in answer.record_errors]) == (87, [0])
+    else:
+        assert answer.error_code == 0
+    assert opened_in_helper(served) - before == (0 if codec == Compression.SNAPPY else 2)  # it shrinks to a 20th
+    assert held(served) == 0
+
+
+def test_a_helper_that_dies_costs_one_batch(
+    raw: Raw, topic: Callable[..., str], served: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(cleanup_policy="compact")
+    with monkeypatch.context() as patch:
+        patch.setattr(opening, "check_in_helper", die)
+        answer = only(raw.ask(produce(name, keyed(b"0", BOMB)), 9))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+    assert "status 7" in answer.error_message
+    assert only(raw.ask(produce(name, keyed(b"1", BOMB)), 9)).error_code == 0
+    assert values(raw, name) == [b"1"]
+    assert held(served) == 0
+
+
+def die(*_: object) -> None:
+    os._exit(7)
+
+
+def test_where_no_process_can_be_started_a_worker_opens(
+    raw: Raw, topic: Callable[..., str], served: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    name = topic(cleanup_policy="compact")
+    monkeypatch.setattr(PosixHelper, "call", none)
+    assert only(raw.ask(produce(name, keyed(b"1", BOMB)), 9)).error_code == 0
+    assert values(raw, name) == [b"1"]

@@ -2,16 +2,19 @@
 
 One at a time, in order of arrival: a few KB may open to as many MB, and whoever sends such batches shall take one
 thread and the memory of one of them, however many connections there are. The codecs and the walk over the records leave
-the interpreter to the event loop meanwhile.
+the interpreter to the event loop meanwhile; what looks like a bomb is opened in the helper process, which leaves it the
+processor as well.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headrace.log.validate import Checked, Opening, check_client_batch
+from headrace.env.workers import HelperDied
+from headrace.log.validate import Checked, Invalid, Opening, check_client_batch, check_in_helper
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.errors import ErrorCode
 from headrace.wire.records import CorruptBatch, opened_size
 
 if TYPE_CHECKING:
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Node
     from headrace.log.log import Log
+
+BOMB_BYTES: Final = 1024 * 1024
+BOMB_RATIO: Final = 32
+"""A body that opens to more than so many bytes, and to more than so many times what was sent, goes to the helper
+process: clients' records seldom shrink so far."""
 
 
 class Openings:
@@ -33,6 +41,8 @@ class Openings:
         self._busy = False
         self._waiting: deque[Future[None]] = deque()  # at most one a connection, which says nothing else meanwhile
         self._count = metrics.counter("produce.batches_opened_aside")
+        self._bombs = metrics.counter("produce.batches_opened_in_helper")
+        self._log = node.logger("requests")
 
     async def check(self, log: Log, data: bytes, now_ms: int) -> Checked:
         """See `check_client_batch`; it is decided, however long that takes."""
@@ -44,17 +54,12 @@ class Openings:
 
     async def _check(self, log: Log, data: bytes, now_ms: int) -> Checked:
         self._count.value += 1
-        config, name = log.config, log.name
-        limit = config.max_decompressed_bytes
+        limit = log.config.max_decompressed_bytes
         size = min(await self._node.workers.run(lambda: _size(data, limit)), limit)
         while True:
             await self._take(size)
             try:
-                checked = await self._node.workers.run(
-                    lambda size=size: check_client_batch(  # type: ignore[misc]
-                        data, config, name, now_ms, Opening(size, True, self._node.scratch(size))
-                    )
-                )
+                checked = await self._opened(log, data, now_ms, size)
             finally:
                 self._budget.give(size)
                 self._budget.settle(self)
@@ -62,6 +67,28 @@ class Openings:
                 return checked
             assert size < limit, "a batch that opens to more than its topic allows is refused"
             size = limit  # it said less than it is
+
+    async def _opened(self, log: Log, data: bytes, now_ms: int, size: int) -> Checked | None:
+        """None where the body opens to more than `size`."""
+        config, name, node = log.config, log.name, self._node
+
+        def in_helper() -> Checked | None:
+            return node.helper.call(check_in_helper, data, config, name, now_ms, size)
+
+        def here() -> Checked | None:
+            return check_client_batch(data, config, name, now_ms, Opening(size, True, node.scratch(size)))
+
+        if size <= BOMB_BYTES or size <= BOMB_RATIO * len(data):
+            return await node.workers.run(here)
+        self._bombs.value += 1
+        try:
+            return await node.workers.run(in_helper)
+        except HelperDied as error:
+            self._log.warning("batch refused", partition=name, bytes=len(data), opens_to=size, reason=str(error))
+            return Invalid(ErrorCode.UNKNOWN_SERVER_ERROR, f"A batch for {name} could not be opened: {error}")
+        except OSError as error:
+            self._log.warning("no helper process", reason=str(error))
+            return await node.workers.run(here)
 
     async def _turn(self) -> None:
         """Returns when no other batch is at work."""
