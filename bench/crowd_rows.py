@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +25,7 @@ from bench.wire_rows import (
     drop,
     java_filled,
     librdkafka_filled,
+    meanwhile,
     p99,
     run_load,
     topic_for,
@@ -125,15 +126,12 @@ def _beside(connections: int) -> Callable[[Rig, Scale], float]:
         seconds = max(2.0, scale.seconds)
         alone = _read(rig, BATCH_1MB, "v17", 1, scale, seconds)
         quiet = _chat(rig, pinged, connections, seconds)
-        beside: list[dict[str, Any]] = []
-        reader = threading.Thread(target=lambda: beside.append(_read(rig, BATCH_1MB, "v17", 1, scale, seconds + 1)))
-        reader.start()
-        time.sleep(0.5)
-        loud = _chat(rig, pinged, connections, seconds)
-        reader.join()
+        with meanwhile(lambda: _read(rig, BATCH_1MB, "v17", 1, scale, seconds + 1)) as reading:
+            loud = _chat(rig, pinged, connections, seconds)
+        beside = reading.result()
         drop(rig, pinged)
         _kept.setdefault((rig.name, f"beside-{connections}"), []).append(p99(loud) / p99(quiet))
-        first, second = (found["bytes"] / found["seconds"] for found in (alone, beside[0]))
+        first, second = (found["bytes"] / found["seconds"] for found in (alone, beside))
         return float(second / first)
 
     return measure
@@ -144,11 +142,8 @@ def _producer_beside_readers(rig: Rig, scale: Scale) -> float:
     pinged = topic_for(rig, f"pinged-{time.monotonic_ns()}")
     paced = Load("produce-paced", rig.port, pinged, 0, seconds=max(2.0, scale.seconds), rate=500)
     alone = p99(run_load(paced)["latencies"])
-    reader = threading.Thread(target=lambda: _read(rig, 64 * KB, "s1", CONSUMERS, scale, paced.seconds + 1))
-    reader.start()
-    time.sleep(0.5)
-    beside = p99(run_load(paced)["latencies"])
-    reader.join()
+    with meanwhile(lambda: _read(rig, 64 * KB, "s1", CONSUMERS, scale, paced.seconds + 1)):
+        beside = p99(run_load(paced)["latencies"])
     drop(rig, pinged)
     return beside / alone
 
@@ -159,13 +154,8 @@ def _beside_bombs(rig: Rig, scale: Scale) -> float:
     bombed = topic_for(rig, f"bombed-{time.monotonic_ns()}", cleanup_policy="compact")
     seconds = max(2.0, scale.seconds)
     quiet = _chat(rig, pinged, 10, seconds)
-    thrower = threading.Thread(
-        target=run_python, args=("bench.neighbours", "bombs", str(rig.port), bombed, str(seconds + 1))
-    )
-    thrower.start()
-    time.sleep(0.5)
-    loud = _chat(rig, pinged, 10, seconds)
-    thrower.join()
+    with meanwhile(lambda: run_python("bench.neighbours", "bombs", str(rig.port), bombed, str(seconds + 1))):
+        loud = _chat(rig, pinged, 10, seconds)
     drop(rig, pinged)
     drop(rig, bombed)
     return p99(loud) / p99(quiet)
@@ -178,20 +168,15 @@ def _librdkafka_crowd(rig: Rig, scale: Scale) -> float:
     """Thousands of records a second of six consumers at once, each of all the records."""
     name = librdkafka_filled(rig, scale)
     before = rig.cpu_s()
-    rates: list[float] = []
 
-    def consume() -> None:
+    def consume(_: int) -> float:
         outcome = json.loads(run_python("bench.clients", "consume", rig.bootstrap, name, str(scale.records)))
-        rates.append(outcome["records"] / outcome["seconds"] / 1000)
+        return float(outcome["records"] / outcome["seconds"] / 1000)
 
-    threads = [threading.Thread(target=consume) for _ in range(CONSUMERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(CONSUMERS) as pool:
+        rate = sum(pool.map(consume, range(CONSUMERS)))
     _kept.setdefault((rig.name, "librdkafka"), []).append(rig.cpu_s() - before)
-    assert len(rates) == CONSUMERS, "a consumer failed"
-    return sum(rates)
+    return rate
 
 
 def _java_crowd(rig: Rig, scale: Scale) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench import wire_load
 from bench.bars import Barred
@@ -20,6 +21,8 @@ from bench.rigs import DATA, ROOT, Rig, run_java, run_python
 from bench.wire_load import Load
 from tests.peers.kafka import cpu_s
 
+T = TypeVar("T")
+
 KB, MB, GB = 1 << 10, 1_000_000, 1_000_000_000
 BATCH_1MB = 1_000_000
 LZ4 = 3
@@ -27,6 +30,8 @@ FILE_BYTES_PER_S = 1200 * MB
 """More than any broker here writes in a second: so much memory is made ready for a measurement."""
 SETTLE_S = 30
 """Behind a virtual disk the host goes on writing for a while after a sync; what is cold was written long ago."""
+AHEAD_S = 0.5
+"""How long what is to lie beside a measurement runs before it."""
 RECORD_BYTES = 1100
 """A record of 1 KB in its batch, at most."""
 TOOLS = "org.apache.kafka.tools."
@@ -349,13 +354,20 @@ def cold_read(rig: Rig, scale: Scale) -> float:
     reading = Load(
         "fetch", rig.port, cold, BATCH_1MB, seconds=paced.seconds + 1, end_offset=end, records_per_batch=count
     )
-    reader = threading.Thread(target=run_load, args=(reading,))
-    reader.start()
-    time.sleep(0.3)
-    beside = p99(run_load(paced)["latencies"])
-    reader.join()
+    with meanwhile(lambda: run_load(reading)):
+        beside = p99(run_load(paced)["latencies"])
     drop(rig, pinged)
     return beside / alone
+
+
+@contextmanager
+def meanwhile(work: Callable[[], T]) -> Iterator[Future[T]]:
+    """Has a thread do `work`, which begins a moment before the block does and ends after it. Raises what it raised."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        time.sleep(AHEAD_S)
+        yield future
+        future.result()
 
 
 def p99(latencies: list[float]) -> float:

@@ -251,6 +251,7 @@ def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
         "broker stops",
         "broker stopped",
     ]
+    assert events["metadata read"]["shutdown"] == "none"
     assert events["listening"]["port"] == port
     assert (events["topic created"]["topic"], events["topic created"]["partitions"]) == ("rides", 3)
     assert events["connection closed"]["why"].startswith("a frame of")

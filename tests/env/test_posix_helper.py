@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.env import posix_helper
 from headrace.env.posix_helper import NICENESS, PosixHelper
 from headrace.env.workers import HelperDied
 
@@ -110,7 +109,7 @@ def test_no_process_can_be_started(helper: PosixHelper, monkeypatch: pytest.Monk
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(posix_helper.subprocess, "Popen", none)
+        patch.setattr(subprocess, "Popen", none)
         with pytest.raises(OSError, match="Too many") as raised:
             helper.call(len, "abc")
         assert not isinstance(raised.value, HelperDied)

@@ -167,7 +167,7 @@ class Broker:
                 cluster=self.cluster_id,
                 topics=sum(1 for _ in self.image.topics),
                 offset=self.image.offset,
-                shutdown="clean" if self.logs.was_clean else "unclean",
+                shutdown=self._last_shutdown(),
             )
             self.dynamic.start(lambda: self.image)
             self._listen()  # what is stored may name other listeners than the file
@@ -193,6 +193,12 @@ class Broker:
         for opened in self.server.listeners:
             self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)
         self._log.info("broker serves", epoch=self.epoch, after_ms=self._since_ms(began))
+
+    def _last_shutdown(self) -> str:
+        """How this broker ended the last time, if there was one."""
+        if self.node_id not in self.image.brokers:
+            return "none"
+        return "clean" if self.logs.was_clean else "unclean"
 
     async def _give_up(self, quorum: QuorumDriver | None) -> None:
         """After a start that failed: holds nothing any more, whatever else cannot be written."""
