@@ -17,7 +17,7 @@ from bench import wire_load
 from bench.bars import Barred
 from bench.link import Link
 from bench.memory import touch
-from bench.rigs import DATA, ROOT, Rig, run_java, run_python
+from bench.rigs import DATA, ROOT, Ours, Rig, run_java, run_python
 from bench.wire_load import Load
 from tests.peers.kafka import cpu_s
 
@@ -108,7 +108,7 @@ def produce_compressed(validation: str) -> Callable[[Rig, Scale], float]:
 
     def measure(rig: Rig, scale: Scale) -> float:
         name = f"compressed-{validation}-{time.monotonic_ns()}"
-        if rig.name == "headrace":
+        if isinstance(rig, Ours):
             topic_for(rig, name, record_validation=validation)
         else:
             topic_for(rig, name)

@@ -19,6 +19,7 @@ from headrace.wire.records import CorruptBatch, opened_size
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from collections.abc import Awaitable, Callable
 
     from headrace.broker.net.budget import Budget
     from headrace.broker.telemetry.metrics import Registry
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 BOMB_BYTES: Final = 1024 * 1024
 BOMB_RATIO: Final = 32
 """A body that opens to more than so many bytes, and to more than so many times what was sent, goes to the helper
-process: clients' records seldom shrink so far."""
+process: clients' records seldom shrink so far. What a body says of itself is not enough: of lz4 that is a bound."""
+
+if TYPE_CHECKING:
+    Check = Callable[[Log, bytes, int, int], Awaitable[Checked | None]]
+    """(log, batch, now in ms, the largest body to open): None where the body is larger."""
 
 
 class Openings:
@@ -56,39 +61,42 @@ class Openings:
         self._count.value += 1
         limit = log.config.max_decompressed_bytes
         size = min(await self._node.workers.run(lambda: _size(data, limit)), limit)
-        while True:
-            await self._take(size)
-            try:
-                checked = await self._opened(log, data, now_ms, size)
-            finally:
-                self._budget.give(size)
-                self._budget.settle(self)
-            if checked is not None:
-                return checked
+        few = max(BOMB_BYTES, BOMB_RATIO * len(data))
+        checked = await self._within(min(size, few), self._on_worker, log, data, now_ms)
+        if checked is None and size > few:
+            checked = await self._within(size, self._in_helper, log, data, now_ms)
+        if checked is None:  # it said less than it is
             assert size < limit, "a batch that opens to more than its topic allows is refused"
-            size = limit  # it said less than it is
+            checked = await self._within(limit, self._in_helper, log, data, now_ms)
+        assert checked is not None, "a batch that opens to more than its topic allows is refused"
+        return checked
 
-    async def _opened(self, log: Log, data: bytes, now_ms: int, size: int) -> Checked | None:
+    async def _within(self, size: int, check: Check, log: Log, data: bytes, now_ms: int) -> Checked | None:
         """None where the body opens to more than `size`."""
-        config, name, node = log.config, log.name, self._node
-
-        def in_helper() -> Checked | None:
-            return node.helper.call(check_in_helper, data, config, name, now_ms, size)
-
-        def here() -> Checked | None:
-            return check_client_batch(data, config, name, now_ms, Opening(size, True, node.scratch(size)))
-
-        if size <= BOMB_BYTES or size <= BOMB_RATIO * len(data):
-            return await node.workers.run(here)
-        self._bombs.value += 1
+        await self._take(size)
         try:
-            return await node.workers.run(in_helper)
+            return await check(log, data, now_ms, size)
+        finally:
+            self._budget.give(size)
+            self._budget.settle(self)
+
+    async def _on_worker(self, log: Log, data: bytes, now_ms: int, size: int) -> Checked | None:
+        config, name = log.config, log.name
+        return await self._node.workers.run(
+            lambda: check_client_batch(data, config, name, now_ms, Opening(size, True, self._node.scratch(size)))
+        )
+
+    async def _in_helper(self, log: Log, data: bytes, now_ms: int, size: int) -> Checked | None:
+        self._bombs.value += 1
+        config, name, helper = log.config, log.name, self._node.helper
+        try:
+            return await self._node.workers.run(lambda: helper.call(check_in_helper, data, config, name, now_ms, size))
         except HelperDied as error:
             self._log.warning("batch refused", partition=name, bytes=len(data), opens_to=size, reason=str(error))
             return Invalid(ErrorCode.UNKNOWN_SERVER_ERROR, f"A batch for {name} could not be opened: {error}")
         except OSError as error:
             self._log.warning("no helper process", reason=str(error))
-            return await node.workers.run(here)
+            return await self._on_worker(log, data, now_ms, size)
 
     async def _turn(self) -> None:
         """Returns when no other batch is at work."""
