@@ -57,7 +57,7 @@ def test_what_is_opened_is_stored(
     raw: Raw, topic: Callable[..., str], served: TestBroker, codec: int, settings: dict[str, str]
 ) -> None:
     name = topic(**settings)
-    before = opened_aside(served)
+    before, helped = opened_aside(served), opened_in_helper(served)
     sent = [keyed(b"%d" % at, size, codec) for at, size in enumerate((SMALL, LARGE, SMALL, LARGE))]
     for offset, each in enumerate(sent):
         answer = only(raw.ask(produce(name, each), 9))
@@ -65,6 +65,7 @@ def test_what_is_opened_is_stored(
     assert values(raw, name) == [b"0", b"1", b"2", b"3"]
     plain = codec == (Compression.NONE if "cleanup_policy" in settings else Compression.GZIP)
     assert opened_aside(served) - before == (0 if plain else 2)
+    assert opened_in_helper(served) == helped, "300 KB are no bomb, whatever bound lz4 states"
     assert held(served) == 0
 
 
