@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,42 @@ def test_a_range_that_was_read_ahead_is_in_memory(cold: PosixFile) -> None:
     cold.read_ahead(at, size)
     assert in_memory(cold.fileno(), at, size)
     assert not any(resident(cold.fileno(), at + size + READ_ON_BYTES + PIECE_BYTES, PAGE))
+
+
+@pytest.mark.parametrize("descriptors_left", [True, False])
+def test_a_hole_in_a_file_that_is_in_memory_otherwise(
+    cold: PosixFile, monkeypatch: pytest.MonkeyPatch, descriptors_left: bool
+) -> None:
+    """The kernel's readahead fills it; where there is no descriptor for that, pieces do."""
+    cold.read(0, SIZE)
+    evict(cold.fileno(), PIECE_BYTES, 3 * PIECE_BYTES)
+    before = open_descriptors()
+    with monkeypatch.context() as patch:
+        if not descriptors_left:
+            patch.setattr(os, "open", refuse)
+        cold.read_ahead(PIECE_BYTES, 3 * PIECE_BYTES)
+    assert in_memory(cold.fileno(), 0, SIZE)
+    assert (cold._ahead >= 0) is descriptors_left
+    cold.close()
+    assert len(before - open_descriptors()) == 1, "the file's own"
+    assert len(open_descriptors() - before) <= 1, "the one to nowhere stays"
+
+
+def open_descriptors() -> set[str]:
+    return {f"{number} {os.readlink(f'/proc/self/fd/{number}')}" for number in os.listdir("/proc/self/fd") if
+            os.path.exists(f"/proc/self/fd/{number}")}  # fmt: skip
+
+
+def refuse(*_: object, **__: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_several_threads_fill_holes_of_one_file(cold: PosixFile) -> None:
+    cold.read(0, SIZE)
+    evict(cold.fileno(), 0, 8 * PIECE_BYTES)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda at: cold.read_ahead(at * PIECE_BYTES, PIECE_BYTES), range(8)))
+    assert in_memory(cold.fileno(), 0, SIZE)
 
 
 def test_the_end_of_the_file_ends_it(cold: PosixFile) -> None:

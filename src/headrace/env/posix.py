@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import random
@@ -34,6 +35,9 @@ PIECE_BYTES = 128 * 1024
 """What is asked of the disk at once when data is read ahead: every system takes that whole, and quickly."""
 READ_ON_BYTES = 4 * PIECE_BYTES
 """How far what the disk is asked for runs ahead of what is waited for."""
+HOLE_PROBES = (1_071_104, 2_244_608, 4_419_584, 8_708_096)
+"""How far beyond a range it is looked whether the log is in memory. A vain look has the kernel fetch that page: the
+next ranges must not look at the same ones."""
 
 LARGE_BYTES = 1024 * 1024
 """From here on memory comes from the system in pages of its own."""
@@ -49,16 +53,24 @@ _held_locks: set[str] = set()
 """Lock files that this process holds: fcntl locks do not exclude a process from itself."""
 
 _held_locks_guard = threading.Lock()
+_ahead_guard = threading.Lock()
+
+
+@functools.cache
+def _null() -> int:
+    """Where pages go that are to be in memory, and nowhere else."""
+    return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 class PosixFile:
     """See `env.disk.File`. Closes with its last reference."""
 
-    __slots__ = ("__weakref__", "_descriptor", "_read_by_piece", "_size", "path")
+    __slots__ = ("__weakref__", "_ahead", "_descriptor", "_is_read_by_pages", "_size", "path")
 
     def __init__(self, path: str, *, create: bool) -> None:
         self._descriptor = -1
-        self._read_by_piece = False
+        self._ahead = -1
+        self._is_read_by_pages = False
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self.path = path
         self._descriptor = os.open(path, flags, 0o644)
@@ -147,18 +159,55 @@ class PosixFile:
         """See File.read_ahead.
 
         The kernel's own readahead makes room for megabytes in one go, which nobody interrupts: not the thread that
-        waits for them, nor the event loop, where its send comes upon the mark that starts the next ones. So the disk is
-        asked for pieces, a few at a time, and after each the processor is offered to those who wait for it.
+        waits for them, nor the event loop, where its send comes upon the mark that starts the next ones. So a log that
+        is not in memory is asked for in pieces, a few at a time, and after each the processor is offered to those who
+        wait for it. Pieces become single pages, though, which take longer to send, for as long as they stay: a hole in
+        a log that is in memory otherwise is filled by the kernel's readahead, in large ones.
         """
-        descriptor = self._descriptor
         end = min(at + size, self._size)
         if _advise is None:
             for begin in range(at, end, PIECE_BYTES):
-                os.pread(descriptor, PIECE_BYTES, begin)
+                os.pread(self._descriptor, PIECE_BYTES, begin)
             return
-        if not self._read_by_piece:
-            self._read_by_piece = True
-            _advise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        if not self._is_read_by_pages:
+            self._is_read_by_pages = True
+            _advise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        if not (self._is_hole(end) and self._fill(at, end)):
+            self._read_pieces(at, end)
+
+    def _is_hole(self, end: int) -> bool:
+        """Whether most of what follows is in memory, as far as a few probes tell: the system took some pages back."""
+        looked = missing = 0
+        for distance in HOLE_PROBES:
+            if end + distance < self._size:
+                looked += 1
+                try:
+                    os.preadv(self._descriptor, _probe, end + distance, _NOWAIT)
+                except BlockingIOError:
+                    missing += 1
+                except OSError as error:
+                    if error.errno != errno.EOPNOTSUPP:
+                        raise
+        return missing <= looked // 4
+
+    def _fill(self, at: int, end: int) -> bool:
+        """Has the kernel's readahead bring a range in, on a descriptor of its own: in large pages, in one go.
+
+        False, and nothing done, where there is no descriptor left, or no /proc.
+        """
+        with _ahead_guard:
+            if self._ahead < 0:
+                try:
+                    self._ahead = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+                except OSError:
+                    return False
+        while at < end and (read := os.sendfile(_null(), self._ahead, at, end - at)):
+            at += read
+        return True
+
+    def _read_pieces(self, at: int, end: int) -> None:
+        assert _advise is not None
+        descriptor = self._descriptor
         for begin in range(at, end + READ_ON_BYTES, PIECE_BYTES):
             if begin < self._size:
                 _advise(descriptor, begin, PIECE_BYTES, os.POSIX_FADV_WILLNEED)
@@ -193,6 +242,9 @@ class PosixFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+        ahead, self._ahead = self._ahead, -1
+        if ahead >= 0:
+            os.close(ahead)
 
     def __del__(self) -> None:
         if self._descriptor >= 0:

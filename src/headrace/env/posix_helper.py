@@ -78,13 +78,14 @@ class PosixHelper:
         if self._closed:
             raise HelperDied("the node is closed")
         ours, theirs = socket.socketpair()
-        serving = f"from {__name__} import serve; serve({theirs.fileno()}, {self._idle_s})"
+        number = theirs.fileno()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {serving}"],
+                [sys.executable, "-P", "-m", "headrace.env.posix_helper", str(number), str(self._idle_s)],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[number],
             )
         except BaseException:
             ours.close()
@@ -159,3 +160,7 @@ def _asked(link: socket.socket) -> bytes | None:
         return _receive(link)
     except OSError:  # the time is over, or the broker was killed
         return None
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), float(sys.argv[2]))
