@@ -12,6 +12,7 @@ from broker.raw import Raw, batch, create_topic, fetch, produce
 from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.log.log import Log
 from headrace.testing.running import TestBroker
+from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchRequest, ForgottenTopic
@@ -241,6 +242,27 @@ def list_offset(raw: Raw, name: str, timestamp: int, version: int = 11, **fields
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[asked])], **fields)
     return raw.ask(request, version).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize(("times", "code"), [(1, ErrorCode.NONE), (2, ErrorCode.KAFKA_STORAGE_ERROR)])
+def test_a_segment_that_goes_during_a_lookup_by_time(
+    monkeypatch: pytest.MonkeyPatch, times: int, code: ErrorCode
+) -> None:
+    """Retention or compaction takes it: it is looked up once more. What is missing then is a failure of the disk."""
+    with running_broker() as alone, Raw(alone.port) as raw:
+        create_topic(alone.port, "t")
+        fill(raw, "t", 3)
+        real, looked = Log.offset_for_timestamp, []
+
+        def gone(log: Log, timestamp: int) -> Any:
+            looked.append(timestamp)
+            if len(looked) <= times:
+                raise FileNotFoundError(2, "No such file", "t-0/00000000000000000000.index")
+            return real(log, timestamp)
+
+        monkeypatch.setattr(Log, "offset_for_timestamp", gone)
+        found = list_offset(raw, "t", 1)
+        assert (found.error_code, found.offset) == (code, 0 if code == ErrorCode.NONE else -1)
 
 
 def test_special_timestamps(raw: Raw, topic: Callable[..., str]) -> None:

@@ -145,10 +145,7 @@ async def _look_up(
         results: list[TimestampOffset | OSError | None] = []
         for _, _, _, search in lookups:
             try:
-                try:
-                    results.append(_searched(search))
-                except FileNotFoundError:
-                    results.append(search())  # retention or compaction took a segment away meanwhile
+                results.append(_searched(search))
             except OSError as error:
                 results.append(error)
         return results
