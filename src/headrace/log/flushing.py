@@ -31,10 +31,20 @@ class Flushing:
         """The folder has a new file."""
         self._names_dirty = True
 
-    def take_names_dirty(self) -> bool:
+    def _take_names_dirty(self) -> bool:
         """Whether files have been made since their folder was last synced; asks once."""
         dirty, self._names_dirty = self._names_dirty, False
         return dirty
+
+    def sync_names(self, log: Log) -> None:
+        """See Log.sync_names."""
+        with self.guard:
+            if self._take_names_dirty():
+                try:
+                    self._sync_names(log)
+                except OSError:
+                    self.new_name()
+                    raise
 
     def was_never_used(self, log: Log) -> bool:
         """A log that never held anything is created again where a power cut takes its folder: it need not be synced."""
@@ -57,7 +67,7 @@ class Flushing:
             if up_to is not None and self.flushed_offset >= up_to:
                 return self.flushed_offset
             if self.flushed_offset < end_offset:
-                names_dirty = self.take_names_dirty()
+                names_dirty = self._take_names_dirty()
                 try:
                     for segment in segments[index_of(segments, self.flushed_offset) :]:
                         _sync(log, segment, is_active=segment is segments[-1])

@@ -219,9 +219,9 @@ class Log(Appender):
         """Makes the indexes of what is flushed safe: owed before a recovery point goes to disk. Raises OSError."""
         self._flushing.sync_indexes(self)
 
-    def take_names_dirty(self) -> bool:
-        """Whether files have been made since their folder was last synced; asks once."""
-        return self._flushing.take_names_dirty()
+    def sync_names(self) -> None:
+        """Makes the names of new files safe, where there are any. For worker threads. Raises OSError."""
+        self._flushing.sync_names(self)
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
         """Drops everything from `offset` on. Raises OSError."""

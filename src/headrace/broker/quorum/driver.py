@@ -17,6 +17,7 @@ from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
 from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
+from headrace.env.disk import is_full, is_passing
 from headrace.machine import Decision
 from headrace.metadata import adoption, bootstrap, levels
 from headrace.metadata.batches import control_batch, data_batches
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 SNAPSHOT_BACKOFF_S: Final = 60.0
 """How long a snapshot that failed waits for its next attempt."""
+
+SYNC_BACKOFF_S: Final = 0.1
+"""How long a sync that found no descriptor or no memory waits for its next attempt."""
 
 UNCOMMITTED_MAX: Final = 10_000
 """Decisions that wait for their commit at once; one more is refused."""
@@ -303,8 +307,14 @@ class QuorumDriver:
         self._node.syncs.submit(self.log.sync, lambda _, error: self._synced(end, error))
 
     def _synced(self, end: Position, error: BaseException | None) -> None:
-        syncing, self._syncing = self._syncing, None
+        syncing = self._syncing
         assert syncing is not None
+        if isinstance(error, OSError) and is_passing(error) and not is_full(error):
+            # The disk was not asked. After a sync that it refused for lack of room nobody knows what it holds.
+            self._log.warning("metadata log cannot be synced yet", why=error)
+            self._owner.later(SYNC_BACKOFF_S, self._sync)
+            return
+        self._syncing = None
         if not syncing.done():
             syncing.set_result(None)
         if error is not None:

@@ -210,8 +210,7 @@ class MetadataLog:
     def sync(self) -> None:
         """Returns when all that was appended is on stable storage, the names of new files included. Raises OSError."""
         self.log.flush()
-        if self.log.take_names_dirty():
-            self.disk.sync_directory(self.directory)
+        self.log.sync_names()
 
     def take_out_before(self, end_offset: int, now_ms: int) -> list[Segment]:
         """Ends the log before `end_offset`, where a snapshot ends: the segments that it replaces. Raises OSError."""
