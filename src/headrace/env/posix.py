@@ -462,7 +462,8 @@ RESERVED_SHARE = 4
 looks what is wrong."""
 HELD_OPEN_SHARE = 8
 """One descriptor in so many, half of the reserve, is what the files of segments may hold; the other half is for files
-that are open for a moment, and those that slices on their way to slow consumers keep."""
+that are open for a moment, those that slices on their way to slow consumers keep, and those that holes are filled
+through: without one, pieces do."""
 
 
 def open_files_limit() -> int:
