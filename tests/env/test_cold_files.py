@@ -82,6 +82,24 @@ def test_a_range_that_was_read_ahead_is_in_memory(cold: PosixFile) -> None:
     assert not any(resident(cold.fileno(), at + size + READ_ON_BYTES + PIECE_BYTES, PAGE))
 
 
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_a_system_that_cannot_fill_reads_pieces_and_a_bad_disk_is_told(
+    cold: PosixFile, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    cold.read(0, SIZE)
+    evict(cold.fileno(), 0, PIECE_BYTES)
+    monkeypatch.setattr(os, "sendfile", fails)
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output"):
+            cold.read_ahead(0, PIECE_BYTES)
+    else:
+        cold.read_ahead(0, PIECE_BYTES)
+        assert in_memory(cold.fileno(), 0, SIZE)
+
+
 @pytest.mark.parametrize("descriptors_left", [True, False])
 def test_a_hole_in_a_file_that_is_in_memory_otherwise(
     cold: PosixFile, monkeypatch: pytest.MonkeyPatch, descriptors_left: bool

@@ -193,7 +193,7 @@ class PosixFile:
     def _fill(self, at: int, end: int) -> bool:
         """Has the kernel's readahead bring a range in, on a descriptor of its own: in large pages, in one go.
 
-        False, and nothing done, where there is no descriptor left, or no /proc.
+        False where there is no descriptor left, no /proc, or where the system cannot send a file to nowhere.
         """
         with _ahead_guard:
             if self._ahead < 0:
@@ -201,8 +201,13 @@ class PosixFile:
                     self._ahead = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
                 except OSError:
                     return False
-        while at < end and (read := os.sendfile(_null(), self._ahead, at, end - at)):
-            at += read
+        try:
+            while at < end and (read := os.sendfile(_null(), self._ahead, at, end - at)):
+                at += read
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOSYS):
+                return False
+            raise
         return True
 
     def _read_pieces(self, at: int, end: int) -> None:
