@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.env.posix import PIECE_BYTES, READ_ON_BYTES, PosixDisk, PosixFile
-from headrace.env.posix_network import in_memory
+from headrace.env.posix import PIECE_BYTES, READ_ON_BYTES, PosixDisk, PosixFile, in_memory
 
 PAGE = 4096
 SIZE = 3 * 1024 * 1024

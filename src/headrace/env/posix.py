@@ -56,6 +56,25 @@ _held_locks_guard = threading.Lock()
 _ahead_guard = threading.Lock()
 
 
+def in_memory(file: int, position: int, size: int) -> bool:
+    """Whether `size` bytes at `position` can be read from the page cache, as far as a few probes tell.
+
+    After a no, all of the range must be read before it is probed again: a vain probe has the kernel fetch the page that
+    it looked for, so a second look would find that page, and not the hole before it.
+    """
+    try:
+        os.preadv(file, _probe, position, _NOWAIT)
+        for at in range(PIECE_BYTES, size, PIECE_BYTES):
+            os.preadv(file, _probe, position + at, _NOWAIT)
+        os.preadv(file, _probe, position + size - 1, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+    return True
+
+
 @functools.cache
 def _null() -> int:
     """Where pages go that are to be in memory, and nowhere else."""
@@ -177,32 +196,24 @@ class PosixFile:
 
     def _is_hole(self, end: int) -> bool:
         """Whether most of what follows is in memory, as far as a few probes tell: the system took some pages back."""
-        looked = missing = 0
-        for distance in HOLE_PROBES:
-            if end + distance < self._size:
-                looked += 1
-                try:
-                    os.preadv(self._descriptor, _probe, end + distance, _NOWAIT)
-                except BlockingIOError:
-                    missing += 1
-                except OSError as error:
-                    if error.errno != errno.EOPNOTSUPP:
-                        raise
-        return missing <= looked // 4
+        looked = [end + distance for distance in HOLE_PROBES if end + distance < self._size]
+        missing = sum(not in_memory(self._descriptor, at, 1) for at in looked)
+        return missing <= len(looked) // 4
 
     def _fill(self, at: int, end: int) -> bool:
         """Has the kernel's readahead bring a range in, on a descriptor of its own: in large pages, in one go.
 
         False where there is no descriptor left, no /proc, or where the system cannot send a file to nowhere.
         """
-        with _ahead_guard:
-            if self._ahead < 0:
-                try:
-                    self._ahead = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-                except OSError:
-                    return False
         try:
-            while at < end and (read := os.sendfile(_null(), self._ahead, at, end - at)):
+            with _ahead_guard:
+                nowhere = _null()
+                if self._ahead < 0:
+                    self._ahead = os.open(f"/proc/self/fd/{self._descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            while at < end and (read := os.sendfile(nowhere, self._ahead, at, end - at)):
                 at += read
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOSYS):

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
-from headrace.env.posix import PIECE_BYTES, open_files_limit, reserved_descriptors
+from headrace.env.posix import in_memory, open_files_limit, reserved_descriptors
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -144,28 +144,6 @@ class PosixStream:
         self.on_writable(None)
         self._open.pop(self, None)
         self._socket.close()
-
-
-_probe = [bytearray(1)]
-
-
-def in_memory(file: int, position: int, size: int) -> bool:
-    """Whether `size` bytes at `position` can be read from the page cache, as far as a few probes tell.
-
-    After a no, all of the range must be read before it is probed again: a vain probe has the kernel fetch the page that
-    it looked for, so a second look would find that page, and not the hole before it.
-    """
-    try:
-        os.preadv(file, _probe, position, _NOWAIT)
-        for at in range(PIECE_BYTES, size, PIECE_BYTES):
-            os.preadv(file, _probe, position + at, _NOWAIT)
-        os.preadv(file, _probe, position + size - 1, _NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-    return True
 
 
 class BusyPoll:
