@@ -93,7 +93,7 @@ def test_closing_ends_it_at_once_and_tells_those_that_wait(helper: PosixHelper) 
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    time.sleep(0.05)  # either the call is there already, or it meets a helper that is closed
+    until(helper._lock.locked)
     begun = time.monotonic()
     helper.close()
     waiting.join(PATIENCE_S)

@@ -7,25 +7,26 @@ lower priority it would hold the interpreter's lock, or be waited for with it, w
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from headrace.env.workers import HelperDied
 
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
 T = TypeVar("T")
+Answer = tuple[Exception | None, Any]
+"""(what the function raised, what it returned)."""
 
 NICENESS: Final = 10
 """A tenth of the share of a process at 0: nobody waits for it, and it is not starved."""
 IDLE_S: Final = 60.0
 """A helper without work for so long ends; the next call starts one."""
-_LENGTH: Final = struct.Struct(">Q")
 
 
 class PosixHelper:
@@ -35,49 +36,35 @@ class PosixHelper:
         self._idle_s = idle_s
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._link: socket.socket | None = None
+        self._link: Connection | None = None
         self._closed = False
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """See Helper.call."""
-        asked = pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL)
         with self._lock:
-            answer = self._ask(asked)
-        error, result = pickle.loads(answer)
+            error, result = self._ask((function, arguments))
         if error is not None:
             raise error
-        return result  # type: ignore[no-any-return]
+        return cast(T, result)
 
-    def _ask(self, asked: bytes) -> bytes:
+    def _ask(self, call: tuple[Callable[..., Any], tuple[Any, ...]]) -> Answer:
         """A helper that has ended since the last call, because it was idle, has not begun with this one."""
-        if self._link is not None and self._is_gone(self._link):
+        if self._link is not None and self._link.poll():  # nothing is under way: that is its end
             self._end()
         if self._link is None:
-            self._start()
-        assert self._link is not None
+            self._link = self._start()
         try:
-            _send(self._link, asked)
-            answer = _receive(self._link)
-        except OSError:
-            answer = None
-        if answer is None:
-            status = self._end()
-            raise HelperDied(f"the helper process ended with status {status}")
-        return answer
+            self._link.send(call)
+            return cast(Answer, self._link.recv())
+        except (OSError, EOFError) as error:
+            raise HelperDied(f"the helper process ended with status {self._end()}") from error
 
-    @staticmethod
-    def _is_gone(link: socket.socket) -> bool:
-        try:
-            return link.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+    def _start(self) -> Connection:
+        from multiprocessing.connection import Pipe
 
-    def _start(self) -> None:
         if self._closed:
             raise HelperDied("the node is closed")
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         number = theirs.fileno()
         try:
             self._process = subprocess.Popen(
@@ -92,7 +79,7 @@ class PosixHelper:
             raise
         finally:
             theirs.close()
-        self._link = ours
+        return ours
 
     def _end(self) -> int | None:
         link, self._link = self._link, None
@@ -114,52 +101,25 @@ class PosixHelper:
             self._end()
 
 
-def _send(link: socket.socket, data: bytes) -> None:
-    link.sendall(_LENGTH.pack(len(data)))
-    link.sendall(data)
-
-
-def _receive(link: socket.socket) -> bytes | None:
-    """The next message; None where the other side is gone."""
-    length = _read(link, _LENGTH.size)
-    return None if length is None else _read(link, *_LENGTH.unpack(length))
-
-
-def _read(link: socket.socket, size: int) -> bytes | None:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        got = link.recv_into(view)
-        if not got:
-            return None
-        view = view[got:]
-    return bytes(data)
-
-
 def serve(number: int, idle_s: float) -> None:
     """The helper: answers calls on this socket until its other end is closed, or nothing comes for a while."""
+    from multiprocessing.connection import Connection
+
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)  # a terminal's are for the broker, which ends this one
     os.nice(NICENESS)
-    link = socket.socket(fileno=number)
-    link.settimeout(idle_s)
-    while (asked := _asked(link)) is not None:
-        function, arguments = pickle.loads(asked)
-        answer: tuple[BaseException | None, Any]
-        try:
-            answer = None, function(*arguments)
-        except Exception as error:  # the caller's to judge
-            answer = error, None
-        link.settimeout(None)
-        _send(link, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
-        link.settimeout(idle_s)
-
-
-def _asked(link: socket.socket) -> bytes | None:
+    link = Connection(number)
     try:
-        return _receive(link)
-    except OSError:  # the time is over, or the broker was killed
-        return None
+        while link.poll(idle_s):
+            function, arguments = link.recv()
+            answer: Answer
+            try:
+                answer = None, function(*arguments)
+            except Exception as error:  # the caller's to judge
+                answer = error, None
+            link.send(answer)
+    except (EOFError, ConnectionError):
+        pass  # the broker has ended, or was killed
 
 
 if __name__ == "__main__":

@@ -31,20 +31,10 @@ class Flushing:
         """The folder has a new file."""
         self._names_dirty = True
 
-    def _take_names_dirty(self) -> bool:
-        """Whether files have been made since their folder was last synced; asks once."""
-        dirty, self._names_dirty = self._names_dirty, False
-        return dirty
-
     def sync_names(self, log: Log) -> None:
         """See Log.sync_names."""
         with self.guard:
-            if self._take_names_dirty():
-                try:
-                    self._sync_names(log)
-                except OSError:
-                    self.new_name()
-                    raise
+            self._sync_new_names(log)
 
     def was_never_used(self, log: Log) -> bool:
         """A log that never held anything is created again where a power cut takes its folder: it need not be synced."""
@@ -67,15 +57,9 @@ class Flushing:
             if up_to is not None and self.flushed_offset >= up_to:
                 return self.flushed_offset
             if self.flushed_offset < end_offset:
-                names_dirty = self._take_names_dirty()
-                try:
-                    for segment in segments[index_of(segments, self.flushed_offset) :]:
-                        _sync(log, segment, is_active=segment is segments[-1])
-                    if names_dirty:
-                        self._sync_names(log)
-                except OSError:
-                    self.new_name()
-                    raise
+                for segment in segments[index_of(segments, self.flushed_offset) :]:
+                    _sync(log, segment, is_active=segment is segments[-1])
+                self._sync_new_names(log)
             log.epochs.write(durable=True)
             self.flushed_offset = max(self.flushed_offset, end_offset)
             return self.flushed_offset
@@ -87,6 +71,16 @@ class Flushing:
                 # This syncs the folder: a power cut must not leave it with a partition.metadata that is a name alone.
                 self._sync_names(log)
             log.epochs.write(durable=True)
+
+    def _sync_new_names(self, log: Log) -> None:
+        """Syncs the folder where files have been made since it last was."""
+        if self._names_dirty:
+            self._names_dirty = False  # before it is synced: whoever makes a file meanwhile says so again
+            try:
+                self._sync_names(log)
+            except OSError:
+                self.new_name()
+                raise
 
     def _sync_names(self, log: Log) -> None:
         disk = log.resources.disk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,6 @@ from headrace.metadata.meta_properties import MetaPropertiesError, decode_meta_p
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import metadata_records as mr
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[PosixNode]:
-    node = PosixNode()
-    yield node
-    await node.close()
-    assert node.defects.count == 0, node.defects.first
 
 
 def config_of(*directories: Path, **settings: str) -> BrokerConfig:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,6 @@ from broker.controllers import started
 from broker.quorum.test_driver import config_of, topic, write
 
 from headrace.env.posix_node import PosixNode
-
-
-@pytest.fixture
-async def node() -> AsyncIterator[PosixNode]:
-    node = PosixNode()
-    yield node
-    await node.close()
-    assert node.defects.count == 0, node.defects.first
 
 
 async def test_a_sync_without_a_descriptor_is_tried_again(

@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from headrace.env import Node
     from headrace.log.log import Log
 
+    Check = Callable[[Log, bytes, int, int], Awaitable[Checked | None]]
+    """(log, batch, now in ms, the largest body to open): None where the body is larger."""
+
 BOMB_BYTES: Final = 1024 * 1024
 BOMB_RATIO: Final = 32
 """A body that opens to more than so many bytes, and to more than so many times what was sent, goes to the helper
 process: clients' records seldom shrink so far. What a body says of itself is not enough: of lz4 that is a bound."""
-
-if TYPE_CHECKING:
-    Check = Callable[[Log, bytes, int, int], Awaitable[Checked | None]]
-    """(log, batch, now in ms, the largest body to open): None where the body is larger."""
 
 
 class Openings:
@@ -62,14 +61,12 @@ class Openings:
         limit = log.config.max_decompressed_bytes
         size = min(await self._node.workers.run(lambda: _size(data, limit)), limit)
         few = max(BOMB_BYTES, BOMB_RATIO * len(data))
-        checked = await self._within(min(size, few), self._on_worker, log, data, now_ms)
-        if checked is None and size > few:
-            checked = await self._within(size, self._in_helper, log, data, now_ms)
-        if checked is None:  # it said less than it is
-            assert size < limit, "a batch that opens to more than its topic allows is refused"
-            checked = await self._within(limit, self._in_helper, log, data, now_ms)
-        assert checked is not None, "a batch that opens to more than its topic allows is refused"
-        return checked
+        for room in sorted({min(size, few), size, limit}):  # a body may open to less than it says, or to more
+            check = self._on_worker if room <= few else self._in_helper
+            checked = await self._within(room, check, log, data, now_ms)
+            if checked is not None:
+                return checked
+        raise AssertionError("a batch that opens to more than its topic allows is refused")
 
     async def _within(self, size: int, check: Check, log: Log, data: bytes, now_ms: int) -> Checked | None:
         """None where the body opens to more than `size`."""
