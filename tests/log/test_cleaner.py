@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log.cleaning import clean
 
 from headrace.env.posix import PosixClock, PosixDisk
 from headrace.log import cleaner
@@ -35,7 +36,7 @@ def run(log: Log, last: int | None = None, now_ms: int = NOW_MS, map_bytes: int 
     if found is None:
         return last
     replaced: list[Segment] = []
-    done = cleaner.clean(found, now_ms, cleaner.Pace(PosixClock(), 1e12, lambda: False), map_bytes, replaced.extend)
+    done = clean(found, now_ms, cleaner.Pace(PosixClock(), 1e12, lambda: False), replaced.extend, map_bytes)
     for segment in replaced:
         segment.remove_files()
     return done.end_offset
@@ -82,8 +83,8 @@ def test_rounds_build_on_each_other(open_at: Open, append: Append) -> None:
         latest[key] = (index, b"%d" % index)
         if index % 50 == 49:
             seal(log)
-            last = run(log, last, map_bytes=10 * 160)  # room for ten keys: several rounds for each
-            last = run(log, last, map_bytes=10 * 160)
+            last = run(log, last, map_bytes=10 * 24)  # room for ten keys: several rounds for each
+            last = run(log, last, map_bytes=10 * 24)
     for _ in range(10):
         last = run(log, last)
     assert records(log) == sorted((offset, key, value) for key, (offset, value) in latest.items())
@@ -187,7 +188,7 @@ def test_it_gives_up_when_the_log_changes_under_it(open_at: Open, append: Append
                 log.truncate_to(30)
 
     with pytest.raises((cleaner.Stopped, OSError)):
-        cleaner.clean(found, NOW_MS, cleaner.Pace(Meddler(), 1e12, lambda: False), 1 << 20, print)
+        clean(found, NOW_MS, cleaner.Pace(Meddler(), 1.0, lambda: False), print)
     assert not [name for name in os.listdir(log.directory) if "cleaned" in name or "swap" in name]
     assert [offset for offset, _, _ in records(log)] == list(range(30))
 
@@ -395,8 +396,6 @@ def test_what_a_compaction_replaced_before_it_stopped_is_handed_over(open_at: Op
     assert found is not None
     replaced: list[Segment] = []
     with pytest.raises(cleaner.Stopped):
-        cleaner.clean(
-            found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: len(replaced) >= 2), 1 << 20, replaced.extend
-        )
+        clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: len(replaced) >= 2), replaced.extend)
     deleted = {name.partition(".")[0] for name in os.listdir(log.directory) if name.endswith(".log.deleted")}
     assert len(replaced) >= 2 and deleted == {f"{segment.base_offset:020d}" for segment in replaced}

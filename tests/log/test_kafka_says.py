@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log.cleaning import clean
 from peers.kafka import kafka_tool
 
 from headrace.log import cleaner
@@ -92,7 +93,7 @@ def test_a_compacted_segment(open_at: Callable[..., Log], append: Any) -> None:
             pass
 
     replaced: list[Segment] = []
-    cleaner.clean(found, NOW_MS, cleaner.Pace(Still(), 1e12, lambda: False), 1 << 20, replaced.extend)
+    clean(found, NOW_MS, cleaner.Pace(Still(), 1e12, lambda: False), replaced.extend)
     for segment in replaced:
         segment.remove_files()
     log.close()

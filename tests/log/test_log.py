@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from log.cleaning import clean
 
 from headrace.env.posix import PosixClock, PosixFile
 from headrace.log import cleaner
@@ -337,7 +338,7 @@ def test_retention_by_time_goes_over_what_compaction_has_emptied(open_at: Open, 
     log.flush()
     found = cleaner.candidate(log, None, log.end_offset, NOW_MS)
     assert found is not None
-    cleaner.clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: False), 1 << 20, lambda _: None)
+    clean(found, NOW_MS, cleaner.Pace(PosixClock(), 1e12, lambda: False), lambda _: None)
     assert [segment.size > 0 for segment in log.segments[:2]].count(False)
     assert not log.maybe_delete_old_segments(NOW_MS + 59_000), "nothing is old yet, an empty segment neither"
     assert log.maybe_delete_old_segments(NOW_MS + 61_000)

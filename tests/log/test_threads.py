@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from log.cleaning import clean
+
 from headrace.env.posix import PosixClock
 from headrace.log import cleaner
 from headrace.log.log import Log
@@ -79,7 +81,7 @@ def test_compaction_while_appends_go_on(open_at: Callable[..., Log], append: Any
                     continue
                 replaced: list[Segment] = []
                 pace = cleaner.Pace(PosixClock(), 1e12, lambda: False)
-                result = cleaner.clean(found, NOW_MS, pace, 1 << 20, replaced.extend)
+                result = clean(found, NOW_MS, pace, replaced.extend)
                 last = result.end_offset
                 rounds.append(last)
                 for segment in replaced:

@@ -13,7 +13,7 @@ import pytest
 from headrace.config.topic import TopicConfig
 from headrace.log.log import Log
 from headrace.log.validate import HERE, Accepted, check_client_batch
-from headrace.wire._walk import encode_records
+from headrace.wire._codec import encode_records
 from headrace.wire.batch import BatchHeader, check_crc, checksum, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Compression, Record, build_batch, compress, decode_batch

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_PATIENCE_S = 240
-NATIVE = ("headrace/wire/_walk", "headrace/arrow/_columns", "headrace/arrow/_rows")
+NATIVE = ("headrace/wire/_walk", "headrace/wire/_codec", "headrace/arrow/_columns", "headrace/arrow/_rows")
 TESTS = (
     "tests/wire/test_batch.py",
     "tests/wire/test_records.py",

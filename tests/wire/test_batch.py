@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from array import array
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from hypothesis import given
 from hypothesis import strategies as st
+from wire.plain import plain
 
-import headrace.wire
-from headrace.wire import _walk
-from headrace.wire._walk import BAD_OFFSET, BAD_TIMESTAMP, MALFORMED, NULL_KEY, encode_records
+from headrace.wire import _codec, _walk
+from headrace.wire._codec import decode_records, encode_records
+from headrace.wire._walk import BAD_OFFSET, BAD_TIMESTAMP, MALFORMED, NULL_KEY
 from headrace.wire.batch import (
     CREATE_TIME,
     LOG_APPEND_TIME,
@@ -29,18 +28,9 @@ from headrace.wire.batch import (
 )
 from headrace.wire.records import Record, build_batch, decode_batch
 
-
-def plain() -> ModuleType:
-    """The walk's source file as it runs without a compiler."""
-    spec = importlib.util.spec_from_file_location("plain_walk", Path(headrace.wire.__file__).parent / "_walk.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PLAIN = plain()
+PLAIN = plain("_walk")
 WALKS = [_walk, PLAIN]
+CODECS = [_codec, plain("_codec")]
 
 
 def varint(value: int) -> bytes:
@@ -233,9 +223,9 @@ def test_compiled_and_plain_walks_agree_on_anything(data: st.DataObject) -> None
     assert errors == same
     if at <= end <= len(body):
         outcomes = []
-        for walk in WALKS:
+        for codec in CODECS:
             try:
-                outcomes.append(walk.decode_records(body, at, end, expected, 5, 1000, None, Record))
+                outcomes.append(codec.decode_records(body, at, end, expected, 5, 1000, None, Record))
             except ValueError as error:
                 outcomes.append(str(error))
         assert outcomes[0] == outcomes[1]
@@ -257,7 +247,7 @@ def test_what_the_walk_takes_can_be_decoded(data: st.DataObject) -> None:
     body[at : at + data.draw(st.integers(1, 3))] = data.draw(st.binary(min_size=1, max_size=3))
     largest = _walk.largest_timestamp(body, 0, len(body), 3, 1000)
     try:
-        decoded = _walk.decode_records(bytes(body), 0, len(body), 3, 0, 1000, None, Record)
+        decoded = decode_records(bytes(body), 0, len(body), 3, 0, 1000, None, Record)
     except UnicodeDecodeError:
         return
     except ValueError:

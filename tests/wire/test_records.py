@@ -98,11 +98,13 @@ def test_offsets_kept_as_after_compaction() -> None:
     assert [record.offset for record in decode_batch(batch)] == [12, 19, 30]
     header = read_header(batch)
     assert (header.last_offset, header.max_timestamp, header.record_count) == (30, 6, 3)
-    smaller = rebuild_batch(header, decode_batch(batch)[:1], compression=Compression.ZSTD)
+    body = memoryview(batch)[61:]
+    fields = {"base_timestamp": header.base_timestamp, "max_timestamp": 5}
+    smaller = rebuild_batch(header, body[: 1 + body[0] // 2], record_count=1, attributes=Compression.ZSTD, **fields)
     after = read_header(smaller)
     assert (after.base_offset, after.last_offset, after.record_count, after.max_timestamp) == (10, 30, 1, 5)
     assert decode_batch(smaller) == [Record(12, 5, b"a", b"1", [])]
-    empty = rebuild_batch(header, [])
+    empty = rebuild_batch(header, b"", record_count=0, attributes=Compression.NONE, **fields)
     assert decode_batch(empty) == [] and check_crc(empty, 0, read_header(empty))
 
 

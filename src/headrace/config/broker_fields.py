@@ -37,6 +37,7 @@ class BrokerFields:
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
     log_cleaner_enable: bool
+    log_cleaner_io_buffer_load_factor: float
     log_cleaner_io_max_bytes_per_second: float
     log_dirs: tuple[str, ...]
     log_flush_offset_checkpoint_interval_ms: int

@@ -9,7 +9,6 @@ from .setting import DOUBLE_MAX, LONG_MAX, Family, Setting, Type, retention_chec
 _GROWING: Final = "segments grow as they are written"
 _ONE_CLEANER: Final = "the cleaner has one worker"
 _CLEANER_READS: Final = "the cleaner reads whole batches, as large as they are"
-_CLEANER_FILLS: Final = "the map of keys grows up to its bound, `log.cleaner.dedupe.buffer.size`"
 _SNAPSHOT_REPLACES: Final = "a new snapshot replaces the metadata log before it and the older snapshots at once"
 _ALONE: Final = "a quorum of one has no voter that could fall behind"
 _NO_TIER: Final = "there is no remote storage yet"
@@ -199,7 +198,6 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         0.9,
         "How full the cleaner's map of keys may get.",
         update="cluster-wide",
-        unserved=_CLEANER_FILLS,
     ),
     Setting(
         "log.cleaner.io.buffer.size",

@@ -8,58 +8,110 @@ sequences and the end of the range are read from them.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import struct
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.log.trusted import ABORT, COMMIT, marker_kind
-from headrace.wire.batch import DELETE_HORIZON_BIT, BatchHeader
+from headrace.wire._walk import MALFORMED, MAP_HEAD, MAP_SLOT, move_keys, retain, take_keys
+from headrace.wire.batch import BATCH_OVERHEAD, COMPRESSION_MASK, DELETE_HORIZON_BIT, LOG_APPEND_TIME, BatchHeader
 from headrace.wire.primitives import Buffer
-from headrace.wire.records import Compression, CorruptBatch, Record, decode_batch, rebuild_batch
+from headrace.wire.records import (
+    MAX_DECOMPRESSED_BYTES,
+    BodyTooLarge,
+    Compression,
+    CorruptBatch,
+    decompress,
+    opened_size,
+    rebuild_batch,
+)
 
-ENTRY_BYTES = 160
-"""Memory that one key of the offset map takes, about."""
+SLOT_BYTES: Final = 8 * MAP_SLOT
+"""Memory that one key of the offset map takes, and a slot that is kept free."""
+FIRST_SLOTS: Final = 1024
+GROWTH: Final = 4
+"""The map begins about as small as that, and grows so many times over: the one before it takes a quarter beside it."""
 
-KEY_BYTES_MAX = 16
-"""Longer keys are held as a digest, of a length that no held key has."""
+_LONG_MAX: Final = (1 << 63) - 1
 
-_DIGEST_BYTES = 20
+Scratch = Callable[[int], memoryview]
+"""See `Environment.scratch`."""
 
 
-def _held(key: bytes) -> bytes:
-    return key if len(key) <= KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
+def open_body(header: BatchHeader, batch: Buffer, scratch: Scratch) -> Buffer:
+    """The records of a batch, decompressed. Raises CorruptBatch."""
+    body = memoryview(batch)[BATCH_OVERHEAD : header.size]
+    if header.compression == Compression.NONE:
+        return body
+    size = min(opened_size(header.compression, body, MAX_DECOMPRESSED_BYTES), MAX_DECOMPRESSED_BYTES)
+    try:
+        return decompress(header.compression, body, size, scratch(size))
+    except BodyTooLarge:
+        if size == MAX_DECOMPRESSED_BYTES:
+            raise
+        return decompress(header.compression, body, MAX_DECOMPRESSED_BYTES, scratch(MAX_DECOMPRESSED_BYTES))
+
+
+def _malformed(header: BatchHeader) -> CorruptBatch:
+    return CorruptBatch(
+        f"the records of the batch at offset {header.base_offset} are malformed, or not the {header.record_count} that "
+        "it announces"
+    )
 
 
 class OffsetMap:
-    """The last offset of each key in the dirty part of a log, of as many keys as its memory holds."""
+    """The last offset of each key in the dirty part of a log, of as many keys as its memory holds.
 
-    __slots__ = ("_offsets", "end_offset", "keys_max")
+    Keys are held as digests, as in Kafka's cleaner; see `wire._walk`, which fills the table and looks into it.
+    """
 
-    def __init__(self, memory_bytes: int) -> None:
-        self.keys_max = max(memory_bytes // ENTRY_BYTES, 1)
-        self._offsets: dict[bytes, int] = {}
+    __slots__ = ("_keys_max", "_load_factor", "_scratch", "_sizes", "end_offset", "table")
+
+    def __init__(self, scratch: Scratch, secret: tuple[int, int], memory_bytes: int, load_factor: float) -> None:
+        """`secret`: two random words for the digests; `load_factor`: the share of the slots that may be taken."""
+        slots = max(memory_bytes // SLOT_BYTES, 2)
+        self._sizes = [slots]
+        while self._sizes[-1] > FIRST_SLOTS * GROWTH:
+            self._sizes.append(self._sizes[-1] // GROWTH)
+        self._load_factor = load_factor
+        self._scratch = scratch
+        self.table = self._new_table()
+        self.table[0], self.table[1] = secret
         self.end_offset = -1
         """Everything below this has been taken in."""
 
+    def _new_table(self) -> memoryview:
+        slots = self._sizes.pop()
+        self._keys_max = min(max(int(slots * self._load_factor), 1), slots - 1)
+        return self._scratch(8 * MAP_HEAD + SLOT_BYTES * slots).cast("Q")
+
     def __len__(self) -> int:
-        return len(self._offsets)
+        return int(self.table[2])
 
-    def add(self, records: list[Record], from_offset: int) -> bool:
-        """Takes in the keys of one batch; False, and nothing taken in, when the memory does not hold them all."""
-        if len(self._offsets) + len(records) > self.keys_max and self._offsets:
-            return False
-        offsets = self._offsets
-        for record in records:
-            if record.key is not None and record.offset >= from_offset:
-                offsets[_held(record.key)] = record.offset
+    def add(self, header: BatchHeader, body: Buffer, from_offset: int) -> bool:
+        """Takes in the keys of one batch from an offset on; False when the memory does not hold them all, and
+        `end_offset` is inside it then. Raises CorruptBatch."""
+        at, end = 0, len(body)
+        found = array("q", (0, 0))
+        while True:
+            at = take_keys(body, at, end, header.base_offset, from_offset, self._keys_max, self.table, found)
+            if at == MALFORMED:
+                raise _malformed(header)
+            if at == end:
+                break
+            if not self._sizes:
+                self.end_offset = max(self.end_offset, found[1])
+                return False
+            small, self.table = self.table, self._new_table()
+            move_keys(small, self.table)
+        if found[0] != header.record_count:
+            raise _malformed(header)
+        self.end_offset = max(self.end_offset, header.next_offset)
         return True
-
-    def latest(self, key: bytes) -> int:
-        """The last offset of a key, -1 where it is not in the dirty part."""
-        return self._offsets.get(_held(key), -1)
 
 
 class Transactions:
@@ -121,6 +173,8 @@ class Rules:
     delete_retention_ms: int
     range_end: int
     """The end of the cleaned range: the batch that ends there stays."""
+    scratch: Scratch
+    """Memory for a batch that is open, and for what stays of it."""
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of each active producer: the last offset of its last data batch in the range (-1: none), and its epoch.
 
@@ -133,52 +187,84 @@ def clean_batch(header: BatchHeader, batch: Buffer, rules: Rules, transactions: 
 
     Raises CorruptBatch where its records cannot be read.
     """
-    now_ms = rules.now_ms
     horizon = header.base_timestamp if header.has_delete_horizon else None
-    if header.is_control:
-        empty_marker = transactions.is_marker_of_nothing(header, batch)
-        discard = empty_marker and horizon is not None and horizon <= now_ms
-        records = kept = decode_batch(batch)
-        dying = empty_marker
-    else:
-        discard = transactions.is_aborted(header)
-        records = decode_batch(batch)
-        kept = [] if discard else _kept(records, rules, horizon)
-        dying = any(record.value is None for record in kept)
-    if discard:
-        kept = []
-    if not kept and not _must_stay(header, rules):
-        return None
-    if horizon is None and dying and kept:
-        attributes = header.attributes | DELETE_HORIZON_BIT
-        return _rebuilt(header, kept, attributes=attributes, base_timestamp=now_ms + rules.delete_retention_ms)
-    if len(kept) == len(records):
-        return batch
-    if not kept:
-        return _rebuilt(header, kept, compression=Compression.NONE)
-    return _rebuilt(header, kept)
+    passed = horizon is not None and horizon <= rules.now_ms
+    ends_nothing = header.is_control and transactions.is_marker_of_nothing(header, batch)
+    if ends_nothing and passed if header.is_control else transactions.is_aborted(header):
+        return _emptied(header) if _must_stay(header, rules) else None
+    # A control batch stays as it is, or goes.
+    end_offset = header.base_offset if header.is_control else rules.offsets.end_offset
+    records = _Records(header, open_body(header, batch, rules.scratch), end_offset, not passed, rules)
+    if not records.kept:
+        return _emptied(header) if _must_stay(header, rules) else None
+    dying = ends_nothing if header.is_control else records.null_values > 0
+    if dying and horizon is None:
+        return records.written(rules.now_ms + rules.delete_retention_ms)
+    return batch if records.kept == header.record_count else records.written(None)
 
 
-def _rebuilt(header: BatchHeader, kept: list[Record], **fields: int) -> bytes:
-    try:
-        return rebuild_batch(header, kept, **fields)
-    except (OverflowError, struct.error) as error:
-        # Base timestamp and delta come from the client, and nobody has added them up before.
-        raise CorruptBatch(f"the batch at offset {header.base_offset} has a timestamp beyond 64 bits") from error
+class _Records:
+    """The records of one batch, open, and what is known of those that stay."""
+
+    def __init__(self, header: BatchHeader, body: Buffer, end_offset: int, tombstones: bool, rules: Rules) -> None:
+        """`tombstones`: whether null values stay. Raises CorruptBatch."""
+        self._header = header
+        self._body = body
+        self._end_offset = end_offset
+        self._tombstones = tombstones
+        self._rules = rules
+        self._found = array("q", bytes(40))
+        self._size = self._walk(0, None)
+        count, self.kept, self.null_values, self._smallest, self._largest = self._found
+        if self._size == MALFORMED or count != header.record_count:
+            raise _malformed(header)
+
+    def _walk(self, shift: int, out: memoryview | None) -> int:
+        base_offset, table = self._header.base_offset, self._rules.offsets.table
+        body, end, end_offset = self._body, len(self._body), self._end_offset
+        return retain(body, 0, end, base_offset, end_offset, self._tombstones, shift, table, out, self._found)
+
+    def written(self, horizon: int | None) -> Buffer:
+        """A batch of those that stay, with that delete horizon where it is not None. Raises CorruptBatch."""
+        header = self._header
+        shift = 0
+        if horizon is not None:
+            shift = horizon - header.base_timestamp
+            if max(shift, self._largest - shift) > _LONG_MAX or min(shift, self._smallest - shift) < -_LONG_MAX:
+                raise _beyond(header)
+            self._size = self._walk(shift, None)
+        out = self._rules.scratch(self._size)
+        size = self._walk(shift, out)
+        assert size == self._size, "what stays is what was counted"
+        stamped = header.timestamp_type == LOG_APPEND_TIME
+        try:
+            return rebuild_batch(
+                header,
+                out,
+                record_count=self.kept,
+                attributes=header.attributes | (0 if horizon is None else DELETE_HORIZON_BIT),
+                base_timestamp=header.base_timestamp + shift,
+                max_timestamp=header.max_timestamp if stamped else header.base_timestamp + self._largest,
+            )
+        except (OverflowError, struct.error) as error:
+            # Base timestamp and delta come from the client, and nobody has added them up before.
+            raise _beyond(header) from error
 
 
-def _kept(records: list[Record], rules: Rules, horizon: int | None) -> list[Record]:
-    keep_tombstones = horizon is None or rules.now_ms < horizon
-    offsets = rules.offsets
-    end_offset = offsets.end_offset
-    kept: list[Record] = []
-    for record in records:
-        if record.offset >= end_offset:
-            kept.append(record)
-        elif record.key is not None and record.offset >= offsets.latest(record.key):
-            if keep_tombstones or record.value is not None:
-                kept.append(record)
-    return kept
+def _beyond(header: BatchHeader) -> CorruptBatch:
+    return CorruptBatch(f"the batch at offset {header.base_offset} has a timestamp beyond 64 bits")
+
+
+def _emptied(header: BatchHeader) -> Buffer:
+    """A batch without records, which says which offsets and sequences there were."""
+    return rebuild_batch(
+        header,
+        b"",
+        record_count=0,
+        attributes=header.attributes & ~COMPRESSION_MASK,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+    )
 
 
 def _must_stay(header: BatchHeader, rules: Rules) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 from headrace.env.disk import is_passing
 from headrace.log import cleaner, retention
 from headrace.log.checkpoints import TopicPartition
+from headrace.log.compaction import OffsetMap
 from headrace.log.directory import LogDirFailed
 from headrace.log.filenames import CLEANER_OFFSETS
 from headrace.log.log import Log
@@ -254,8 +255,12 @@ class Compaction:
             manager.removal.add_files(segments, log.config.file_delete_delay_ms)
 
         try:
-            map_bytes = manager.config.log_cleaner_dedupe_buffer_size
-            done = cleaner.clean(found, now_ms, pace, map_bytes, replaced)
+            env, config = manager.env, manager.config
+            chance = env.entropy.random()
+            secret = chance.getrandbits(64), chance.getrandbits(64)
+            memory_bytes, load_factor = config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
+            offsets = OffsetMap(env.scratch, secret, memory_bytes, load_factor)
+            done = cleaner.clean(found, now_ms, pace, offsets, env.scratch, replaced)
             home.cleaner_offsets[log.topic_partition] = done.end_offset
             manager.write_checkpoint(home, CLEANER_OFFSETS, home.cleaner_offsets)
             self.cleaned_bytes += done.bytes_before - done.bytes_after

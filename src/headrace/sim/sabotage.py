@@ -19,6 +19,7 @@ from headrace.log.crash import SegmentScan
 from headrace.log.flushing import Flushing
 from headrace.log.log import Log
 from headrace.log.producers import Producers
+from headrace.wire.batch import BatchHeader
 
 LOSES_ONE_IN: Final = 5
 
@@ -39,9 +40,13 @@ def _give_less(real: Callable[[Budget, int], None]) -> Callable[[Budget, int], N
     return give
 
 
-def _remember_too_much(self: OffsetMap, _key: bytes) -> int:
+def _remember_later(real: Callable[..., bool]) -> Callable[..., bool]:
     """Every record has a later one, as far as compaction knows."""
-    return self.end_offset
+
+    def add(self: OffsetMap, header: BatchHeader, *given: Any) -> bool:
+        return real(self, header._replace(base_offset=header.base_offset + 1), *given)
+
+    return add
 
 
 def _drop_some(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +71,7 @@ def _replacements() -> dict[str, tuple[Any, str, Any]]:
         "never-syncs-names": (Flushing, "_sync_names", _nothing),
         "keeps-a-torn-tail": (SegmentScan, "_cut", _nothing),
         "takes-duplicates": (Producers, "check", _nothing),
-        "compacts-the-last-value": (OffsetMap, "latest", _remember_too_much),
+        "compacts-the-last-value": (OffsetMap, "add", _remember_later(OffsetMap.add)),
         "forgets-waiting-fetches": (Fetch, "_wait", _nothing),
         "leaks-the-budget": (Budget, "give", _give_less(Budget.give)),
         "confirms-commits-it-drops": (offsets, "commit", _drop_some(offsets.commit)),

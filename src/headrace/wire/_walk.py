@@ -9,7 +9,6 @@ as the compiled code has no checks of its own. Source: Kafka's message format v2
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 Buffer = bytes | bytearray | memoryview
@@ -35,6 +34,16 @@ _BATCH_BYTES = 61
 """The header of a batch: the least that one has."""
 
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
+_WORD = 0xFFFFFFFFFFFFFFFF
+
+MAP_HEAD = _MAP_HEAD = 3
+MAP_SLOT = _MAP_SLOT = 3
+"""Words of a map of keys before its slots, and of a slot; see `take_keys`."""
+
+_SIP_A = 0x736F6D6570736575
+_SIP_B = 0x646F72616E646F6D
+_SIP_C = 0x6C7967656E657261
+_SIP_D = 0x7465646279746573
 
 
 def _number(body: Buffer, at: int, end: int) -> tuple[int, int]:
@@ -83,20 +92,26 @@ def _headers(body: Buffer, at: int, end: int) -> int:
 
 def _record(body: Buffer, at: int, end: int) -> tuple[int, int, int, int]:
     """(timestamp delta, offset delta, length of the key, where the record ends); -1 for the end where it is none."""
+    timestamp, offset, _, key_size, _, stop = _fields(body, at, end)
+    return timestamp, offset, key_size, stop
+
+
+def _fields(body: Buffer, at: int, end: int) -> tuple[int, int, int, int, int, int]:
+    """(timestamp delta, offset delta, where the key begins, its length, that of the value, where the record ends)."""
     length, at = _number(body, at, end)
     if at < 0 or length < _SMALLEST or length > end - at:
-        return 0, 0, 0, -1
+        return 0, 0, 0, 0, 0, -1
     stop = at + length
     timestamp, at = _number(body, at + 1, stop)
     offset, at = _number(body, at, stop)
-    key_size, at = _number(body, at, stop)
-    value_size, at = _number(body, _skip(at, key_size, stop), stop)
+    key_size, key_at = _number(body, at, stop)
+    value_size, at = _number(body, _skip(key_at, key_size, stop), stop)
     at = _skip(at, value_size, stop)
     if at < 0:
-        return 0, 0, 0, -1
-    if at == stop - 1 and body[at] == 0:  # no headers
-        return timestamp, offset, key_size, stop
-    return timestamp, offset, key_size, _headers(body, at, stop)
+        return 0, 0, 0, 0, 0, -1
+    if at != stop - 1 or body[at] != 0:  # there are headers
+        stop = _headers(body, at, stop)
+    return timestamp, offset, key_at, key_size, value_size, stop
 
 
 def largest_timestamp(body: Buffer, at: int, end: int, count: int, base_timestamp: int) -> int:
@@ -285,117 +300,218 @@ def _big(data: Buffer, at: int, count: int) -> int:
     return value
 
 
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A zigzag varint of at most 64 bits, and where it ends."""
-    value = 0
-    shift = 0
-    while True:
-        if at >= end or shift > 63:
-            raise ValueError("a number is cut off")
-        byte = data[at]
-        at += 1
-        if shift == 63 and byte > 1:
-            raise ValueError("a number has more than 64 bits")
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    return (value >> 1) ^ -(value & 1), at
+# --- compaction
+#
+# The map of keys is an array of "Q": a secret of two words, how many keys it holds, then three words a slot: a key's
+# digest of 128 bits, and its last offset plus one (0: the slot is free). Keys that collide would lose a record, so the
+# digest is SipHash-2-4 with a secret: nobody finds two that do. Source: Aumasson and Bernstein, "SipHash: a fast
+# short-input PRF", and its authors' variant of 128 bits.
 
 
-def decode_records(
-    data: bytes,
+def _round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+    a = (a + b) & _WORD
+    b = ((b << 13 | b >> 51) & _WORD) ^ a
+    a = (a << 32 | a >> 32) & _WORD
+    c = (c + d) & _WORD
+    d = ((d << 16 | d >> 48) & _WORD) ^ c
+    a = (a + d) & _WORD
+    d = ((d << 21 | d >> 43) & _WORD) ^ a
+    c = (c + b) & _WORD
+    b = ((b << 17 | b >> 47) & _WORD) ^ c
+    c = (c << 32 | c >> 32) & _WORD
+    return a, b, c, d
+
+
+def _digest(body: Buffer, at: int, size: int, first: int, second: int) -> tuple[int, int]:
+    """The SipHash-2-4 of body[at:at + size] in two words, with the secret (first, second)."""
+    a, b, c, d = first ^ _SIP_A, second ^ _SIP_B ^ 0xEE, first ^ _SIP_C, second ^ _SIP_D
+    left = size
+    done = False
+    while not done:
+        done = left < 8
+        word = (size & 0xFF) << 56 if done else 0
+        for index in range(left if done else 8):
+            byte = body[at + index]
+            word |= byte << (8 * index)
+        d ^= word
+        a, b, c, d = _round(a, b, c, d)
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+        at += 8
+        left -= 8
+    c ^= 0xEE
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    word = a ^ b ^ c ^ d
+    b ^= 0xDD
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    return word, a ^ b ^ c ^ d
+
+
+def _slot(table: Any, first: int, second: int) -> int:
+    """Where a map holds that digest, or the free slot where it is to go. There always is a free one."""
+    at = _MAP_HEAD + _MAP_SLOT * (first % ((len(table) - _MAP_HEAD) // _MAP_SLOT))
+    while table[at + 2] != 0 and (table[at] != first or table[at + 1] != second):
+        at += _MAP_SLOT
+        if at == len(table):
+            at = _MAP_HEAD
+    return at
+
+
+def take_keys(
+    body: Buffer, at: int, end: int, base_offset: int, from_offset: int, keys_max: int, table: Any, found: array[int]
+) -> int:
+    """Takes the keys of the records in body[at:end] into a map, those from an offset on, without the interpreter's lock
+    where compiled. Returns where it stopped: at `end`, or at a record whose key would be one more than `keys_max`.
+
+    The map has more slots than that. `found`, an array of "q", gets how many records were taken or passed over, added
+    to what is there, and the offset of the last that was looked at. MALFORMED where one cannot be read.
+    """
+    if at < 0 or end > len(body) or at >= end:
+        return at if 0 <= at == end <= len(body) else _MALFORMED
+    if COMPILED:
+        return _take_keys_compiled(body, at, end, base_offset, from_offset, keys_max, table, found)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return _take_keys(body, at, end, base_offset, from_offset, keys_max, table, found)
+
+
+def _take_keys(
+    body: Buffer, at: int, end: int, base_offset: int, from_offset: int, keys_max: int, table: Any, found: array[int]
+) -> int:
+    while at < end:
+        _, offset, key_at, key_size, _, stop = _fields(body, at, end)
+        if stop < 0 or _overflows(base_offset, offset):
+            return _MALFORMED
+        offset += base_offset
+        found[1] = offset
+        if key_size >= 0 and offset >= from_offset:
+            first, second = _digest(body, key_at, key_size, table[0], table[1])
+            slot = _slot(table, first, second)
+            if table[slot + 2] == 0:
+                if table[2] >= keys_max:
+                    return at
+                table[2] += 1
+                table[slot] = first
+                table[slot + 1] = second
+            table[slot + 2] = offset + 1
+        found[0] += 1
+        at = stop
+    return at
+
+
+def move_keys(old: Any, new: Any) -> None:
+    """Takes the keys of one map, and its secret, into another that is empty and larger."""
+    if COMPILED:
+        _move_keys_compiled(old, new)  # type: ignore[name-defined]  # noqa: F821
+    else:
+        _move_keys(old, new)
+
+
+def _move_keys(old: Any, new: Any) -> None:
+    for index in range(_MAP_HEAD):
+        new[index] = old[index]
+    at = _MAP_HEAD
+    while at < len(old):
+        if old[at + 2] != 0:
+            slot = _slot(new, old[at], old[at + 1])
+            for index in range(_MAP_SLOT):
+                new[slot + index] = old[at + index]
+        at += _MAP_SLOT
+
+
+def retain(
+    body: Buffer,
     at: int,
     end: int,
-    count: int,
     base_offset: int,
-    base_timestamp: int,
-    append_time: int | None,
-    make: Any,
-) -> list[Any]:
-    """The records in data[at:end] as `make`, a NamedTuple class of (offset, timestamp, key, value, headers).
+    end_offset: int,
+    tombstones: bool,
+    shift: int,
+    table: Any,
+    out: Buffer | None,
+    found: array[int],
+) -> int:
+    """Writes those of the records in body[at:end] that compaction keeps into `out`; None counts alone. Without the
+    interpreter's lock where compiled.
 
-    `append_time` is the timestamp of all of them where it is not None. Raises ValueError.
+    They are those from `end_offset` on, where the map of keys ends, and below it the last ones of their keys; null
+    values among these with `tombstones` alone. `shift` is taken off the delta of every timestamp. Returns the bytes of
+    the kept ones. `found`, an array of "q", gets how many records there are, how many are kept, how many of these are
+    null, and the smallest and the largest of their timestamp deltas before the shift. MALFORMED where one cannot be
+    read.
     """
-    new = tuple.__new__
-    records: list[Any] = []
-    for _ in range(count):
-        length, at = _varint(data, at, end)
-        stop = at + length
-        if length < _SMALLEST or stop > end:
-            raise ValueError(f"record {len(records)} of {count} does not lie inside its batch")
-        timestamp, at = _varint(data, at + 1, stop)
-        offset, at = _varint(data, at, stop)
-        key, at = _bytes(data, at, stop)
-        value, at = _bytes(data, at, stop)
-        header_count, at = _varint(data, at, stop)
-        if header_count < 0 or header_count > stop - at:
-            raise ValueError(f"record {len(records)} announces {header_count} headers")
-        headers = []
-        for _ in range(header_count):
-            name, at = _bytes(data, at, stop)
-            if name is None:
-                raise ValueError(f"record {len(records)} has a header without a key")
-            text = name.decode()
-            content, at = _bytes(data, at, stop)
-            headers.append((text, content))
-        if at != stop:
-            raise ValueError(f"record {len(records)} is {stop - at} bytes longer than its fields")
-        when = base_timestamp + timestamp if append_time is None else append_time
-        records.append(new(make, (base_offset + offset, when, key, value, headers)))
-    if at != end:
-        raise ValueError(f"{end - at} bytes follow the last record")
-    return records
+    if at < 0 or end > len(body) or at >= end:
+        return 0 if 0 <= at == end <= len(body) else _MALFORMED
+    if COMPILED:
+        return _retain_compiled(body, at, end, base_offset, end_offset, tombstones, shift, table, out, found)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return _retain(body, at, end, base_offset, end_offset, tombstones, shift, table, out, out is not None, found)
 
 
-def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
-    """Bytes led by their length, -1 for null, and where they end."""
-    size, at = _varint(data, at, end)
-    if size < 0:
-        if size != -1:
-            raise ValueError(f"a length of {size}")
-        return None, at
-    if size > end - at:
-        raise ValueError("a field is longer than its record")
-    return data[at : at + size], at + size
+def _retain(
+    body: Buffer,
+    at: int,
+    end: int,
+    base_offset: int,
+    end_offset: int,
+    tombstones: bool,
+    shift: int,
+    table: Any,
+    out: Any,
+    writes: bool,
+    found: array[int],
+) -> int:
+    size = 0
+    found[0] = found[1] = found[2] = 0
+    found[3] = _LONG_MAX
+    found[4] = -_LONG_MAX - 1
+    while at < end:
+        begin = at
+        delta, offset, key_at, key_size, value_size, at = _fields(body, begin, end)
+        if at < 0 or _overflows(base_offset, offset):
+            return _MALFORMED
+        found[0] += 1
+        offset += base_offset
+        if offset < end_offset:
+            if key_size < 0 or (value_size < 0 and not tombstones):
+                continue
+            first, second = _digest(body, key_at, key_size, table[0], table[1])
+            last = table[_slot(table, first, second) + 2]
+            if offset + 1 < last:
+                continue
+        found[1] += 1
+        if value_size < 0:
+            found[2] += 1
+        found[3] = min(found[3], delta)
+        found[4] = max(found[4], delta)
+        size = _keep(body, begin, at, delta, shift, out, size, writes)
+    return size
 
 
-def _put(out: bytearray, value: int) -> None:
-    """Append a zigzag varint of at most 64 bits."""
-    zigzag = (value << 1) ^ (value >> 63)
+def _keep(body: Buffer, at: int, end: int, delta: int, shift: int, out: Any, to: int, writes: bool) -> int:
+    """Copies a record behind out[:to], with its timestamp shifted; returns where it ends there."""
+    if shift:
+        _, at = _number(body, at, end)
+        attributes = at
+        _, at = _number(body, at + 1, end)
+        delta -= shift
+        to = _set(out, to, 1 + _set(out, 0, delta, False) + end - at, writes)
+        if writes:
+            out[to] = body[attributes]
+        to = _set(out, to + 1, delta, writes)
+    if writes:
+        for index in range(end - at):
+            out[to + index] = body[at + index]
+    return to + end - at
+
+
+def _set(out: Any, at: int, value: int, writes: bool) -> int:
+    """Puts a zigzag varint at out[at:], or counts it; returns where it ends."""
+    zigzag = ((value << 1) ^ (value >> 63)) & _WORD
     while zigzag > 0x7F:
-        out.append(zigzag & 0x7F | 0x80)
+        if writes:
+            out[at] = zigzag & 0x7F | 0x80
         zigzag >>= 7
-    out.append(zigzag)
-
-
-def encode_records(records: Sequence[Any], base_offset: int | None, base_timestamp: int) -> bytearray:
-    """Records (offset, timestamp, key, value, headers) as a body; consecutive offsets where `base_offset` is None."""
-    out = bytearray()
-    for index, (offset, timestamp, key, value, headers) in enumerate(records):
-        one = bytearray(1)
-        _put(one, timestamp - base_timestamp)
-        _put(one, index if base_offset is None else offset - base_offset)
-        if key is None:
-            one.append(1)
-        else:
-            _put(one, len(key))
-            one += key
-        if value is None:
-            one.append(1)
-        else:
-            _put(one, len(value))
-            one += value
-        _put(one, len(headers))
-        for name, content in headers:
-            text = name.encode()
-            _put(one, len(text))
-            one += text
-            if content is None:
-                one.append(1)
-            else:
-                _put(one, len(content))
-                one += content
-        _put(out, len(one))
-        out += one
-    return out
+        at += 1
+    if writes:
+        out[at] = zigzag
+    return at + 1

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 import cramjam
 
-from headrace.wire import _walk
+from headrace.wire import _codec
 from headrace.wire.batch import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
     CONTROL_BIT,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
@@ -112,9 +113,7 @@ class BodyTooLarge(CorruptBatch):
     """A body that opens to more than its reader wants to hold."""
 
 
-def decompress(
-    codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES, room: memoryview | None = None
-) -> Buffer:
+def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED_BYTES, room: memoryview | None = None) -> Buffer:
     """The bytes that `data` was made from: at most `limit` of them, else `BodyTooLarge`. Memory stays below it.
 
     They lie in `room`, of at least `limit` bytes, where that is given. Raises `CorruptBatch`. The interpreter's lock is
@@ -301,7 +300,7 @@ def decode_batch(buf: Buffer, at: int = 0, *, limit: int = MAX_DECOMPRESSED_BYTE
     body = bytes(batch_body(buf, at, header, limit))
     append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
     try:
-        return _walk.decode_records(
+        return _codec.decode_records(
             body, 0, len(body), header.record_count, header.base_offset, header.base_timestamp, append_time, Record
         )
     except (ValueError, OverflowError) as error:
@@ -333,7 +332,7 @@ def build_batch(
     """
     assert records, "a batch holds a record"
     base_timestamp = records[0].timestamp
-    body = _walk.encode_records(records, base_offset if keep_offsets else None, base_timestamp)
+    body = _codec.encode_records(records, base_offset if keep_offsets else None, base_timestamp)
     attributes = compression
     attributes |= TRANSACTIONAL_BIT if transactional else 0
     attributes |= CONTROL_BIT if control else 0
@@ -359,65 +358,50 @@ def build_batch(
 
 def rebuild_batch(
     header: BatchHeader,
-    records: Sequence[Record],
+    body: Buffer,
     *,
-    compression: int | None = None,
+    record_count: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
     level: int | None = None,
-    attributes: int | None = None,
-    base_timestamp: int | None = None,
-) -> bytes:
-    """The batch of `header` with `records` in place of its own (fewer after compaction, maybe none), offsets kept.
+) -> Buffer:
+    """The batch of `header` around other records, or the same ones in another codec: they lie encoded in `body`, which
+    is compressed as `attributes` say.
 
-    Everything that identifies it stays: base and last offset, epoch, producer, sequence, attributes. `compression` is
-    another codec for it; `attributes` and `base_timestamp` replace the header's (a delete horizon, KIP-534).
+    All the rest stays: base and last offset, leader epoch, producer, sequence.
     """
-    codec = header.compression if compression is None else compression
-    flags = header.attributes if attributes is None else attributes
-    flags = flags & ~0x07 | codec
-    base = header.base_timestamp if base_timestamp is None else base_timestamp
-    body: Buffer = b""
-    max_timestamp = header.max_timestamp
-    if records:
-        body = compress(codec, _walk.encode_records(records, header.base_offset, base), level)
-        if not flags & TIMESTAMP_TYPE_BIT:
-            max_timestamp = max(record.timestamp for record in records)
-    batch = seal_batch(
-        unsealed(body),
-        record_count=len(records),
+    return seal_batch(
+        unsealed(compress(attributes & COMPRESSION_MASK, body, level)),
+        record_count=record_count,
         last_offset_delta=header.last_offset_delta,
-        base_timestamp=base,
+        base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
-        attributes=flags,
+        attributes=attributes,
         base_offset=header.base_offset,
         leader_epoch=header.partition_leader_epoch,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
     )
-    return bytes(batch)
 
 
 def recompress_batch(
     header: BatchHeader, body: Buffer, *, compression: int, level: int | None = None, max_timestamp: int
-) -> bytes:
+) -> Buffer:
     """The batch of `header` around its records, which lie decompressed in `body`, in another codec.
 
     The timestamp type becomes CreateTime, with that largest timestamp.
     """
-    batch = seal_batch(
-        unsealed(compress(compression, body, level)),
+    return rebuild_batch(
+        header,
+        body,
         record_count=header.record_count,
-        last_offset_delta=header.last_offset_delta,
+        attributes=header.attributes & ~(COMPRESSION_MASK | TIMESTAMP_TYPE_BIT) | compression,
         base_timestamp=header.base_timestamp,
         max_timestamp=max_timestamp,
-        attributes=header.attributes & ~(0x07 | TIMESTAMP_TYPE_BIT) | compression,
-        base_offset=header.base_offset,
-        leader_epoch=header.partition_leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
+        level=level,
     )
-    return bytes(batch)
 
 
 assert LENGTH_OVERHEAD + 49 == BATCH_OVERHEAD

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from headrace.wire._walk import encode_records
+from headrace.wire._codec import encode_records
 from headrace.wire.batch import seal_batch, unsealed
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.records import Compression, Record, compress

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from headrace.config.topic import TopicConfig
 from headrace.env.clock import Clock
 from headrace.log import cleaner
+from headrace.log.compaction import OffsetMap
 from headrace.log.log import Log
 from headrace.log.recovery import open_log
 from headrace.log.segment import Resources, Segment
@@ -45,6 +46,10 @@ class Appended:
     data: bytes
     producer: int
     last_sequence: int
+
+
+def _scratch(size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 class _StillClock:
@@ -186,7 +191,9 @@ class LogCrashTest:
             return
         clock: Clock = _StillClock()
         replaced: list[Segment] = []
-        done = cleaner.clean(found, self.now_ms, cleaner.Pace(clock, 1e12, lambda: False), MAP_BYTES, replaced.extend)
+        pace = cleaner.Pace(clock, 1e12, lambda: False)
+        offsets = OffsetMap(_scratch, (1, 2), MAP_BYTES, 0.9)
+        done = cleaner.clean(found, self.now_ms, pace, offsets, _scratch, replaced.extend)
         for segment in replaced:
             segment.remove_files()
         self.clean_offset = done.end_offset
