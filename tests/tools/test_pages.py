@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 RESULTS = ROOT / "bench" / "results"
-BROKER_RUN = "20261123T022215.jsonl"
-LIFE_RUN = "20261121T230027.jsonl"
+BROKER_RUN = "20261123T045346.jsonl"
+LIFE_RUN = "20261123T042532.jsonl"
 LIFE_ROWS = ("start", "partitions-create", "partitions-clean", "partitions-killed", "unflushed")
 """Starts and restarts: the newest run was made without them."""
 SPARK_RUN = "spark-20261122T063932.jsonl"
