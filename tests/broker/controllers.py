@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import open_quorum, register, registration
@@ -9,6 +13,8 @@ from headrace.broker.storage.storage_format import StorageLayout
 from headrace.config import BrokerConfig
 from headrace.env import Node
 from headrace.security.authorizer import OpenAuthorizer
+
+PATIENCE_S = 20.0
 
 
 def controller_of(node: Node, config: BrokerConfig, quorum: QuorumDriver) -> LocalController:
@@ -22,3 +28,12 @@ async def started(node: Node, config: BrokerConfig, *, was_clean: bool = True) -
     registered = registration(node, config, layout, {"PLAINTEXT": 9092}, config.log_dirs)
     await register(controller_of(node, config, quorum), registered, was_clean=was_clean)
     return quorum, layout
+
+
+async def until(look: Callable[[], Any]) -> Any:
+    """Waits for something to be so."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while not (found := look()):
+        assert asyncio.get_running_loop().time() < deadline, "it has not come true in time"
+        await asyncio.sleep(0.01)
+    return found

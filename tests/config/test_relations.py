@@ -17,6 +17,14 @@ def test_keys_without_effect_are_named_once_each() -> None:
     ]
 
 
+ALONE = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "listeners": "CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+}
+
+
 @pytest.mark.parametrize(
     "properties",
     [
@@ -30,6 +38,14 @@ def test_keys_without_effect_are_named_once_each() -> None:
         {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
         {"controller.quorum.bootstrap.servers": "elsewhere:9093"},
         {"process.roles": "broker"},
+        {"process.roles": "controller"},
+        {"process.roles": "controller", "listeners": "C://:9093,PLAINTEXT://:9092", "controller.listener.names": "C"},
+        {**ALONE, "controller.quorum.voters": "2@a:1,3@b:1"},
+        {**ALONE, "controller.quorum.voters": "1@a:1,1@b:1"},
+        {**ALONE, "controller.quorum.voters": "1@a"},
+        {**ALONE, "controller.quorum.voters": "1@a:0"},
+        {**ALONE, "controller.quorum.voters": "x@a:1"},
+        {**ALONE, "controller.quorum.voters": "1@:9093"},
         {"security.inter.broker.protocol": "SSL"},
         {"super.users": "User:admin"},
         {"allow.everyone.if.no.acl.found": "true"},
@@ -59,8 +75,8 @@ def test_a_value_that_asks_for_nothing_is_taken_without_a_word() -> None:
 
 def test_a_refusal_says_why() -> None:
     refusals = {
-        "process.roles=controller": "Invalid value [controller] for configuration process.roles: "
-        "only broker,controller in one process is served yet",
+        "process.roles=broker": "Invalid value [broker] for configuration process.roles: "
+        "a broker without a controller in its process is not served yet",
         "security.inter.broker.protocol=SASL_SSL": "Invalid value SASL_SSL for configuration "
         "security.inter.broker.protocol: this release serves only PLAINTEXT listeners without authentication: data "
         "would go unprotected",
@@ -100,3 +116,9 @@ def test_dynamic_settings_are_checked_together_with_the_file() -> None:
     for impossible in ({"listeners": "X://1:2"}, {"listener.security.protocol.map": "PLAINTEXT:SSL"}):
         with pytest.raises(ConfigError):
             config.with_overrides(impossible, {})
+
+
+def test_a_controller_names_its_voters() -> None:
+    config = BrokerConfig.load({**ALONE, "controller.quorum.voters": "1@a:9093, 2@[::1]:9094"}, lambda _: None)
+    assert config.is_controller_alone and not config.listeners
+    assert [(voter.id, voter.host, voter.port) for voter in config.static_voters] == [(1, "a", 9093), (2, "::1", 9094)]

@@ -21,6 +21,7 @@ from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches
 from headrace.broker.requests.opening import Openings
+from headrace.broker.requests.produce_run import ProduceRun
 from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.cluster_events import ClusterEvents
@@ -80,8 +81,9 @@ class Broker:
             topic_config=self.dynamic.topic,
             cannot_go_on=self.fail,
         )
+        dispatch = Dispatch(self, ProduceRun(self))
         self.server = Server(
-            node, lambda: self.config, Dispatch(self), self.replicas.flusher, self.metrics, self.request_errors
+            node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
         )
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.groups = GroupCoordinator(

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.storage.storage_format import StorageError
@@ -19,6 +19,9 @@ from headrace.env.posix_network import run_loop
 from headrace.env.posix_node import WORKER_THREADS, PosixNode, on_stop_signal
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
 from headrace.wire.address import address_text
+
+if TYPE_CHECKING:
+    from headrace.broker.controller_node import ControllerNode
 
 log = logging.getLogger("headrace.broker")
 
@@ -40,6 +43,13 @@ def make_broker(config: BrokerConfig) -> Broker:
     """A broker on the real disk and network, on the running event loop; not started."""
     threads = max(WORKER_THREADS, config.num_recovery_threads_per_data_dir * len(config.log_dirs))
     return Broker(config, PosixNode(worker_threads=threads))
+
+
+def make_controller(config: BrokerConfig) -> ControllerNode:
+    """A controller without a broker, on the real disk and network; not started."""
+    from headrace.broker.controller_node import ControllerNode
+
+    return ControllerNode(config, PosixNode(worker_threads=WORKER_THREADS))
 
 
 def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) -> int:
@@ -78,7 +88,7 @@ async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[s
         failures.append(why)
         stop.set()
 
-    broker = make_broker(config)
+    broker = make_controller(config) if config.is_controller_alone else make_broker(config)
     broker.on_failure = failed
     _warn(warnings)  # not before: a broker that publishes its log publishes these too
     await broker.start()

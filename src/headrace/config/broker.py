@@ -29,6 +29,15 @@ class Endpoint:
     port: int
 
 
+@dataclass(frozen=True, slots=True)
+class StaticVoter:
+    """A voter that `controller.quorum.voters` names, and where its controller listener is."""
+
+    id: int
+    host: str
+    port: int
+
+
 def in_ms(name: str, value: Value) -> Value:
     """`value` of the setting `name` in milliseconds, where its name ends in another unit of time."""
     factor = MS_PER_UNIT.get(name.rpartition(".")[2])
@@ -114,6 +123,16 @@ class BrokerConfig(BrokerFields):
         return self._endpoints("listeners", self._values["listeners"])
 
     @property
+    def is_controller_alone(self) -> bool:
+        """Whether this node is a controller and no broker."""
+        return set(self.process_roles) == {"controller"}
+
+    @property
+    def static_voters(self) -> tuple[StaticVoter, ...]:
+        """Who votes by `controller.quorum.voters`. Raises ConfigError where it cannot be read."""
+        return tuple(parse_voter("controller.quorum.voters", text) for text in self.controller_quorum_voters)
+
+    @property
     def listeners(self) -> tuple[Endpoint, ...]:
         """Where clients are served."""
         return tuple(point for point in self.all_listeners if point.name not in self.controller_listener_names)
@@ -160,6 +179,16 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
     if name not in protocols:
         raise ConfigError(setting, text, f"No security protocol defined for listener {name}")
     return Endpoint(name, protocols[name], host.strip("[]"), int(port))
+
+
+def parse_voter(setting: str, text: str) -> StaticVoter:
+    """`id@host:port` as a voter; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
+    number, at, address = text.strip().partition("@")
+    host, colon, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
+    if not (at and colon and host and is_port and number.isascii() and number.isdigit()):
+        raise ConfigError(setting, text, "each voter must read id@host:port")
+    return StaticVoter(int(number), host.strip("[]"), int(port))
 
 
 def _named_both_ways(static: Mapping[str, str]) -> dict[str, str]:

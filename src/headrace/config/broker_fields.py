@@ -22,6 +22,11 @@ class BrokerFields:
     connections_max_waiting_fetches: int
     controller_listener_names: tuple[str, ...]
     controller_quorum_bootstrap_servers: tuple[str, ...]
+    controller_quorum_election_backoff_max_ms: int
+    controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_timeout_ms: int
+    controller_quorum_request_timeout_ms: int
+    controller_quorum_retry_backoff_ms: int
     controller_quorum_voters: tuple[str, ...]
     cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
@@ -63,6 +68,7 @@ class BrokerFields:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    process_roles: tuple[str, ...]
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     producer_ids_max_per_partition: int

@@ -15,8 +15,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.voters",
         Type.LIST,
         (),
-        "The fixed voters, as `id@host:port`; only this node so far.",
-        unserved=_ALONE,
+        "The fixed voters, as `id@host:port`. Other voters than this node need `process.roles=controller`.",
     ),
     Setting(
         "controller.quorum.bootstrap.servers",
@@ -46,7 +45,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1000,
         "The longest pause before another election.",
         at_least=0,
-        unserved=_ALONE,
     ),
     Setting(
         "controller.quorum.election.timeout.ms",
@@ -54,7 +52,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1000,
         "Time without reaching a leader before an election.",
         at_least=0,
-        unserved=_ALONE,
     ),
     Setting(
         "controller.quorum.fetch.max.bytes",
@@ -78,7 +75,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         2000,
         "Time without a fetch from the leader before a voter becomes a candidate.",
         at_least=0,
-        unserved=_ALONE,
     ),
     Setting(
         "controller.quorum.request.timeout.ms",
@@ -86,7 +82,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         2000,
         "How long a voter waits for a response.",
         at_least=0,
-        unserved=_ALONE,
     ),
     Setting(
         "controller.quorum.retry.backoff.ms",
@@ -94,7 +89,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         20,
         "How long a voter pauses before it sends a request again.",
         at_least=0,
-        unserved=_ALONE,
     ),
     Setting(
         "broker.heartbeat.interval.ms",

@@ -53,7 +53,11 @@ def _check_listeners(config: BrokerConfig) -> None:
     bound = [(point.host, point.port) for point in listeners if point.port]
     if len(set(bound)) < len(bound):
         raise ConfigError("listeners", shown, "Each listener must have a different port")
-    if not config.listeners:
+    if config.is_controller_alone:
+        if config.listeners or not config.controller_listeners:
+            why = "process.roles=controller: all of its listeners must be in controller.listener.names"
+            raise ConfigError("listeners", shown, why)
+    elif not config.listeners:
         raise ConfigError("listeners", shown, "it must name a listener that is not a controller's")
     names = {point.name for point in listeners}
     for name in config.controller_listener_names:
@@ -79,9 +83,15 @@ def _check_node(config: BrokerConfig) -> None:
 
 
 def _check_voters(config: BrokerConfig) -> None:
-    for voter in config.controller_quorum_voters:
-        if voter.partition("@")[0] != str(config.node_id):
-            raise ConfigError("controller.quorum.voters", voter, "this release serves no other voters than this node")
+    ids = [voter.id for voter in config.static_voters]
+    shown = config.shown("controller.quorum.voters")
+    if len(set(ids)) < len(ids):
+        raise ConfigError("controller.quorum.voters", shown, "it names a node twice")
+    if ids and config.node_id not in ids:
+        raise ConfigError("controller.quorum.voters", shown, f"it does not name this node, which is {config.node_id}")
+    if ids and ids != [config.node_id] and not config.is_controller_alone:
+        why = "only a node with process.roles=controller has other voters beside it in this release"
+        raise ConfigError("controller.quorum.voters", shown, why)
     own_ports = {point.port for point in config.controller_listeners}
     for address in config.controller_quorum_bootstrap_servers:
         port = address.rpartition(":")[2]

@@ -24,7 +24,9 @@ _ROLES: Final = ("broker", "controller")
 
 def _roles_check(value: Value) -> str:
     assert isinstance(value, tuple)
-    return "" if set(value) in (set(), set(_ROLES)) else "only broker,controller in one process is served yet"
+    if set(value) in (set(), {"controller"}, set(_ROLES)):
+        return ""
+    return "a broker without a controller in its process is not served yet"
 
 
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
@@ -34,7 +36,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "process.roles",
         Type.LIST,
         (),
-        "Which parts run in this process: `broker,controller`, both or not set so far.",
+        "Which parts run in this process: `broker,controller` (also if not set), or `controller` alone.",
         choices=_ROLES,
         check=_roles_check,
     ),

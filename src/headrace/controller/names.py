@@ -9,6 +9,8 @@ MAX_NAME_LENGTH = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+"""The reserved topic id of the metadata log (KIP-516)."""
 
 
 def illegal_name(name: str) -> str | None:

@@ -45,6 +45,12 @@ class Replay:
         else:
             self.delta.apply(record)
 
+    def next(self, base: ClusterImage) -> Replay:
+        """The one that goes on from the image of this one; a metadata transaction that has begun goes on in it."""
+        following = Replay(base)
+        following._waiting = self._waiting
+        return following
+
     def advance(self, *, offset: int, epoch: int, timestamp_ms: int) -> None:
         """Notes the last offset that was read, of data and control records alike."""
         self._offset = offset

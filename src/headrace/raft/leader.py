@@ -33,6 +33,9 @@ class Progress:
     contact_ms: int
     begin_ms: int
     end_offset: int | None = None
+    fetched_ms: int | None = None
+    caught_up_ms: int | None = None
+    """When it last had all that the leader had synced."""
 
 
 class Parked(NamedTuple):
@@ -116,7 +119,7 @@ class Leader:
         log = raft.log
         progress = self.progress.get(request.replica)
         if progress is not None:
-            progress.contact_ms = raft.now
+            progress.contact_ms = progress.fetched_ms = raft.now
             progress.begin_ms = raft.now + raft.settings.fetch_timeout_ms // 2
         if request.offset < log.start_offset or request.last_fetched_epoch < log.start_epoch:
             self._answer(raft, token, snapshot=Position(log.start_epoch, log.start_offset))
@@ -127,6 +130,8 @@ class Leader:
             return
         if progress is not None:
             progress.end_offset = request.offset
+            if request.offset >= log.synced_offset:
+                progress.caught_up_ms = raft.now
             self.advance(raft)
         before = self.parked.pop(request.replica, None)
         if before is not None:

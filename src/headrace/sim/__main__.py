@@ -12,10 +12,15 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
+from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_seed
-from headrace.sim.sabotage import PLANTED, planted
+from headrace.sim.sabotage import PLANTED, PLANTED_IN_QUORUMS, planted
+
+Seeds = Callable[[int, Callable[[str], None] | None], Result]
+"""One run: (seed, where its trace is said)."""
 
 CONTENT: Final = 0
 OBJECTION: Final = 1
@@ -27,22 +32,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run one seed; the last line holds the digest of its trace")
     parser.add_argument("--seeds", type=_range, metavar="A-B", help="run these seeds, a line each")
     parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
-    parser.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
+    kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
     if given.sabotage == "list":
-        for name in PLANTED:
+        for name in (*PLANTED, *PLANTED_IN_QUORUMS):
             print(name)
         return CONTENT
-    if given.sabotage is not None and given.sabotage not in PLANTED:
+    if given.sabotage is not None and given.sabotage not in (*PLANTED, *PLANTED_IN_QUORUMS):
         parser.error(f"no fault is called {given.sabotage!r}; --sabotage list names them")
     if (given.seed is None) == (given.seeds is None):
         parser.error("give --seed N or --seeds A-B")
+    run: Seeds = partial(run_seed, light=given.light)
+    if given.quorum or given.sabotage in PLANTED_IN_QUORUMS:
+        run = run_quorum_seed
     try:
         with planted(given.sabotage) if given.sabotage else nullcontext():
             if given.seed is not None:
-                return _one(given.seed, print if given.trace else None, given.light)
-            return _many(given.seeds, given.light, stop=given.sabotage is not None)
+                return _one(given.seed, print if given.trace else None, run)
+            return _many(given.seeds, run, stop=given.sabotage is not None)
     except Exception:
         traceback.print_exc()
         print("the simulator itself broke", file=sys.stderr)
@@ -56,8 +66,8 @@ def _range(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _one(seed: int, say: Callable[[str], None] | None, light: bool) -> int:
-    result = run_seed(seed, say, light=light)
+def _one(seed: int, say: Callable[[str], None] | None, run: Seeds) -> int:
+    result = run(seed, say)
     print(_line(result))
     if result.objection is not None:
         traceback.print_exception(result.objection)
@@ -66,13 +76,13 @@ def _one(seed: int, say: Callable[[str], None] | None, light: bool) -> int:
     return CONTENT if result.objection is None else OBJECTION
 
 
-def _many(seeds: range, light: bool, *, stop: bool) -> int:
+def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0
     failed: list[int] = []
     for seed in seeds:
-        result = run_seed(seed, light=light)
+        result = run(seed, None)
         simulated_s += result.simulated_s
         print(_line(result), flush=True)
         if result.objection is not None:

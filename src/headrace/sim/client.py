@@ -26,7 +26,7 @@ RETRY_S: Final = (0.01, 0.3)
 class SimClient:
     """See the module. Tasks of a workload run as its node's: they end with it."""
 
-    def __init__(self, world: World, host: str, broker: str) -> None:
+    def __init__(self, world: World, host: str, broker: str, port: int = PORT) -> None:
         self.world = world
         self.host = host
         self.rng = world.rng(host)
@@ -34,6 +34,7 @@ class SimClient:
         world.add(self.node)
         self.owner = self.node.owner(host)
         self._broker = broker
+        self._port = port
         self._connection: AsyncConnection | None = None
         self._asked_at: float | None = None
 
@@ -60,7 +61,7 @@ class SimClient:
         """The connection, made where there is none. Raises ClientError."""
         if self._connection is None or self._connection.closed:
             self._connection = await AsyncConnection.open(
-                self.node, self.owner, self._broker, PORT, client_id=self.host, timeout_s=CONNECT_S
+                self.node, self.owner, self._broker, self._port, client_id=self.host, timeout_s=CONNECT_S
             )
         return self._connection
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.sim.disk import PowerCut
 
 if TYPE_CHECKING:
-    from headrace.sim.machine import Machine
+    from headrace.sim.machine import AnyMachine
     from headrace.sim.world import World
 
 KINDS: Final = (
@@ -36,13 +36,19 @@ class Faults:
     """Injects faults of some kinds into one machine, now and then, until `heal`."""
 
     def __init__(
-        self, world: World, machine: Machine, clients: Callable[[], Sequence[str]], kinds: Sequence[str], mean_s: float
+        self,
+        world: World,
+        machine: AnyMachine,
+        clients: Callable[[], Sequence[str]],
+        kinds: Sequence[str],
+        mean_s: float,
+        name: str = "faults",
     ) -> None:
-        """`clients` names the machines of those who are connected; `mean_s`: between two faults."""
+        """`clients` names the machines of those who are connected; `mean_s`: between two faults; `name` seeds them."""
         self._world = world
         self._machine = machine
         self._clients = clients
-        self._rng = world.rng("faults")
+        self._rng = world.rng(name)
         self._kinds = list(kinds)
         self._mean_s = mean_s
         self.count = 0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from asyncio import Event, Task, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from headrace.broker.broker import Broker
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
@@ -14,7 +13,7 @@ from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.node import SimNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.sim.network import SimStream
     from headrace.sim.world import World
@@ -27,18 +26,39 @@ CANNOT_START: Final = (OSError, StorageError, LogDirLocked, LogDirFailed, Checkp
 """What a start may raise while its disk fails."""
 
 
-class Machine:
-    """See the module. A supervisor of one: a broker that ended, for whatever reason, is started again."""
+class Served(Protocol):
+    """What runs on a machine: a `Broker`, or a `ControllerNode`."""
 
-    def __init__(self, world: World, host: str, directories: Sequence[str], settings: Mapping[str, str]) -> None:
-        """`directories` are the log directories that `settings` name."""
+    on_failure: Callable[[str], None] | None
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=Served)
+
+
+class Machine(Generic[S]):
+    """See the module. A supervisor of one: what ended, for whatever reason, is started again."""
+
+    def __init__(
+        self,
+        world: World,
+        host: str,
+        directories: Sequence[str],
+        settings: Mapping[str, str],
+        make: Callable[[BrokerConfig, SimNode], S],
+    ) -> None:
+        """`directories` are the log directories that `settings` name; `make` gives what runs, not started."""
+        self._make = make
         self.world = world
         self.host = host
         self.directories = list(directories)
         self.disk = SimDisk(world.rng(f"{host} disk"))
         self.disk.make_dirs("/data")
         self.settings = settings
-        self.broker: Broker | None = None
+        self.broker: S | None = None
         self.node: SimNode | None = None
         self.starts = 0
         self.disks_are_sound = True
@@ -58,7 +78,7 @@ class Machine:
         """Begins to keep a broker running."""
         self._supervisor = self.world.loop.create_task(self._supervise())
 
-    async def ready(self) -> Broker:
+    async def ready(self) -> S:
         """The broker, once it serves."""
         await self._up.wait()
         assert self.broker is not None
@@ -93,7 +113,7 @@ class Machine:
     async def _run(self, node: SimNode) -> None:
         self.world.trace.note("start", self.host, self.starts)
         try:
-            broker = Broker(BrokerConfig.load(self.settings, lambda _: None), node)
+            broker = self._make(BrokerConfig.load(self.settings, lambda _: None), node)
             broker.on_failure = lambda why: self._failed(node, why)
             await broker.start()
         except CANNOT_START as error:
@@ -173,3 +193,6 @@ class Machine:
         await self.stop()
         if self._supervisor is not None:
             await self._supervisor
+
+
+AnyMachine = Machine[Any]

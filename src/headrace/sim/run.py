@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.broker.broker import Broker
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
@@ -141,7 +142,7 @@ class Run:
         settings = dict(SETTINGS)
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
-        self.machine = Machine(self.world, HOST, DIRECTORIES, settings)
+        self.machine = Machine(self.world, HOST, DIRECTORIES, settings, Broker)
         self.history = History(self.world)
         self.commits = Commits(self.world)
         self.bounds = Bounds(self.world)

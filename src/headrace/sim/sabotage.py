@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.uncommitted import Decided, Uncommitted
 from headrace.broker.requests.fetching import Fetch
 from headrace.groups import offsets
 from headrace.groups.shard import GroupShard
@@ -19,6 +21,9 @@ from headrace.log.crash import SegmentScan
 from headrace.log.flushing import Flushing
 from headrace.log.log import Log
 from headrace.log.producers import Producers
+from headrace.raft.leader import Leader
+from headrace.raft.machine import Raft
+from headrace.raft.messages import VoteRequest
 from headrace.wire.batch import BatchHeader
 
 LOSES_ONE_IN: Final = 5
@@ -47,6 +52,35 @@ def _remember_later(real: Callable[..., bool]) -> Callable[..., bool]:
         return real(self, header._replace(base_offset=header.base_offset + 1), *given)
 
     return add
+
+
+def _commit_alone(_: Leader, raft: Raft) -> None:
+    """What the leader has on its disk is committed, it says."""
+    raft.commit(raft.log.synced_offset)
+
+
+def _yes(*_: object) -> bool:
+    """Whoever asks gets the vote."""
+    return True
+
+
+def _any_log(real: Callable[[Raft, object, VoteRequest], None]) -> Callable[[Raft, object, VoteRequest], None]:
+    """Every candidate's log is good enough."""
+
+    def vote(self: Raft, token: object, request: VoteRequest) -> None:
+        real(self, token, replace(request, log_end=max(request.log_end, self.log.last)))
+
+    return vote
+
+
+def _reply_at_once(real: Callable[[Uncommitted, Decided], None]) -> Callable[[Uncommitted, Decided], None]:
+    """What was decided is as good as committed."""
+
+    def push(self: Uncommitted, decided: Decided) -> None:
+        real(self, decided)
+        decided.asked.set_result(decided.reply)
+
+    return push
 
 
 def _drop_some(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,14 +113,26 @@ def _replacements() -> dict[str, tuple[Any, str, Any]]:
     }
 
 
+def _quorum_replacements() -> dict[str, tuple[Any, str, Any]]:
+    """The same, of what only several controllers can find."""
+    return {
+        "commits-alone": (Leader, "advance", _commit_alone),
+        "votes-twice": (Raft, "may_vote_for", _yes),
+        "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
+        "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
+    }
+
+
 PLANTED: Final = tuple(_replacements())
-"""The names."""
+"""The names of the faults of one broker."""
+PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
+"""The names of the faults of several controllers."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
-    owner, attribute, replacement = _replacements()[name]
+    owner, attribute, replacement = (_replacements() | _quorum_replacements())[name]
     real = getattr(owner, attribute)
     setattr(owner, attribute, replacement)
     try:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.controllers import controller_of, started
+from broker.controllers import controller_of, started, until
 
 from headrace.broker.quorum import driver
 from headrace.broker.quorum.controller import ControllerError
-from headrace.broker.quorum.driver import QuorumDriver, SnapshotPolicy
+from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import deregister, open_quorum
+from headrace.broker.quorum.snapshots import SnapshotPolicy
 from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_name
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
@@ -27,6 +28,7 @@ from headrace.metadata.damage import METADATA_REMEDY
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.levels import METADATA_VERSION
 from headrace.metadata.meta_properties import MetaPropertiesError, decode_meta_properties
+from headrace.raft.messages import Position, ReplicaKey, VoteRequest
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import metadata_records as mr
@@ -412,7 +414,7 @@ async def test_a_snapshot_replaces_the_log_before_it(node: PosixNode, tmp_path: 
 
 async def test_snapshots_come_by_themselves(node: PosixNode, tmp_path: Path) -> None:
     quorum, _ = await started(node, config_of(tmp_path / "data"))
-    quorum._policy = SnapshotPolicy(max_new_bytes=2000)
+    quorum._snapshots._policy = SnapshotPolicy(max_new_bytes=2000)
     for number in range(1, 20):
         await write(quorum, topic(f"t{number}", number, 5))
     await quorum.close()
@@ -562,3 +564,23 @@ def test_snapshot_names() -> None:
     assert parse_snapshot_name(snapshot_name(173, 2)) == (173, 2)
     for other in ("bootstrap.checkpoint", f"{snapshot_name(1, 1)}.part", "leader-epoch-checkpoint", "a-b.checkpoint"):
         assert parse_snapshot_name(other) is None
+
+
+async def test_a_lone_voter_that_hears_of_a_later_epoch_leads_again(node: PosixNode, tmp_path: Path) -> None:
+    """A stray candidate costs it an election, and what is decided after that comes true."""
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    await write(quorum, topic("a", 1))
+    epoch = quorum.epoch
+    stray = VoteRequest(epoch + 7, ReplicaKey(9), quorum.raft.me, Position(epoch, 1 << 40), False)
+    answer, _ = await quorum.requested(stray)
+    assert answer.epoch == epoch + 7
+    with pytest.raises(ControllerError):
+        await write(quorum, topic("b", 2))
+    await until(lambda: quorum.decides)
+    assert quorum.epoch > epoch + 7
+    await write(quorum, topic("c", 3))
+    assert [each.name for each in quorum.image.topics] == ["a", "c"]
+    await quorum.close()
+    again, _ = await started(node, config_of(tmp_path / "data"))
+    assert same_state(again.image, quorum.image)
+    await again.close()

@@ -5,8 +5,10 @@ What lives here
   `headrace.controller.requests`. `AbsentController` stands where there is none; one that forwards comes with clusters.
 - `local_controller`: the controller in this process. It turns a request and the newest image into a decision, and asks
   the authorizer what the client may do.
-- `driver`: the shell around the pure `headrace.raft.machine.Raft`. It appends what was decided, syncs it on a worker,
-  tells the machine, and publishes what the machine says is committed. It writes snapshots when they are due.
+- `driver`: the shell around the pure `headrace.raft.machine.Raft`. It stores elections, appends what was decided or
+  fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
+- `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
+- `proposals`: decided records as batches. `progress`: how far the voters are. `snapshots`: when one is due.
 - `uncommitted`: the queue of images that are decided and not committed, each with whoever waits for it.
 - `metadata_log`: `__cluster_metadata-0` with its snapshots and quorum-state, as bytes on a disk.
 - `metadata_start`: from formatted directories to a quorum that leads; registering this broker, and fencing it.
@@ -16,17 +18,21 @@ What comes in: requests as values, from handlers (on behalf of a client) and fro
 sync. What goes out: replies, once what they say is committed and applied; images, to the listeners of `on_image`, in
 order and before the replies that they make possible; `on_failure`, when the disk can no longer be trusted.
 
-The way of a change: decide on the newest image -> append -> (others decide on what it leaves) -> sync -> the machine
-commits -> the image is published -> the reply leaves. A decision that changes nothing is answered when all that it saw
-is committed. When the lead is lost, all that is not committed is reverted, and those who wait hear NOT_CONTROLLER.
+The way of a change: decide on the newest image -> append -> (others decide on what it leaves) -> sync, here and on a
+majority of the voters -> the machine commits -> the image is published -> the reply leaves. On a follower: fetch ->
+append -> sync -> fetch again, which tells the leader -> commit as the leader says -> replay into the image. A decision
+that changes nothing is answered when all that it saw is committed. When the lead is lost, all that is not committed is
+reverted, and those who wait hear NOT_CONTROLLER.
 
 What may never happen
 - An image, or a reply, that tells of records which a crash could take back.
 - A record in the log that cannot be applied: it is applied to the newest image first.
+- A word to another node, or a step after it, before the election that it follows from is on stable storage.
 - A decision on an image that is not the newest, or two changes published in another order than they were decided.
 - Anything built on a disk whose sync failed: the quorum takes nothing more, and the broker stops.
 - A listener that keeps a committed change from the others: what it raises is a defect, and is reported as one.
-- Blocking work on the event loop but for the append itself: syncs, snapshots and removals run on workers.
+- Blocking work on the event loop but for the append itself and the replay of what others decided, a piece a turn:
+  syncs, elections' files, snapshots, reads for followers and removals run on workers.
 
 This room knows the log, the settings and the storage below it. It knows no request handler, no partition and no
 coordinator: those know it.

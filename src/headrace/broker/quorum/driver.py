@@ -1,34 +1,54 @@
-"""The shell around the pure quorum: it stores, appends and syncs what `Raft` says, and publishes what is committed.
+"""The shell around the pure quorum: it stores, appends, syncs and says what `Raft` wants, and publishes what is
+committed.
 
-One path for every change of the cluster's metadata: a pure function decides on the newest image; its records are
-appended to the metadata log; they are synced, and with that committed where one node votes; the new image is published;
-then the reply leaves. Decisions go on while a sync is under way: each is made on the image that the one before leaves,
-and nobody is told of any of it before it is committed.
+One path for every change of the cluster's metadata: a pure function decides on the newest image of the leader; its
+records are appended to the metadata log; they are synced, here and on a majority of the voters, and with that
+committed; the new image is published; then the reply leaves. Decisions go on while that is under way: each is made on
+the image that the one before leaves, and nobody is told of any of it before it is committed.
+
+What a leader decided comes to its image by the queue of decisions; all else that is committed, a follower's and what
+lay in the log before this node led, by the log itself.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headrace.broker.quorum.codec import FETCH_BYTES_MAX, Codec
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.links import VoterLinks
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
+from headrace.broker.quorum.progress import VoterProgress, progress_of
+from headrace.broker.quorum.proposals import Values, batches_of, prepare
+from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
 from headrace.env.disk import is_full, is_passing
 from headrace.machine import Decision
 from headrace.metadata import adoption, bootstrap, levels
-from headrace.metadata.batches import control_batch, data_batches
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.framing import encode_record, record_version
 from headrace.metadata.image import ClusterImage
-from headrace.raft.control import Voter, encode_control
-from headrace.raft.events import Output, Propose, Refused, Resign, Shortened, Synced
+from headrace.metadata.replay import Replay
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.events import (
+    Event,
+    Output,
+    Propose,
+    Refused,
+    Reply,
+    Requested,
+    Resign,
+    Shortened,
+    Synced,
+    Tick,
+)
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, Position, ReplicaKey
+from headrace.raft.messages import Entries, FetchResponse, Position, ReplicaKey, Request
+from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import AbortTransactionRecord
@@ -36,11 +56,17 @@ from headrace.wire.messages.metadata_records import AbortTransactionRecord
 if TYPE_CHECKING:
     from asyncio import Future
 
-SNAPSHOT_BACKOFF_S: Final = 60.0
-"""How long a snapshot that failed waits for its next attempt."""
+    from headrace.env import Timer
+    from headrace.log.producers import Origin
 
 SYNC_BACKOFF_S: Final = 0.1
 """How long a sync that found no descriptor or no memory waits for its next attempt."""
+
+APPLIED_BYTES: Final = 1024 * 1024
+"""What is taken out of the log into the image in one turn of the loop, beyond its first batch."""
+
+RESIGN_S: Final = 1.0
+"""How long a leader that stops waits until the other voters have heard of it."""
 
 UNCOMMITTED_MAX: Final = 10_000
 """Decisions that wait for their commit at once; one more is refused."""
@@ -49,91 +75,109 @@ R = TypeVar("R")
 ImageListener = Callable[[ClusterImage, ClusterImage, ImageDelta], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
-    """When a snapshot is due: after so many bytes of records, or so many milliseconds with at least one record."""
-
-    max_new_bytes: int = 20 * 1024 * 1024
-    max_interval_ms: int = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """What the driver proposes: encoded metadata records, and the time that their batches bear."""
-
-    values: Sequence[bytes]
-    timestamp_ms: int
-
-
 class QuorumDriver:
-    """One node of the metadata quorum; today the only one, so that it leads from its start on.
+    """One node of the metadata quorum.
 
-    `image` is what is committed. `on_failure` is called when a sync fails: the owner should stop. `voter` is this
-    node, for a static quorum (kraft.version 0), whose metadata do not say who votes.
+    `image` is what is committed. `on_failure` is called when the log cannot be written: the owner should stop. Alone,
+    it leads from its start on; beside other voters it stands for election, and follows whoever was elected.
     """
 
     raft: Raft
 
     def __init__(
-        self, node: Node, log: MetadataLog, *, voter: Voter, cluster_id: str, policy: SnapshotPolicy | None = None
+        self,
+        node: Node,
+        log: MetadataLog,
+        *,
+        node_id: int,
+        voters: Sequence[Voter],
+        cluster_id: str,
+        policy: SnapshotPolicy | None = None,
+        settings: RaftSettings | None = None,
     ) -> None:
+        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes."""
         self.log = log
-        self.node_id = voter.id
+        self.node_id = node_id
         self.image = ClusterImage(cluster_id=cluster_id)
         self.kraft_version = 0
-        self.voters: tuple[Voter, ...] = (voter,)
+        self.voters: tuple[Voter, ...] = tuple(voters)
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
         self._node = node
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
-        self._policy = policy or SnapshotPolicy()
+        self._settings = settings or RaftSettings()
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
+        self._deciding_epoch: int | None = None
+        self._replay = Replay(self.image)
+        self._applying = False
+        self._outputs: deque[Output] = deque()
+        self._storing = False
+        self._closed = False
+        self._timer: Timer | None = None
+        self._links: VoterLinks | None = None
         self._syncing: Future[None] | None = None
-        self._snapshotting: Future[None] | None = None
-        self._bytes_since_snapshot = 0
-        self._last_snapshot_s = 0.0
-        self._next_attempt_s = 0.0
+        self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
 
     @property
     def epoch(self) -> int:
         """The epoch of the quorum."""
         return self.raft.epoch
 
+    @property
+    def decides(self) -> bool:
+        """Whether this node is the active controller: it leads, and its image has all that was committed before."""
+        return self.raft.leads and self._deciding_epoch == self.raft.epoch
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other node votes."""
+        return all(voter.id == self.node_id for voter in self.voters)
+
+    def progress(self) -> list[VoterProgress]:
+        """How far every voter is, this node first; nothing where it does not lead."""
+        return progress_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
+
+    def endpoint(self, node_id: int) -> VoterEndpoint | None:
+        """Where a voter's controller listener is."""
+        return next((voter.endpoints[0] for voter in self.voters if voter.id == node_id and voter.endpoints), None)
+
     # --- start
 
     def load(self, obstacles: Callable[[ClusterImage], list[str]] = lambda _: []) -> None:
-        """Replays what is on disk and takes the lead, all of it synchronously: at start there is nothing to wait for.
+        """Replays what is on disk, and takes the lead where no other node votes; all of it synchronously: at start
+        there is nothing to wait for.
 
         Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
         that do not lie in the metadata. No record has been written then.
         """
-        loaded = self.log.load(self.image.cluster_id)
+        loaded = self.log.load(self.image.cluster_id, committed_only=not self.is_alone)
         saved = self.log.read_quorum_state()
-        others = foreign_voters(self.node_id, loaded.voters, saved)
+        others = foreign_voters(self.voters, loaded.voters, saved)
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
-        if not loaded.image.is_empty:
+        self.voters = loaded.voters or self.voters
+        if self.is_alone and not loaded.image.is_empty:
             reasons += adoption.obstacles(loaded.image, self.node_id) + obstacles(loaded.image)
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image
         self.kraft_version = loaded.kraft_version
-        self.voters = loaded.voters or self.voters
-        self._bytes_since_snapshot = loaded.log_bytes
-        now_ms = self._node.clock.now_ms()
-        age_ms = max(0, now_ms - (loaded.image.timestamp_ms or now_ms))
-        self._last_snapshot_s = self._node.clock.monotonic() - age_ms / 1000
+        self._snapshots.loaded(loaded)
         # What a crash left in memory is on the disk before anybody hears how far this log goes.
         self.log.sync()
         self.raft = self._machine(loaded, saved)
-        self._take_the_lead(loaded)
+        if self.is_alone:
+            self._take_the_lead(loaded)
+        else:
+            self._replay = Replay(self.image)
 
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view = LogView(loaded.snapshot_end, self.log.end_offset, loaded.epochs, loaded.snapshot_epoch)
         assert view.last.epoch == loaded.last_epoch
         me = next(ReplicaKey(voter.id, voter.directory_id) for voter in self.voters if voter.id == self.node_id)
+        self.codec = Codec(self.image.cluster_id, me, self.endpoint, dynamic=self.kraft_version > 0)
         return Raft(
             me,
             self.voters,
@@ -142,20 +186,17 @@ class QuorumDriver:
             jitter=self._node.entropy.random().randrange,
             kraft_version=self.kraft_version,
             voters_are_in_log=loaded.voters_are_in_log,
+            settings=self._settings,
         )
 
     def _take_the_lead(self, loaded: LoadedMetadata) -> None:
-        self._perform(self.raft.start(self._steady_ms()))
+        """Without other voters: nothing is waited for."""
+        self._carry_out(self.raft.start(self._steady_ms()))
         assert self.raft.leads, "a lone voter leads at once"
         now_ms = self._node.clock.now_ms()
         first = ImageDelta(self.image)
         self.image = first.image(offset=self.log.end_offset - 1, epoch=self.epoch, timestamp_ms=now_ms)
-        records: list[Any] = []
-        if loaded.in_transaction:
-            records.append(AbortTransactionRecord(reason="Controller failover"))
-        if self.image.is_empty:
-            records += self._first_records()
-        change, values = self._prepare(self.image, records)
+        change, values = self._prepare(self.image, self._opening_records(loaded.in_transaction))
         if change is not None and values is not None:
             self._propose(values)
             self.image = change.after
@@ -164,12 +205,36 @@ class QuorumDriver:
         out = self.raft.step(Synced(end), self._steady_ms())
         assert out.committed == end.offset and self.raft.is_active
         self._uncommitted = Uncommitted(self.image)
+        self._deciding_epoch = self.epoch
 
-    def _first_records(self) -> Sequence[Any]:
-        stored = self.log.read_bootstrap()
-        if stored is None:
-            stored = bootstrap.bootstrap_records(bootstrap.default_levels(levels.LATEST_METADATA_VERSION))
-        return bootstrap.activation_records(stored, 1)
+    def _opening_records(self, in_transaction: bool) -> Sequence[Any]:
+        """What an active controller writes first: the end of what its predecessor began, and a fresh cluster's levels.
+
+        Raises StorageError.
+        """
+        records: list[Any] = []
+        if in_transaction:
+            records.append(AbortTransactionRecord(reason="Controller failover"))
+        if self.image.is_empty:
+            stored = self.log.read_bootstrap()
+            if stored is None:
+                stored = bootstrap.bootstrap_records(bootstrap.default_levels(levels.LATEST_METADATA_VERSION))
+            records += bootstrap.activation_records(stored, 1)
+        return records
+
+    def start(self) -> None:
+        """Begins to speak with the other voters, where there are any."""
+        if self.is_alone:
+            return
+        self._links = VoterLinks(
+            self._node,
+            self.codec,
+            self.endpoint,
+            self._step,
+            timeout_s=self._settings.request_timeout_ms / 1000,
+            log=self._log,
+        )
+        self._take(self.raft.start(self._steady_ms()))
 
     # --- what the broker asks
 
@@ -216,7 +281,7 @@ class QuorumDriver:
     def _refusal(self) -> ControllerError | None:
         if self.failure is not None:
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
-        if not self.raft.is_active:
+        if not self.decides:
             return ControllerError(ErrorCode.NOT_CONTROLLER)
         if len(self._uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
@@ -225,74 +290,144 @@ class QuorumDriver:
     def _is_waiting(self) -> bool:
         return self.raft.high_watermark < self.raft.log.end_offset
 
+    def requested(self, message: Request) -> Future[tuple[Any, bytes]]:
+        """What another node says to this one. The future has the answer, and the batches that a fetch gets."""
+        answer: Future[tuple[Any, bytes]] = self._node.future()
+        if self.failure is not None:
+            answer.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure)))
+        else:
+            self._step(Requested(answer, message))
+        return answer
+
     def resign(self) -> None:
         """Gives up the lead, if this node has it. What is not committed is nobody's business here any more."""
-        self._perform(self.raft.step(Resign(), self._steady_ms()))
+        self._step(Resign())
 
     # --- records into the log
 
-    def _prepare(self, image: ClusterImage, records: Sequence[Any]) -> tuple[Change | None, _Values | None]:
-        """Applies records and encodes them: what cannot be applied must not reach the log. None without records."""
+    def _prepare(self, image: ClusterImage, records: Sequence[Any]) -> tuple[Change | None, Values | None]:
+        """None without records. See `proposals.prepare`."""
         if not records:
             return None, None
-        delta = ImageDelta(image)
-        delta.apply_all(records)
-        now_ms = self._node.clock.now_ms()
-        base_offset = self.raft.log.end_offset
-        after = delta.image(offset=base_offset + len(records) - 1, epoch=self.epoch, timestamp_ms=now_ms)
-        level = image.features.metadata_version or after.features.metadata_version
-        values = [encode_record(record, record_version(record, level)) for record in records]
-        return Change(image, after, delta), _Values(values, now_ms)
+        return prepare(image, records, self.raft.log.end_offset, self.epoch, self._node.clock.now_ms())
 
-    def _propose(self, values: _Values) -> None:
+    def _propose(self, values: Values) -> None:
         """Appends records. Raises OSError, and then nothing of them is there."""
+        assert not self._outputs, "an active leader has stored what it is"
         base_offset = self.raft.log.end_offset
         out = self.raft.step(Propose(len(values.values), values), self._steady_ms())
         try:
-            self._perform(out)
+            self._carry_out(out)
         except OSError:
             self.raft.step(Refused(base_offset), self._steady_ms())
             if self.log.end_offset > base_offset:
                 self.log.log.truncate_to(base_offset)
             raise
+        self._wind()
 
-    def _perform(self, out: Output) -> None:
-        """Does what the machine wants done, in its order. A lone voter has nobody to speak to."""
-        assert not (out.send or out.reply or out.load_snapshot or out.truncate_to is not None)
+    # --- steps of the machine
+
+    def _step(self, event: Event) -> None:
+        """Something happened."""
+        if self.failure is None and not self._closed:
+            self._take(self.raft.step(event, self._steady_ms()))
+
+    def _take(self, out: Output) -> None:
+        """Carries out what the machine wants, in the order of its steps: what is to be stored is on stable storage
+        before anything after it leaves, and nothing of the loop waits for it."""
+        self._outputs.append(out)
+        if not self._storing:
+            self._carry_out_all()
+        self._wind()
+
+    def _carry_out_all(self) -> None:
+        while self._outputs and self.failure is None:
+            out = self._outputs[0]
+            state, out.store = out.store, None
+            if state is not None and not self.is_alone:
+                self._storing = True
+                self._node.syncs.submit(
+                    lambda state=state: self.log.write_quorum_state(state, state.data_version),  # type: ignore[misc]
+                    lambda _, error: self._stored(error),
+                )
+                return
+            out.store = state
+            try:
+                self._carry_out(self._outputs.popleft())
+            except Exception as error:  # a log that cannot be written, or a driver that contradicts itself
+                self._fail(error)
+
+    def _stored(self, error: BaseException | None) -> None:
+        self._storing = False
+        if error is not None:
+            self._fail(error)
+        else:
+            self._carry_out_all()
+            self._wind()
+
+    def _carry_out(self, out: Output) -> None:
+        """Does what one step wants done, in its order. Raises OSError."""
+        if self._deciding_epoch is not None and not self.decides:
+            self._revert()
         if out.store is not None:
             self.log.write_quorum_state(out.store, out.store.data_version)
+        if out.truncate_to is not None:
+            self._log.info("metadata log truncated", to=out.truncate_to, epoch=self.epoch)
+            self.log.log.truncate_to(out.truncate_to)
         for entries in out.append:
             self._write(entries)
+        if self._links is not None:
+            for send in out.send:
+                self._links.send(send)
+        for reply in out.reply:
+            self._reply(reply)
+        if out.load_snapshot is not None:
+            raise OSError(
+                f"the leader's metadata log begins behind offset {out.load_snapshot.offset}, and this release does not "
+                "fetch snapshots: copy the metadata directory of another voter"
+            )
         if out.committed is not None:
             self._commit(out.committed)
-        if not self.raft.leads:
-            self._revert()
+
+    def _wind(self) -> None:
+        """Sets the timer of the machine, and syncs what was appended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        due_ms = self.raft.deadline_ms()
+        if due_ms is not None and self.failure is None:
+            self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._step, Tick())
+        if self.raft.log.synced_offset < self.log.end_offset and not self._outputs:
+            self._sync_soon()
+
+    def _reply(self, reply: Reply) -> None:
+        answer: Future[tuple[Any, bytes]] = reply.token  # type: ignore[assignment]
+        if answer.done():
+            return  # who asked has gone
+        if not isinstance(reply.message, FetchResponse) or reply.read_from >= reply.read_to:
+            answer.set_result((reply.message, b""))
+            return
+
+        def read(error: BaseException | None, records: bytes | None) -> None:
+            if error is not None and not isinstance(error, OSError):
+                self._node.defects.report(error, "a fetch of the metadata log")
+            if not answer.done():
+                answer.set_result((reply.message, records or b""))
+
+        self._node.workers.submit(
+            lambda: self.log.batches(reply.read_from, reply.read_to, FETCH_BYTES_MAX),
+            lambda records, error: read(error, records),
+        )
 
     def _write(self, entries: Entries) -> None:
         assert entries.base_offset == self.log.end_offset, "the machine knows where the log ends"
-        if isinstance(entries.payload, _Values):
-            batches = data_batches(
-                entries.payload.values,
-                base_offset=entries.base_offset,
-                leader_epoch=entries.epoch,
-                timestamp_ms=entries.payload.timestamp_ms,
-            )
-        else:
-            batch = control_batch(
-                [encode_control(record) for record in entries.payload],
-                base_offset=entries.base_offset,
-                leader_epoch=entries.epoch,
-                timestamp_ms=self._node.clock.now_ms(),
-            )
-            batches = [batch]
-        for data in batches:
-            result = self.log.log.append(
-                data, leader_epoch=entries.epoch, now_ms=self._node.clock.now_ms(), origin="controller"
-            )
+        now_ms = self._node.clock.now_ms()
+        origin: Origin = "replica" if isinstance(entries.payload, bytes) else "controller"
+        for data in batches_of(entries, now_ms):
+            result = self.log.log.append(data, leader_epoch=entries.epoch, now_ms=now_ms, origin=origin)
             if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
                 raise OSError(result.error_message)
             assert not result.error, f"the metadata log refused a batch: {result.error.name} {result.error_message}"
-            self._bytes_since_snapshot += len(data)
+            self._snapshots.new_bytes += len(data)
 
     # --- syncs and commits
 
@@ -303,6 +438,11 @@ class QuorumDriver:
             self._owner.later(0, self._sync)
 
     def _sync(self) -> None:
+        if self._outputs:  # what the machine has appended is not written yet: `_wind` comes again
+            syncing, self._syncing = self._syncing, None
+            assert syncing is not None
+            syncing.set_result(None)
+            return
         end = self.raft.log.last
         self._node.syncs.submit(self.log.sync, lambda _, error: self._synced(end, error))
 
@@ -321,13 +461,12 @@ class QuorumDriver:
             self._fail(error)
             return
         try:
-            self._perform(self.raft.step(Synced(end), self._steady_ms()))
+            self._step(Synced(end))
         except Exception as defect:  # nobody may wait for ever
             self._fail(defect)
             return
-        if self.raft.log.synced_offset < self.raft.log.end_offset:
-            self._sync_soon()
-        self._maybe_snapshot()
+        if self.is_alone and self._snapshots.is_due:  # others could not fetch them yet
+            self._snapshots.attempt(self._owner, self.snapshot)
 
     def _fail(self, error: BaseException) -> None:
         """A sync failed: nobody knows what the disk holds, so nothing more may be built on it (fsyncgate).
@@ -345,6 +484,9 @@ class QuorumDriver:
             self.on_failure(f"the metadata log cannot be written: {error}")
 
     def _commit(self, end_offset: int) -> None:
+        if self._deciding_epoch is None:
+            self._apply_soon()
+            return
         for decided in self._uncommitted.commit(end_offset):
             if decided.change is not None:
                 self.image = decided.change.after
@@ -353,9 +495,50 @@ class QuorumDriver:
                 decided.asked.set_result(decided.reply)
 
     def _revert(self) -> None:
+        """The lead is lost. What was decided here may still be committed: the log will tell."""
+        self._deciding_epoch = None
+        self._replay = Replay(self.image)
+        self._log.info("this node is no longer the active controller", epoch=self.epoch)
         for lost in self._uncommitted.revert(self.image):
             if not lost.asked.done():
                 lost.asked.set_exception(ControllerError(ErrorCode.NOT_CONTROLLER))
+
+    # --- what others decided, out of the log
+
+    def _apply_soon(self) -> None:
+        if not self._applying:
+            self._applying = True
+            self._owner.soon(self._apply)
+
+    def _apply(self) -> None:
+        """Takes some of what is committed into the image. A leader that has taken in all of it decides from then on."""
+        self._applying = False
+        if self._deciding_epoch is not None or self.failure is not None:
+            return
+        before, end = self.image, self.raft.high_watermark
+        try:
+            if before.offset + 1 < end:
+                self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES)
+                delta = self._replay.delta
+                self.image = self._replay.finish()
+                self._replay = self._replay.next(self.image)
+                self._publish(Change(before, self.image, delta))
+            if self.image.offset + 1 < end:
+                self._apply_soon()
+            elif self.raft.is_active:
+                self._begin_to_decide()
+        except Exception as error:  # metadata are never guessed
+            self._fail(error)
+
+    def _begin_to_decide(self) -> None:
+        """This node is the active controller."""
+        records = self._opening_records(self._replay.in_transaction)
+        assert self.image.offset + 1 == self.raft.log.end_offset, "nothing was proposed in this epoch"
+        self._uncommitted = Uncommitted(self.image)
+        self._deciding_epoch = self.epoch
+        self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
+        if records:
+            self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
 
     def _publish(self, change: Change) -> None:
         for listener in self._listeners:
@@ -365,63 +548,49 @@ class QuorumDriver:
                 # The change is committed: one listener's mistake must not keep it from the others, or the reply back.
                 self._node.defects.report(error, "a change of the metadata", offset=change.after.offset)
 
-    # --- snapshots
-
-    def _maybe_snapshot(self) -> None:
-        now_s = self._node.clock.monotonic()
-        due = (
-            self._bytes_since_snapshot >= self._policy.max_new_bytes
-            or now_s - self._last_snapshot_s >= self._policy.max_interval_ms / 1000
-        )
-        if due and now_s >= self._next_attempt_s and self._snapshotting is None:
-            self._next_attempt_s = now_s + SNAPSHOT_BACKOFF_S
-            self._snapshotting = self._node.future()
-            self._owner.spawn(self._try_snapshot(self._snapshotting))
-
-    async def _try_snapshot(self, ended: Future[None]) -> None:
-        try:
-            await self.snapshot()
-            self._next_attempt_s = 0.0
-        except OSError as error:
-            self._log.error("metadata snapshot failed; the broker tries again later", why=error)
-        finally:
-            self._snapshotting = None
-            ended.set_result(None)
+    # --- the end
 
     async def snapshot(self) -> None:
         """Writes a snapshot of the committed image, then deletes the log before it, on workers. Raises OSError."""
-        image, now_ms, now_s = self.image, self._node.clock.now_ms(), self._node.clock.monotonic()
-        before = self._bytes_since_snapshot
-        workers = self._node.workers
-        size = await workers.run(lambda: self.log.write_snapshot(image, self.kraft_version, self.voters, now_ms))
-        self._log.info("metadata snapshot written", end_offset=image.offset + 1, bytes=size)
-        self._bytes_since_snapshot -= before
-        self._last_snapshot_s = now_s
-        replaced = self.log.take_out_before(image.offset + 1, now_ms)
-        self.raft.step(Shortened(Position(image.epoch, image.offset + 1)), self._steady_ms())
-        await workers.run(lambda: self.log.remove(replaced, image.offset + 1))
-
-    # --- end
+        image = self.image
+        await self._snapshots.write(image, self.kraft_version, self.voters)
+        replaced = self.log.take_out_before(image.offset + 1, self._node.clock.now_ms())
+        self._step(Shortened(Position(image.epoch, image.offset + 1)))
+        await self._node.workers.run(lambda: self.log.remove(replaced, image.offset + 1))
 
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
-        while self._syncing is not None:
-            await self._syncing
-        if self._snapshotting is not None:
-            await self._snapshotting
+        await self._synced_all()
+        await self._snapshots.ended()
+        led = self.raft.leads
         self.resign()
+        if self._links is not None:
+            if led:
+                await self._links.finish(RESIGN_S)
+            self._links.close()
+        self._closed = True
+        await self._synced_all()
         self._owner.close()
         self.log.log.close()
         if self.lock is not None:
             self.lock.release()
 
+    async def _synced_all(self) -> None:
+        while self._syncing is not None:
+            await self._syncing
+
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)
 
 
-def foreign_voters(node_id: int, voters: Sequence[Voter], saved: QuorumState | None) -> list[int]:
-    """Voters other than this node: a directory of theirs is part of a larger quorum, which one node cannot lead."""
-    ids = {voter.id for voter in voters}
-    if saved is not None:
-        ids.update(saved.voters)
-    return sorted(ids - {node_id})
+def foreign_voters(known: Sequence[Voter], found: Sequence[Voter], saved: QuorumState | None) -> list[int]:
+    """Who votes by the metadata or the last election and not by the settings, or the other way round: the directory is
+    part of another quorum."""
+    ids = {voter.id for voter in found} | set(() if saved is None else saved.voters)
+    return sorted(ids ^ {voter.id for voter in known}) if ids else []
+
+
+def _look_at(asked: Future[Any]) -> None:
+    """Nobody waits for it: another leader may have to do it again."""
+    if not asked.cancelled():
+        asked.exception()

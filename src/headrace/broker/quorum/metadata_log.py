@@ -23,7 +23,7 @@ from headrace.raft import control
 from headrace.raft.control import ControlRecord, ControlType, Voter
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
-from headrace.wire.batch import iter_headers
+from headrace.wire.batch import BatchHeader, iter_headers
 from headrace.wire.primitives import DecodeError
 from headrace.wire.records import CorruptBatch, decode_batch
 
@@ -74,8 +74,9 @@ class MetadataLog:
         names = (parse_snapshot_name(name) for name in self.disk.list(self.directory))
         return sorted(name for name in names if name is not None)
 
-    def load(self, cluster_id: str) -> LoadedMetadata:
-        """Reads the newest snapshot and the log behind it.
+    def load(self, cluster_id: str, *, committed_only: bool = False) -> LoadedMetadata:
+        """Reads the newest snapshot and the log behind it. With `committed_only` the image is the snapshot's: how far
+        the log is committed, its leader says.
 
         Raises StorageError where they do not join, or hold what cannot be read: metadata is never guessed.
         """
@@ -91,7 +92,7 @@ class MetadataLog:
             )
         if self.log.end_offset < start:
             self.log.truncate_fully_and_start_at(start)
-        self._load_log(start, loaded)
+        self._load_log(start, loaded, committed_only)
         return loaded
 
     def _load_snapshot(self, end_offset: int, epoch: int, loaded: LoadedMetadata) -> None:
@@ -119,49 +120,75 @@ class MetadataLog:
         loaded.snapshot_end, loaded.snapshot_epoch = end_offset, epoch
         loaded.voters_are_in_log = end_offset > 0 and bool(loaded.voters)
 
-    def _load_log(self, start: int, loaded: LoadedMetadata) -> None:
-        replay = Replay(loaded.image)
+    def _load_log(self, start: int, loaded: LoadedMetadata, committed_only: bool) -> None:
+        replay = None if committed_only else Replay(loaded.image)
         offset, end = start, self.log.end_offset
         while offset < end:
-            result = self.log.read(offset, max_bytes=_READ_BYTES, max_offset=end, min_one=True)
-            if result.slice is None or result.slice.size == 0:
-                raise StorageError(
-                    f"metadata log {self.directory} cannot be read at offset {offset}: {result.error.name}"
-                )
-            data = result.slice.file.read(result.slice.position, result.slice.size)
+            data = self._read(offset, end, _READ_BYTES)
             loaded.log_bytes += len(data)
-            offset = self._replay(data, offset, start, replay, loaded)
-        loaded.in_transaction = replay.in_transaction
-        loaded.image = replay.finish()
+            offset = self._load_batches(data, offset, start, replay, loaded)
+        if replay is not None:
+            loaded.in_transaction = replay.in_transaction
+            loaded.image = replay.finish()
 
-    def _replay(self, data: bytes, offset: int, start: int, replay: Replay, loaded: LoadedMetadata) -> int:
+    def _read(self, offset: int, end: int, max_bytes: int) -> bytes:
+        """Whole batches from the one that holds `offset` on. Raises StorageError, OSError."""
+        result = self.log.read(offset, max_bytes=max_bytes, max_offset=end, min_one=True)
+        if result.slice is None or result.slice.size == 0:
+            raise StorageError(f"metadata log {self.directory} cannot be read at offset {offset}: {result.error.name}")
+        return result.slice.file.read(result.slice.position, result.slice.size)
+
+    def _load_batches(self, data: bytes, offset: int, start: int, replay: Replay | None, loaded: LoadedMetadata) -> int:
         try:
             for at, header in iter_headers(data):
                 if header.last_offset < start:
                     continue
-                for record in decode_batch(data, at):
-                    if not header.is_control:
-                        replay.apply(decode_record(record.value or b""))
-                    elif (noted := control.decode_control(record.key or b"", record.value or b"")) is not None:
-                        loaded.note(noted)
-                        if noted.type is ControlType.KRAFT_VOTERS:
-                            loaded.voters_are_in_log = True
+                if header.is_control:
+                    for record in decode_batch(data, at):
+                        noted = control.decode_control(record.key or b"", record.value or b"")
+                        if noted is not None:
+                            loaded.note(noted)
+                            loaded.voters_are_in_log |= noted.type is ControlType.KRAFT_VOTERS
                 if header.partition_leader_epoch < loaded.last_epoch:
                     raise InconsistentMetadataError(
                         f"epoch {header.partition_leader_epoch} follows epoch {loaded.last_epoch}"
                     )
                 if header.partition_leader_epoch > loaded.last_epoch:
                     loaded.epochs.append(Position(header.partition_leader_epoch, header.base_offset))
-                offset = header.next_offset
                 loaded.last_epoch = header.partition_leader_epoch
-                replay.advance(
-                    offset=header.last_offset, epoch=header.partition_leader_epoch, timestamp_ms=header.max_timestamp
-                )
+                if replay is not None:
+                    _replay(replay, data, at, header)
+                offset = header.next_offset
         except _CANNOT_READ as error:
-            raise StorageError(
-                f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}"
-            ) from error
+            raise self._damaged(offset, error) from error
         return offset
+
+    def _damaged(self, offset: int, error: Exception) -> StorageError:
+        return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
+
+    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int) -> None:
+        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`.
+
+        Raises StorageError where they cannot be read, OSError.
+        """
+        try:
+            data = self._read(offset, end, max_bytes)
+            for at, header in iter_headers(data):
+                if header.last_offset >= offset and header.next_offset <= end:
+                    _replay(replay, data, at, header)
+        except _CANNOT_READ as error:
+            raise self._damaged(offset, error) from error
+
+    def batches(self, offset: int, end: int, max_bytes: int) -> bytes:
+        """The whole batches from an offset on, as far as they end at or below `end`: at least one, and then as many as
+        `max_bytes` hold. Raises StorageError, OSError. On a worker."""
+        data = self._read(offset, end, max_bytes)
+        size = 0
+        for at, header in iter_headers(data):
+            if header.next_offset > end:
+                break
+            size = at + header.size
+        return data[:size]
 
     def read_bootstrap(self) -> list[Any] | None:
         """The records that formatting left for a fresh log, None where there are none. Raises StorageError."""
@@ -225,3 +252,10 @@ class MetadataLog:
         for offset, epoch in self.snapshots():
             if offset < end_offset:
                 self.disk.remove(f"{self.directory}/{snapshot_name(offset, epoch)}")
+
+
+def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:
+    if not header.is_control:
+        for record in decode_batch(data, at):
+            replay.apply(decode_record(record.value or b""))
+    replay.advance(offset=header.last_offset, epoch=header.partition_leader_epoch, timestamp_ms=header.max_timestamp)

@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.quorum.controller import Controller, ControllerError
-from headrace.broker.quorum.driver import QuorumDriver, SnapshotPolicy
+from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.snapshots import SnapshotPolicy
 from headrace.broker.storage.open_transactions import open_on_disk
 from headrace.broker.storage.storage_format import (
     METADATA_DIRECTORY,
     FormatOptions,
     StorageError,
     StorageLayout,
+    is_formatted,
     open_storage,
 )
 from headrace.config import BrokerConfig, topic_config
 from headrace.controller.brokers import Registration
-from headrace.controller.names import METADATA_TOPIC
+from headrace.controller.names import METADATA_TOPIC, METADATA_TOPIC_ID
 from headrace.controller.requests import ElectReturned, FenceBroker, RegisterBroker, UnfenceBroker
 from headrace.env import DiskLock, Environment, File, Node
 from headrace.log.checkpoints import encode_partition_metadata
@@ -33,22 +35,24 @@ from headrace.log.segment import Resources
 from headrace.metadata.damage import METADATA_REMEDY
 from headrace.metadata.image import Endpoint
 from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.peers import RaftSettings
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
 
 _SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
 
-METADATA_TOPIC_ID = bytes(15) + b"\x01"
-"""The reserved topic id of the metadata log (KIP-516)."""
-
 
 def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tuple[QuorumDriver, StorageLayout]:
-    """Formats what is fresh, replays the metadata and takes the lead. Raises StorageError or OSError."""
-    controller = controller_endpoint(config)
-    is_dynamic = not config.controller_quorum_voters
-    options = FormatOptions(cluster_id, config.node_id, controller, dynamic=is_dynamic)
+    """Formats what is fresh, and replays the metadata; a node that votes alone takes the lead. Raises StorageError or
+    OSError."""
+    options = _format_options(config, cluster_id)
     apart = [config.metadata_log_dir] if config.metadata_log_dir not in config.log_dirs else []
+    if len(config.static_voters) > 1 and not is_formatted(node.disk, config.metadata_log_dir):
+        raise StorageError(
+            f"{config.metadata_log_dir} is not formatted, and this node has other voters beside it: "
+            "format every node's directories for one cluster"
+        )
     lock = _lock(node, apart[0]) if apart else None
     try:
         quorum, layout = _open(node, config, [*config.log_dirs, *apart], options)
@@ -60,6 +64,19 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     return quorum, layout
 
 
+def _format_options(config: BrokerConfig, cluster_id: str) -> FormatOptions:
+    is_dynamic = not config.controller_quorum_voters
+    return FormatOptions(cluster_id, config.node_id, controller_endpoint(config), dynamic=is_dynamic)
+
+
+def format_storage(env: Environment, config: BrokerConfig, cluster_id: str) -> StorageLayout:
+    """Formats the directories of a node for a cluster; those that are formatted for it stay. Raises StorageError."""
+    directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
+    options = _format_options(config, cluster_id)
+    now_ms = env.clock.now_ms()
+    return open_storage(env.disk, directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
+
+
 def _lock(env: Environment, directory: str) -> DiskLock:
     """A metadata directory beside the log directories has a lock of its own, as Kafka gives it one."""
     env.disk.make_dirs(directory)
@@ -67,6 +84,20 @@ def _lock(env: Environment, directory: str) -> DiskLock:
     if lock is None:
         raise StorageError(f"metadata.log.dir {directory} is in use by another broker")
     return lock
+
+
+def lock_directories(env: Environment, config: BrokerConfig) -> list[DiskLock]:
+    """The log directories of a node without a log manager. Raises StorageError where another process has one."""
+    locks: list[DiskLock] = []
+    for directory in config.log_dirs:
+        env.disk.make_dirs(directory)
+        lock = env.disk.lock(f"{directory}/{LOCK}")
+        if lock is None:
+            for taken in locks:
+                taken.release()
+            raise StorageError(f"log directory {directory} is in use by another process")
+        locks.append(lock)
+    return locks
 
 
 def _open(
@@ -81,10 +112,32 @@ def _open(
         config.metadata_log_max_record_bytes_between_snapshots,
         config.metadata_log_max_snapshot_interval_ms,
     )
-    voter = Voter(layout.node_id, bytes(16), (options.controller,))
-    quorum = QuorumDriver(node, log, voter=voter, cluster_id=layout.cluster_id, policy=policy)
+    voters = static_voters(config) or [Voter(layout.node_id, bytes(16), (options.controller,))]
+    quorum = QuorumDriver(
+        node,
+        log,
+        node_id=layout.node_id,
+        voters=voters,
+        cluster_id=layout.cluster_id,
+        policy=policy,
+        settings=RaftSettings(
+            election_timeout_ms=config.controller_quorum_election_timeout_ms,
+            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+            request_timeout_ms=config.controller_quorum_request_timeout_ms,
+            retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+        ),
+    )
     quorum.load(lambda image: open_on_disk(node.disk, config.log_dirs, image, layout.node_id))
     return quorum, layout
+
+
+def static_voters(config: BrokerConfig) -> list[Voter]:
+    """The voters that the settings name, once and for all; none where the metadata name them."""
+    name = next((point.name for point in config.controller_listeners), "CONTROLLER")
+    return [
+        Voter(voter.id, bytes(16), (VoterEndpoint(name, voter.host, voter.port),)) for voter in config.static_voters
+    ]
 
 
 def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:

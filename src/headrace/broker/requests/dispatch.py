@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.ports import Api, ShortProduce
 from headrace.broker.requests.apis import SERVED
-from headrace.broker.requests.produce_run import ProduceRun
-from headrace.broker.requests.registry import handler_of
+from headrace.broker.requests.registry import Handler, handler_of
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.messages import request_class
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
-    from headrace.broker.requests.services import Services
+    from headrace.broker.requests.services import NodeServices
     from headrace.broker.telemetry.metrics import Counter
     from headrace.security.authorizer import Authorizer
     from headrace.wire.frame import RequestHeader
@@ -28,11 +27,22 @@ NEVER: Final = 1 << 16
 class ServedApi:
     """See `net.ports.Api`. Codec and handler are imported with the first request."""
 
-    __slots__ = ("_key", "_services", "count", "decode", "flexible_from", "handle", "max_version", "min_version")
+    __slots__ = (
+        "_find",
+        "_key",
+        "_services",
+        "count",
+        "decode",
+        "flexible_from",
+        "handle",
+        "max_version",
+        "min_version",
+    )
 
-    def __init__(self, key: int, services: Services, count: Counter) -> None:
+    def __init__(self, key: int, services: NodeServices, count: Counter, find: Callable[[int], Handler]) -> None:
         api = APIS[key]
         self._key = key
+        self._find = find
         self._services = services
         self.min_version = api.min_version
         self.max_version = api.max_version
@@ -46,16 +56,27 @@ class ServedApi:
         return self.decode(frame, version, at)
 
     def _first_handle(self, request: Any, context: RequestContext) -> Any:
-        self.handle = partial(handler_of(self._key), self._services)
+        self.handle = partial(self._find(self._key), self._services)
         return self.handle(request, context)
+
+
+def _controller_handler(key: int) -> Handler:
+    """The handler of a key on a controller's listener: what is fetched there is the metadata log."""
+    if key == ApiKey.FETCH:
+        from headrace.broker.requests.metadata_fetch import handle
+
+        return handle
+    return handler_of(key)
 
 
 class Dispatch:
     """See `net.ports.Requests`."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: NodeServices, short_produce: ShortProduce, keys: Collection[int] = SERVED) -> None:
+        """`keys` are the APIs that this node can serve."""
         self._services = services
-        self.short_produce: ShortProduce = ProduceRun(services)
+        self._keys = sorted(keys)
+        self.short_produce = short_produce
 
     @property
     def authorizer(self) -> Authorizer:
@@ -64,9 +85,10 @@ class Dispatch:
 
     def served(self, role: str) -> dict[int, Api]:
         """See Requests.served."""
+        find = _controller_handler if role == "controller" else handler_of
         return {
-            int(key): ServedApi(key, self._services, self._services.metrics.counter(f"requests.{APIS[key].name}"))
-            for key in sorted(SERVED)
+            int(key): ServedApi(key, self._services, self._services.metrics.counter(f"requests.{APIS[key].name}"), find)
+            for key in self._keys
             if role in APIS[key].listeners
         }
 

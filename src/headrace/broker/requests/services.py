@@ -1,4 +1,4 @@
-"""What a handler sees of the broker around it. The broker has all of it; no handler sees more."""
+"""What a handler sees of the node around it: a controller alone has `NodeServices`, a broker `Services`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from headrace.security.authorizer import Authorizer
 
 
-class Services(Protocol):
-    """Attributes that change while the broker runs (`config`, `image`) are read again for each request."""
+class NodeServices(Protocol):
+    """Attributes that change while the node runs (`config`, `image`) are read again for each request."""
 
     node: Node
     requests_owner: Owner
@@ -39,19 +39,8 @@ class Services(Protocol):
     random: random.Random
     node_id: int
     cluster_id: str
-    epoch: int
     quorum: QuorumDriver
     controller: Controller
-    dynamic: DynamicConfig
-    logs: LogManager
-    replicas: ReplicaManager
-    moves: ReplicaMoves
-    groups: GroupCoordinator
-    producer_ids: ProducerIds
-    fetches: Fetches
-    openings: Openings
-    fetch_sessions: SessionCache
-    bad_batches: BadBatches
 
     @property
     def config(self) -> BrokerConfig:
@@ -62,3 +51,19 @@ class Services(Protocol):
     def image(self) -> ClusterImage:
         """The cluster's metadata as of now; immutable, replaced as a whole."""
         ...
+
+
+class Services(NodeServices, Protocol):
+    """What a broker has beside that."""
+
+    epoch: int
+    dynamic: DynamicConfig
+    logs: LogManager
+    replicas: ReplicaManager
+    moves: ReplicaMoves
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    fetches: Fetches
+    openings: Openings
+    fetch_sessions: SessionCache
+    bad_batches: BadBatches

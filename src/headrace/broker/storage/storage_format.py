@@ -110,6 +110,11 @@ def open_storage(
     return StorageLayout(found.cluster_id, found.node_id, result, metadata_directory, was_formatted)
 
 
+def is_formatted(disk: Disk, directory: str) -> bool:
+    """Whether a directory belongs to a cluster."""
+    return disk.exists(f"{directory}/{FILE_NAME}")
+
+
 def _agree(known: dict[str, MetaProperties], options: FormatOptions) -> FormatOptions:
     cluster_id = options.cluster_id
     for directory, properties in known.items():

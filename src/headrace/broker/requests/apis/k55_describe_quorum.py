@@ -2,7 +2,7 @@
 
 Source: KIP-595, KIP-836, KIP-853.
 v1 times of fetches. v2 directory ids and voters' endpoints.
-Not done: quorums of more than one voter.
+Not done: observers.
 """
 
 from __future__ import annotations
@@ -65,19 +65,24 @@ def handle(broker: Services, request: DescribeQuorumRequest, context: RequestCon
 
 
 def _partition(broker: Services, version: int) -> ResponsePartitionData:
-    quorum, now_ms = broker.quorum, broker.node.clock.now_ms()
-    directory = next((voter.directory_id for voter in quorum.voters if voter.id == broker.node_id), ZERO)
-    leader = ReplicaState(
-        replica_id=broker.node_id,
-        replica_directory_id=directory if version >= 2 else ZERO,
-        log_end_offset=quorum.log.end_offset,
-        last_fetch_timestamp=now_ms,
-        last_caught_up_timestamp=now_ms,
-    )
+    quorum = broker.quorum
+    voters = quorum.progress()
+    if not voters:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ResponsePartitionData(partition_index=0, error_code=error, error_message=message_of(error))
     return ResponsePartitionData(
         partition_index=0,
         leader_id=broker.node_id,
         leader_epoch=quorum.epoch,
-        high_watermark=quorum.image.offset + 1,
-        current_voters=[leader],
+        high_watermark=quorum.raft.high_watermark,
+        current_voters=[
+            ReplicaState(
+                replica_id=voter.key.id,
+                replica_directory_id=voter.key.directory_id if version >= 2 else ZERO,
+                log_end_offset=voter.end_offset,
+                last_fetch_timestamp=voter.fetched_ms,
+                last_caught_up_timestamp=voter.caught_up_ms,
+            )
+            for voter in voters
+        ],
     )

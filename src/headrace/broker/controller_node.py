@@ -1,0 +1,167 @@
+"""A node of the role `controller` alone: it votes in the metadata quorum, decides while it leads, and holds no
+partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace import __version__
+from headrace.broker.net.server import OpenListener, Server
+from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
+from headrace.broker.requests.dispatch import Dispatch
+from headrace.broker.telemetry.cluster_events import ClusterEvents
+from headrace.broker.telemetry.metrics import Registry
+from headrace.broker.telemetry.request_errors import RequestErrors
+from headrace.security.authorizer import Authorizer, OpenAuthorizer
+from headrace.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from headrace.broker.net.connection import Connection
+    from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.storage.storage_format import StorageLayout
+    from headrace.config import BrokerConfig
+    from headrace.env import DiskLock, Node
+    from headrace.metadata.image import ClusterImage
+
+SERVED_ALONE: Final = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.API_VERSIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What needs nothing of a broker's."""
+
+
+class NoProducers:
+    """See `net.ports.Pace`: nothing is produced here."""
+
+    behind = False
+
+    def when_caught_up(self, callback: Callable[[], None]) -> None:
+        """See Pace."""
+        raise AssertionError("nobody is behind")
+
+
+class NoProduce:
+    """See `net.ports.ShortProduce`: no listener of this node takes Produce requests."""
+
+    entries: Sized = ()
+    shape: Any = None
+
+    def add(self, frame: memoryview, version: int, correlation_id: int, client_id_length: int) -> bool:
+        """See ShortProduce."""
+        raise AssertionError("Produce is not served")
+
+    def add_alike(self, shape: Any, view: memoryview, at: int, stop: int, version: int, correlation_id: int) -> bool:
+        """See ShortProduce."""
+        raise AssertionError("Produce is not served")
+
+    def finish(self, connection: Connection) -> None:
+        """See ShortProduce."""
+        raise AssertionError("nothing was taken")
+
+
+class ControllerNode:
+    """`start` it on a running event loop, then `stop` it. `on_failure` is called when it cannot go on: its owner
+    should stop it."""
+
+    quorum: QuorumDriver
+    controller: Controller
+    layout: StorageLayout
+    node_id: int
+    cluster_id: str
+
+    def __init__(self, config: BrokerConfig, node: Node) -> None:
+        self.config = config
+        self.node = node
+        self._log = node.logger("controller")
+        self._events = ClusterEvents(node.logger("cluster"))
+        self.metrics = Registry()
+        self.request_errors = RequestErrors(self.metrics)
+        self.requests_owner = node.owner("requests")
+        self.authorizer: Authorizer = OpenAuthorizer()
+        self.random = node.entropy.random()
+        self.server = Server(
+            node,
+            lambda: self.config,
+            Dispatch(self, NoProduce(), SERVED_ALONE),
+            NoProducers(),
+            self.metrics,
+            self.request_errors,
+        )
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.on_failure: Callable[[str], None] | None = None
+        self._locks: list[DiskLock] = []
+        self.metrics.gauge("defects", lambda: node.defects.count)
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster's metadata that are committed, as far as this node has heard."""
+        return self.quorum.image
+
+    @property
+    def listeners(self) -> list[OpenListener]:
+        """The open listeners."""
+        return self.server.listeners
+
+    async def start(self) -> None:
+        """Returns when other nodes are served. Raises StorageError, CannotListen or OSError, and then holds nothing."""
+        self._log.info("controller starts", version=__version__, node=self.node_id)
+        quorum: QuorumDriver | None = None
+        try:
+            for endpoint in self.config.controller_listeners:
+                self.server.listen(endpoint, controller=True)
+            self._locks = lock_directories(self.node, self.config)
+            quorum, self.layout = open_quorum(self.node, self.config)
+            self.quorum = quorum
+            quorum.on_failure = self.fail
+            quorum.on_image(self._events.changed)
+            self.cluster_id = self.layout.cluster_id
+            self.controller = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
+            quorum.start()
+            self.server.serve()
+        except BaseException:
+            await self.server.close()
+            if quorum is not None:
+                await quorum.close()
+            self._unlock()
+            await self.node.close()
+            raise
+        for opened in self.server.listeners:
+            self._log.info("listening", listener=opened.name, host=opened.host, port=opened.port)
+
+    async def stop(self) -> None:
+        """A clean stop: a leader lets another one lead."""
+        self.server.stop_listening()
+        await self.quorum.close()
+        await self.server.close()
+        self._unlock()
+        self._log.info("controller stopped")
+        await self.node.close()
+
+    def _unlock(self) -> None:
+        for lock in self._locks:
+            lock.release()
+
+    def fail(self, why: str) -> None:
+        """The node cannot go on."""
+        self._log.error("controller fails", why=why)
+        if self.on_failure is not None:
+            self.on_failure(why)

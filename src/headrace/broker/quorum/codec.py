@@ -1,0 +1,354 @@
+"""What the quorum says as Kafka's requests and answers: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch.
+
+Pure: `headrace.raft.messages` to wire messages and back, for whoever asks and for whoever answers. What speaks of
+another cluster or another topic is refused here, before the machine hears of it. At kraft.version 0 nobody's directory
+is known: ids of directories are dropped. Source: KIP-595, KIP-853, KIP-996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from headrace.controller.names import METADATA_TOPIC, METADATA_TOPIC_ID
+from headrace.raft.control import VoterEndpoint
+from headrace.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    Entries,
+    EpochResponse,
+    FetchRequest,
+    FetchResponse,
+    Position,
+    ReplicaKey,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from headrace.raft.quorum_state import NO_NODE
+from headrace.wire.batch import BATCH_OVERHEAD, MAGIC, check_crc, read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.messages import (
+    k01_fetch,
+    k52_vote,
+    k53_begin_quorum_epoch,
+    k54_end_quorum_epoch,
+)
+from headrace.wire.primitives import Buffer
+from headrace.wire.records import CorruptBatch
+from headrace.wire.uuids import ZERO
+
+FETCH_BYTES_MAX: Final = 1024 * 1024
+"""What one answer to a fetch of the metadata log holds at most, beyond its first batch (as in Kafka)."""
+PRE_VOTE_VERSION: Final = 2
+"""The first version of Vote that can ask whether a vote would be given."""
+
+FETCH_VERSION: Final = 17
+"""The first version of Fetch that is answered here: replicas of releases from 3.9 on ask in it."""
+
+Endpoint = Callable[[int], VoterEndpoint | None]
+"""Where a voter is reached, None where that is not known."""
+
+
+class Codec:
+    """The messages of one node of one cluster.
+
+    `key` is the node's own, with the id of its metadata directory; `dynamic` whether directories count (kraft.version
+    1).
+    """
+
+    def __init__(self, cluster_id: str, key: ReplicaKey, endpoint: Endpoint, *, dynamic: bool) -> None:
+        self._cluster_id = cluster_id
+        self._me = key
+        self._endpoint = endpoint
+        self._dynamic = dynamic
+
+    def _key(self, node_id: int, directory_id: bytes) -> ReplicaKey:
+        return ReplicaKey(node_id, directory_id if self._dynamic else ZERO)
+
+    def _addressed(self, node_id: int, directory_id: bytes) -> ReplicaKey:
+        """Whom a request means: an old one does not say it, or not which directory."""
+        if node_id in (NO_NODE, self._me.id) and directory_id in (ZERO, self._me.directory_id):
+            return self._me
+        return self._key(node_id, directory_id)
+
+    def _refusal(self, request: Any) -> ErrorCode | None:
+        """What is wrong with the frame of a request, None where it is about this cluster's metadata log."""
+        if request.cluster_id is not None and request.cluster_id != self._cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        named = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
+        return None if named == [(METADATA_TOPIC, 0)] else ErrorCode.INVALID_REQUEST
+
+    # --- requests, to be sent
+
+    def request(self, message: Request) -> tuple[Any, Any]:
+        """(the request, the class of its answer)."""
+        if isinstance(message, VoteRequest):
+            return self._vote(message), k52_vote.VoteResponse
+        if isinstance(message, BeginQuorumEpochRequest):
+            return self._begin(message), k53_begin_quorum_epoch.BeginQuorumEpochResponse
+        if isinstance(message, EndQuorumEpochRequest):
+            return self._end(message), k54_end_quorum_epoch.EndQuorumEpochResponse
+        return self._fetch(message), k01_fetch.FetchResponse
+
+    def _vote(self, message: VoteRequest) -> k52_vote.VoteRequest:
+        partition = k52_vote.PartitionData(
+            replica_epoch=message.epoch,
+            replica_id=message.candidate.id,
+            replica_directory_id=message.candidate.directory_id,
+            voter_directory_id=message.voter.directory_id,
+            last_offset_epoch=message.log_end.epoch,
+            last_offset=message.log_end.offset,
+            pre_vote=message.pre_vote,
+        )
+        return k52_vote.VoteRequest(
+            cluster_id=self._cluster_id,
+            voter_id=message.voter.id,
+            topics=[k52_vote.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        )
+
+    def _begin(self, message: BeginQuorumEpochRequest) -> k53_begin_quorum_epoch.BeginQuorumEpochRequest:
+        wire = k53_begin_quorum_epoch
+        partition = wire.PartitionData(
+            voter_directory_id=message.voter.directory_id, leader_id=message.leader_id, leader_epoch=message.epoch
+        )
+        own = self._endpoint(message.leader_id)
+        return wire.BeginQuorumEpochRequest(
+            cluster_id=self._cluster_id,
+            voter_id=message.voter.id,
+            topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+            leader_endpoints=[] if own is None else [wire.LeaderEndpoint(name=own.name, host=own.host, port=own.port)],
+        )
+
+    def _end(self, message: EndQuorumEpochRequest) -> k54_end_quorum_epoch.EndQuorumEpochRequest:
+        wire = k54_end_quorum_epoch
+        partition = wire.PartitionData(
+            leader_id=message.leader_id,
+            leader_epoch=message.epoch,
+            preferred_successors=[key.id for key in message.successors],
+            preferred_candidates=[
+                wire.ReplicaInfo(candidate_id=key.id, candidate_directory_id=key.directory_id)
+                for key in message.successors
+            ],
+        )
+        own = self._endpoint(message.leader_id)
+        return wire.EndQuorumEpochRequest(
+            cluster_id=self._cluster_id,
+            topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+            leader_endpoints=[] if own is None else [wire.LeaderEndpoint(name=own.name, host=own.host, port=own.port)],
+        )
+
+    def _fetch(self, message: FetchRequest) -> k01_fetch.FetchRequest:
+        partition = k01_fetch.FetchPartition(
+            current_leader_epoch=message.epoch,
+            fetch_offset=message.offset,
+            last_fetched_epoch=message.last_fetched_epoch,
+            partition_max_bytes=FETCH_BYTES_MAX,
+            replica_directory_id=message.replica.directory_id,
+            high_watermark=message.high_watermark,
+        )
+        return k01_fetch.FetchRequest(
+            cluster_id=self._cluster_id,
+            replica_state=k01_fetch.ReplicaState(replica_id=message.replica.id),
+            max_wait_ms=message.wait_ms,
+            max_bytes=FETCH_BYTES_MAX,
+            topics=[k01_fetch.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
+        )
+
+    # --- requests, as they come
+
+    def read_vote(self, request: k52_vote.VoteRequest) -> VoteRequest | ErrorCode:
+        """What a candidate asks, or the code that the whole request is refused with."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        said = request.topics[0].partitions[0]
+        if said.replica_epoch < 0 or said.last_offset < 0 or said.last_offset_epoch < 0:
+            return ErrorCode.INVALID_REQUEST
+        return VoteRequest(
+            said.replica_epoch,
+            self._key(said.replica_id, said.replica_directory_id),
+            self._addressed(request.voter_id, said.voter_directory_id),
+            Position(said.last_offset_epoch, said.last_offset),
+            said.pre_vote,
+        )
+
+    def read_begin(
+        self, request: k53_begin_quorum_epoch.BeginQuorumEpochRequest
+    ) -> BeginQuorumEpochRequest | ErrorCode:
+        """What a leader says, or the code that the whole request is refused with."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        said = request.topics[0].partitions[0]
+        return BeginQuorumEpochRequest(
+            said.leader_epoch, said.leader_id, self._addressed(request.voter_id, said.voter_directory_id)
+        )
+
+    def read_end(self, request: k54_end_quorum_epoch.EndQuorumEpochRequest) -> EndQuorumEpochRequest | ErrorCode:
+        """What a leader says that steps down, or the code that the whole request is refused with."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        said = request.topics[0].partitions[0]
+        named = [self._key(each.candidate_id, each.candidate_directory_id) for each in said.preferred_candidates]
+        successors = named or [ReplicaKey(node_id) for node_id in said.preferred_successors]
+        return EndQuorumEpochRequest(said.leader_epoch, said.leader_id, tuple(successors))
+
+    def read_fetch(self, request: k01_fetch.FetchRequest) -> FetchRequest | ErrorCode:
+        """What a replica of the metadata log asks for, or the code that the whole request is refused with."""
+        if request.cluster_id is not None and request.cluster_id != self._cluster_id:
+            return ErrorCode.INCONSISTENT_CLUSTER_ID
+        named = [(topic.topic, topic.topic_id, p.partition) for topic in request.topics for p in topic.partitions]
+        if named not in ([("", METADATA_TOPIC_ID, 0)], [(METADATA_TOPIC, ZERO, 0)]):
+            return ErrorCode.INVALID_REQUEST
+        said = request.topics[0].partitions[0]
+        replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        return FetchRequest(
+            said.current_leader_epoch,
+            self._key(replica_id, said.replica_directory_id),
+            said.last_fetched_epoch,
+            said.fetch_offset,
+            said.high_watermark,
+            max(request.max_wait_ms, 0),
+        )
+
+    # --- answers, to be sent
+
+    def _leader(self, message: Response) -> int:
+        return NO_NODE if message.leader_id is None else message.leader_id
+
+    def _nodes(self, message: Response, make: Callable[..., Any], knows: bool) -> list[Any]:
+        """Where the leader is, for those who do not know; `knows`: whether that version can say it."""
+        endpoint = None if message.leader_id is None or not knows else self._endpoint(message.leader_id)
+        return [] if endpoint is None else [make(node_id=message.leader_id, host=endpoint.host, port=endpoint.port)]
+
+    def vote_response(self, message: VoteResponse | ErrorCode, version: int) -> k52_vote.VoteResponse:
+        """The answer to a candidate."""
+        wire = k52_vote
+        if isinstance(message, ErrorCode):
+            return wire.VoteResponse(error_code=message)
+        said = wire.ResponsePartitionData(
+            error_code=message.error,
+            leader_id=self._leader(message),
+            leader_epoch=message.epoch,
+            vote_granted=message.granted,
+        )
+        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
+        return wire.VoteResponse(topics=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, version >= 1))
+
+    def begin_response(
+        self, message: EpochResponse | ErrorCode, version: int
+    ) -> k53_begin_quorum_epoch.BeginQuorumEpochResponse:
+        """The answer to a leader."""
+        wire = k53_begin_quorum_epoch
+        if isinstance(message, ErrorCode):
+            return wire.BeginQuorumEpochResponse(error_code=message)
+        said = wire.ResponsePartitionData(
+            error_code=message.error, leader_id=self._leader(message), leader_epoch=message.epoch
+        )
+        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
+        nodes = self._nodes(message, wire.NodeEndpoint, version >= 1)
+        return wire.BeginQuorumEpochResponse(topics=[topic], node_endpoints=nodes)
+
+    def end_response(
+        self, message: EpochResponse | ErrorCode, version: int
+    ) -> k54_end_quorum_epoch.EndQuorumEpochResponse:
+        """The answer to a leader that steps down."""
+        wire = k54_end_quorum_epoch
+        if isinstance(message, ErrorCode):
+            return wire.EndQuorumEpochResponse(error_code=message)
+        said = wire.ResponsePartitionData(
+            error_code=message.error, leader_id=self._leader(message), leader_epoch=message.epoch
+        )
+        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
+        nodes = self._nodes(message, wire.NodeEndpoint, version >= 1)
+        return wire.EndQuorumEpochResponse(topics=[topic], node_endpoints=nodes)
+
+    def fetch_response(
+        self, message: FetchResponse | ErrorCode, records: Buffer = b"", log_start_offset: int = -1
+    ) -> k01_fetch.FetchResponse:
+        """The answer to a replica, with the batches that its `entries` are; see `FETCH_VERSION`."""
+        wire = k01_fetch
+        if isinstance(message, ErrorCode):
+            return wire.FetchResponse(error_code=message)
+        diverging, snapshot = message.diverging, message.snapshot
+        said = wire.PartitionData(
+            error_code=message.error,
+            high_watermark=message.high_watermark,
+            log_start_offset=log_start_offset,
+            diverging_epoch=None
+            if diverging is None
+            else wire.EpochEndOffset(epoch=diverging.epoch, end_offset=diverging.offset),
+            current_leader=wire.LeaderIdAndEpoch(leader_id=self._leader(message), leader_epoch=message.epoch),
+            snapshot_id=None if snapshot is None else wire.SnapshotId(end_offset=snapshot.offset, epoch=snapshot.epoch),
+            records=records,
+        )
+        topic = wire.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[said])
+        return wire.FetchResponse(responses=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, True))
+
+    # --- answers, as they come
+
+    def response(self, asked: Request, response: Any) -> Response:
+        """What the answer to a request says. Raises CorruptBatch where it holds batches that are none, or damaged."""
+        if isinstance(asked, FetchRequest):
+            return _read_fetched(asked, response)
+        partitions = [p for topic in getattr(response, "topics", ()) for p in topic.partitions]
+        error = ErrorCode(response.error_code)
+        if error or not partitions:
+            error = error or ErrorCode.INVALID_REQUEST
+            if isinstance(asked, VoteRequest):
+                return VoteResponse(asked.epoch, None, False, asked.pre_vote, error)
+            return EpochResponse(asked.epoch, None, error)
+        said = partitions[0]
+        leader, error = _known(said.leader_id), ErrorCode(said.error_code)
+        if isinstance(asked, VoteRequest):
+            return VoteResponse(said.leader_epoch, leader, said.vote_granted, asked.pre_vote, error)
+        return EpochResponse(said.leader_epoch, leader, error)
+
+
+def _known(leader_id: int) -> int | None:
+    return None if leader_id < 0 else leader_id
+
+
+def _read_fetched(asked: FetchRequest, response: k01_fetch.FetchResponse) -> FetchResponse:
+    partitions = [p for topic in response.responses for p in topic.partitions]
+    if response.error_code or not partitions:
+        error = ErrorCode(response.error_code) or ErrorCode.INVALID_REQUEST
+        return FetchResponse(asked.epoch, None, error=error)
+    said = partitions[0]
+    assert not isinstance(said.records, FileSlice), "what was received is in memory"
+    leader, diverging, snapshot = said.current_leader, said.diverging_epoch, said.snapshot_id
+    epoch, leader_id = (asked.epoch, NO_NODE) if leader is None else (leader.leader_epoch, leader.leader_id)
+    return FetchResponse(
+        epoch,
+        _known(leader_id),
+        said.high_watermark,
+        entries=tuple(_entries(said.records or b"")),
+        diverging=None
+        if diverging is None or diverging.end_offset < 0
+        else Position(diverging.epoch, diverging.end_offset),
+        snapshot=None if snapshot is None or snapshot.end_offset < 0 else Position(snapshot.epoch, snapshot.end_offset),
+        error=ErrorCode(said.error_code),
+    )
+
+
+def _entries(records: Buffer) -> list[Entries]:
+    """The whole batches in an answer; the last one may be cut. They are copies. Raises CorruptBatch."""
+    view = memoryview(records)
+    found = []
+    at = 0
+    while len(view) - at >= BATCH_OVERHEAD:
+        header = read_header(view, at)
+        if header.magic != MAGIC or header.size < BATCH_OVERHEAD or header.last_offset_delta < 0:
+            raise CorruptBatch(f"no batch of the metadata log begins at byte {at} of a leader's answer")
+        if header.size > len(view) - at:
+            break
+        if not check_crc(view, at, header):
+            raise CorruptBatch(f"a batch of the metadata log at offset {header.base_offset} is damaged on its way")
+        batch = bytes(view[at : at + header.size])
+        found.append(Entries(header.base_offset, header.partition_leader_epoch, header.last_offset_delta + 1, batch))
+        at += header.size
+    return found

@@ -1,0 +1,136 @@
+"""The other voters: a connection to each, opened when there is something to say, and closed with its first failure.
+
+The machine decides when somebody is asked again; here nothing is tried twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.quorum.codec import PRE_VOTE_VERSION, Codec
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.errors import ClientError, UnreachableError
+from headrace.raft.events import Answered, Send, Unreachable
+from headrace.raft.messages import VoteRequest, VoteResponse
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.records import CorruptBatch
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from headrace.env import LogSink, Node
+    from headrace.raft.control import VoterEndpoint
+
+CLIENT_ID: Final = "raft-client"
+
+
+class VoterLinks:
+    """See the module. `heard` gets what became of each request; `endpoint` says where a voter is."""
+
+    def __init__(
+        self,
+        node: Node,
+        codec: Codec,
+        endpoint: Callable[[int], VoterEndpoint | None],
+        heard: Callable[[Answered | Unreachable], None],
+        *,
+        timeout_s: float,
+        log: LogSink,
+    ) -> None:
+        """`timeout_s`: how long a connection, and an answer, may take."""
+        self._node = node
+        self._owner = node.owner("quorum links")
+        self._codec = codec
+        self._endpoint = endpoint
+        self._heard = heard
+        self._timeout_s = timeout_s
+        self._log = log
+        self._links: dict[int, AsyncConnection] = {}
+        self._finished: Future[None] | None = None
+        self._next: dict[int, Send] = {}
+        self._opening: set[int] = set()
+
+    def send(self, send: Send) -> None:
+        """Asks a voter. The machine waits for one answer a voter: what is not sent yet when the next one comes, it has
+        given up."""
+        self._next[send.peer] = send
+        if send.peer not in self._opening:
+            self._opening.add(send.peer)
+            self._owner.spawn(self._send_all(send.peer))
+
+    async def _send_all(self, peer: int) -> None:
+        while peer in self._next:
+            try:
+                link = await self._link(peer)
+            except ClientError as error:
+                self._failed(self._next.pop(peer), error)
+            else:
+                self._ask(link, self._next.pop(peer))
+        self._opening.discard(peer)
+        self._look()
+
+    async def _link(self, peer: int) -> AsyncConnection:
+        link = self._links.get(peer)
+        if link is not None and not link.closed:
+            return link
+        endpoint = self._endpoint(peer)
+        if endpoint is None:
+            raise UnreachableError(f"nobody knows where voter {peer} is")
+        link = await AsyncConnection.open(
+            self._node, self._owner, endpoint.host, endpoint.port, client_id=CLIENT_ID, timeout_s=self._timeout_s
+        )
+        self._links[peer] = link
+        return link
+
+    def _ask(self, link: AsyncConnection, send: Send) -> None:
+        message = send.message
+        if isinstance(message, VoteRequest) and message.pre_vote:
+            newest = link.channel.versions.get(ApiKey.VOTE, (0, 0))[1]
+            if newest < PRE_VOTE_VERSION:
+                unknown = VoteResponse(message.epoch, None, False, True, ErrorCode.UNSUPPORTED_VERSION)
+                self._heard(Answered(send.peer, send.number, unknown))
+                return
+        request, response_class = self._codec.request(message)
+        asked = link.ask(request, response_class, timeout_s=self._timeout_s)
+        self._owner.spawn(self._hear(send, asked))
+
+    async def _hear(self, send: Send, asked: Future[Any]) -> None:
+        try:
+            answer = self._codec.response(send.message, await asked)
+        except ClientError as error:
+            self._failed(send, error)
+        except (CorruptBatch, ValueError) as error:
+            self._log.warning("a voter's answer cannot be used", voter=send.peer, why=error)
+            self._failed(send, error)
+        else:
+            self._heard(Answered(send.peer, send.number, answer))
+        self._look()
+
+    def _failed(self, send: Send, error: BaseException) -> None:
+        self._log.debug("a voter cannot be asked", voter=send.peer, why=error)
+        self._heard(Unreachable(send.peer, send.number))
+
+    async def finish(self, timeout_s: float) -> None:
+        """Returns when all that was asked is answered, or after that time."""
+        self._finished = self._node.future()
+        timer = self._owner.later(timeout_s, self._finish)
+        self._look()
+        await self._finished
+        timer.cancel()
+
+    def _look(self) -> None:
+        if not self._next and not any(link.outstanding for link in self._links.values()):
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(None)
+
+    def close(self) -> None:
+        """Ends every connection; nobody is heard of any more."""
+        self._owner.close()
+        for link in self._links.values():
+            link.close()
+        self._links.clear()

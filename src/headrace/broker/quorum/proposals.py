@@ -1,0 +1,53 @@
+"""What is appended to the metadata log: decided records applied and encoded, and the batches that entries become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.broker.quorum.uncommitted import Change
+from headrace.metadata.batches import control_batch, data_batches
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.framing import encode_record, record_version
+from headrace.metadata.image import ClusterImage
+from headrace.raft.control import encode_control
+from headrace.raft.messages import Entries
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What a leader proposes: encoded metadata records, and the time that their batches bear."""
+
+    values: Sequence[bytes]
+    timestamp_ms: int
+
+
+def prepare(
+    image: ClusterImage, records: Sequence[Any], base_offset: int, epoch: int, now_ms: int
+) -> tuple[Change, Values]:
+    """Applies records and encodes them: what cannot be applied must not reach the log. Raises
+    InconsistentMetadataError."""
+    delta = ImageDelta(image)
+    delta.apply_all(records)
+    after = delta.image(offset=base_offset + len(records) - 1, epoch=epoch, timestamp_ms=now_ms)
+    level = image.features.metadata_version or after.features.metadata_version
+    values = [encode_record(record, record_version(record, level)) for record in records]
+    return Change(image, after, delta), Values(values, now_ms)
+
+
+def batches_of(entries: Entries, now_ms: int) -> Sequence[bytes]:
+    """The batches of entries: another leader's are one already (bytes); the others are this node's `Values`, or
+    control records."""
+    payload = entries.payload
+    if isinstance(payload, bytes):
+        return [payload]
+    if isinstance(payload, Values):
+        return data_batches(
+            payload.values,
+            base_offset=entries.base_offset,
+            leader_epoch=entries.epoch,
+            timestamp_ms=payload.timestamp_ms,
+        )
+    records = [encode_control(record) for record in payload]
+    return [control_batch(records, base_offset=entries.base_offset, leader_epoch=entries.epoch, timestamp_ms=now_ms)]

@@ -1,0 +1,108 @@
+"""`headrace storage`: directories formatted for a cluster, and what formatted ones belong to. See Kafka's
+`kafka-storage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.failures import Failure
+from headrace.cli.options import json_option
+from headrace.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.config import BrokerConfig
+
+file_option = click.option(
+    "--config",
+    "-c",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The node's server.properties.",
+)
+
+
+@click.group()
+def storage() -> None:
+    """Format the directories of a node, and show which cluster they belong to."""
+
+
+@storage.command("format")
+@click.option("--cluster-id", "-t", required=True, metavar="ID", help="The cluster: the same for each of its nodes.")
+@file_option
+@click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories that are formatted for it as they are.")
+def format_storage_of(cluster_id: str, file: Path, ignore_formatted: bool) -> None:
+    """Format the directories that a server.properties names."""
+    from headrace.broker.quorum.metadata_start import format_storage
+    from headrace.broker.storage.storage_format import StorageError, is_formatted
+    from headrace.env.posix import PosixEnvironment
+
+    config = _config(file)
+    env = PosixEnvironment()
+    directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
+    formatted = [directory for directory in directories if is_formatted(env.disk, directory)]
+    if formatted and not ignore_formatted:
+        raise Failure(f"{formatted[0]} is formatted already: --ignore-formatted leaves it as it is")
+    try:
+        format_storage(env, config, cluster_id)
+    except StorageError as error:
+        raise Failure(str(error)) from error
+    for directory in directories:
+        if directory not in formatted:
+            click.echo(f"formatted {directory} for cluster {cluster_id}")
+
+
+@storage.command()
+@file_option
+@json_option
+def info(file: Path, as_json: bool) -> None:
+    """Show the cluster, the node and the id of each directory that a server.properties names."""
+    from headrace.env.posix import PosixDisk
+    from headrace.metadata.meta_properties import FILE_NAME, MetaPropertiesError, decode_meta_properties
+    from headrace.wire import uuids
+
+    config, disk = _config(file), PosixDisk()
+    rows = []
+    for directory in dict.fromkeys([*config.log_dirs, config.metadata_log_dir]):
+        path = f"{directory}/{FILE_NAME}"
+        row: dict[str, object] = {"directory": directory, "formatted": disk.exists(path)}
+        if row["formatted"]:
+            try:
+                found = decode_meta_properties(disk.read_file(path))
+            except MetaPropertiesError as error:
+                raise Failure(f"{path} cannot be used: {error}") from error
+            row |= {
+                "cluster": found.cluster_id,
+                "node": found.node_id,
+                "directory_id": uuids.to_text(found.directory_id),
+            }
+        rows.append(row)
+    if as_json:
+        print_json(rows)
+    else:
+        names = ("directory", "formatted", "cluster", "node", "directory_id")
+        print_table(names, [[row.get(name, "-") for name in names] for row in rows])
+
+
+@storage.command("random-uuid")
+def random_uuid() -> None:
+    """Print an id for a new cluster."""
+    from headrace.env.posix import PosixEntropy
+    from headrace.wire import uuids
+
+    click.echo(uuids.to_text(PosixEntropy().uuid()))
+
+
+def _config(file: Path) -> BrokerConfig:
+    """Raises `Failure` for a file that cannot be read, or settings that cannot be served."""
+    from headrace.cli.serve import properties_of
+    from headrace.config import BrokerConfig, ConfigError
+
+    try:
+        return BrokerConfig.load(properties_of(file, (), None, None, ()), lambda _: None)
+    except ConfigError as error:
+        raise Failure(str(error)) from error

@@ -1,0 +1,130 @@
+"""Two Kafka controllers and one of ours in one static quorum: each leads, leaders are stopped and killed, and the
+metadata logs of all three are equal in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from broker.test_controller_node import CLUSTER, NODES, Quorum
+from peers.kafka import java, kafka_tool
+
+from headrace.client.errors import ClientError
+from headrace.wire.batch import read_header
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k55_describe_quorum import ResponsePartitionData
+
+OURS = 1
+PATIENCE_S = 60.0
+ROUNDS = 12
+"""Ends of leaders, at most: until each node has led."""
+
+
+class Mixed(Quorum):
+    """Node 1 is ours, 2 and 3 are Apache Kafka's; every one is a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def file(self, node: int) -> Path:
+        return self.folder / f"{node}.properties"
+
+    def format(self) -> None:
+        for node in NODES:
+            settings = {**self.config(node).static, "listener.security.protocol.map": "CONTROLLER:PLAINTEXT"}
+            self.file(node).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            arguments = ("format", "-t", CLUSTER, "-c", str(self.file(node)))
+            if node == OURS:
+                subprocess.run([sys.executable, "-m", "headrace.cli", "storage", *arguments], check=True, timeout=60)
+            else:
+                kafka_tool("kafka.tools.StorageTool", *arguments)
+
+    def run(self, node: int) -> None:
+        ours = [sys.executable, "-m", "headrace.cli", "serve", str(self.file(node))]
+        command = ours if node == OURS else java("kafka.Kafka", str(self.file(node)))
+        with (self.folder / f"{node}.out").open("ab") as out:
+            self.processes[node] = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder)
+
+    def end(self, node: int, how: signal.Signals) -> None:
+        process = self.processes.pop(node)
+        process.send_signal(how)
+        try:
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+
+    async def leader(self) -> tuple[int, ResponsePartitionData]:
+        """Who leads, as it says itself."""
+        for _ in range(int(PATIENCE_S / 0.05)):
+            for node in self.processes:
+                try:
+                    said = await self.describe(node)
+                except ClientError:
+                    continue  # not up yet
+                if said.error_code == ErrorCode.NONE:
+                    return node, said
+            await asyncio.sleep(0.05)
+        raise AssertionError("nobody leads")
+
+    async def confirm(self, value: int) -> int:
+        """Has a change confirmed by whoever leads."""
+        for _ in range(int(PATIENCE_S / 0.05)):
+            node, _said = await self.leader()
+            if await self.alter(node, value) is ErrorCode.NONE:
+                return node
+            await asyncio.sleep(0.05)
+        raise AssertionError("no change is confirmed")
+
+    async def all_follow(self) -> None:
+        """Every voter has what the leader had a moment ago."""
+        _, before = await self.leader()
+        for _ in range(int(PATIENCE_S / 0.05)):
+            _, said = await self.leader()
+            if min(voter.log_end_offset for voter in said.current_voters) >= before.high_watermark:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("a voter does not follow")
+
+    def batches(self, node: int) -> dict[int, tuple[int, int]]:
+        """Of each batch of a node's metadata log, by its offset: epoch and checksum."""
+        found = {}
+        for path in sorted((self.folder / str(node) / "__cluster_metadata-0").glob("*.log")):
+            data, at = path.read_bytes(), 0
+            while len(data) - at > 61 and (header := read_header(data, at)).magic == 2:
+                found[header.base_offset] = (header.partition_leader_epoch, header.crc)
+                at += header.size
+        return found
+
+
+async def test_each_leads_and_all_have_the_same_log(tmp_path: Path) -> None:
+    quorum = Mixed(tmp_path)
+    led: set[int] = set()
+    try:
+        quorum.format()
+        for node in NODES:
+            quorum.run(node)
+        for number in range(ROUNDS):
+            leader = await quorum.confirm(1_000_000 + number)
+            led.add(leader)
+            await quorum.all_follow()
+            if led == set(NODES):
+                break
+            quorum.end(leader, signal.SIGKILL if number % 2 else signal.SIGTERM)
+            led.add(await quorum.confirm(2_000_000 + number))
+            quorum.run(leader)
+        assert led == set(NODES)
+        await quorum.all_follow()
+    finally:
+        for node in list(quorum.processes):
+            quorum.end(node, signal.SIGKILL)
+        await quorum.client.close()
+    logs = {node: quorum.batches(node) for node in NODES}
+    common = set.intersection(*(set(log) for log in logs.values()))
+    assert len(common) > 10
+    assert all(logs[OURS][offset] == logs[node][offset] for offset in common for node in NODES)
+    assert all(set(log) - common <= {offset for offset in log if offset > max(common)} for log in logs.values())

@@ -1,0 +1,37 @@
+"""Three controllers under the simulator: seeds that must hold, one trace a seed, and planted faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.sim.__main__ import main
+from headrace.sim.quorum_run import run_quorum_seed
+from headrace.sim.sabotage import PLANTED_IN_QUORUMS, planted
+
+SEEDS_OF_A_PLANT = 60
+BLOCKS = 4
+BLOCK_SEEDS = 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_no_promise_is_broken(block: int) -> None:
+    for seed in range(1000 + block * BLOCK_SEEDS, 1000 + (block + 1) * BLOCK_SEEDS):
+        assert run_quorum_seed(seed).objection is None, f"python -m headrace.sim --quorum --seed {seed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED_IN_QUORUMS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    with planted(name):
+        assert any(run_quorum_seed(seed).objection is not None for seed in range(1, SEEDS_OF_A_PLANT + 1))
+
+
+def test_a_seed_has_one_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    """And settings are confirmed in it."""
+    said = []
+    for _ in range(2):
+        assert main(["--quorum", "--seed", "2"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and said[0].splitlines()[-1].startswith("digest: ")
+    assert run_quorum_seed(2).acknowledged > 0
