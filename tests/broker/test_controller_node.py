@@ -74,7 +74,7 @@ class Quorum:
 
     async def active(self) -> int:
         """The node that decides."""
-        found = await until(lambda: [node for node, each in self.nodes.items() if each.quorum.decides])
+        found: list[int] = await until(lambda: [node for node, each in self.nodes.items() if each.quorum.decides])
         assert len(found) == 1
         return found[0]
 

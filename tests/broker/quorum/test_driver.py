@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from broker.controllers import controller_of, started, until
 
-from headrace.broker.quorum import driver
+from headrace.broker.quorum import driver, proposals
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import deregister, open_quorum
@@ -206,7 +206,7 @@ async def test_a_change_that_fits_by_half_leaves_no_trace(
         return real(data, **how)
 
     monkeypatch.setattr(type(quorum.log.log), "append", append)
-    monkeypatch.setattr(driver, "data_batches", partial(data_batches, max_bytes=200))
+    monkeypatch.setattr(proposals, "data_batches", partial(data_batches, max_bytes=200))
     first = quorum.submit(lambda _: Decision(None, topic("a", 1, 0)))
     with pytest.raises(ControllerError, match="no space left"):
         await write(quorum, topic("b", 2, 9))

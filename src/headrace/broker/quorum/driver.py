@@ -115,7 +115,7 @@ class QuorumDriver:
         self._applying = False
         self._outputs: deque[Output] = deque()
         self._storing = False
-        self._closed = False
+        self._stopping = self._closed = False
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
         self._syncing: Future[None] | None = None
@@ -498,7 +498,8 @@ class QuorumDriver:
         """The lead is lost. What was decided here may still be committed: the log will tell."""
         self._deciding_epoch = None
         self._replay = Replay(self.image)
-        self._log.info("this node is no longer the active controller", epoch=self.epoch)
+        if not self._stopping:
+            self._log.info("this node is no longer the active controller", epoch=self.epoch)
         for lost in self._uncommitted.revert(self.image):
             if not lost.asked.done():
                 lost.asked.set_exception(ControllerError(ErrorCode.NOT_CONTROLLER))
@@ -560,6 +561,7 @@ class QuorumDriver:
 
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
+        self._stopping = True
         await self._synced_all()
         await self._snapshots.ended()
         led = self.raft.leads
