@@ -14,7 +14,7 @@ from headrace.config import BrokerConfig
 from headrace.env import Node
 from headrace.security.authorizer import OpenAuthorizer
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def controller_of(node: Node, config: BrokerConfig, quorum: QuorumDriver) -> LocalController:

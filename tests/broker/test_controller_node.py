@@ -32,7 +32,7 @@ from headrace.wire.messages import k55_describe_quorum as k55
 
 NODES = (1, 2, 3)
 CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SETTING = "log.retention.ms"
 R = TypeVar("R", bound=Response)
 
@@ -55,8 +55,8 @@ class Quorum:
                 "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}",
                 "controller.listener.names": "CONTROLLER",
                 "controller.quorum.voters": ",".join(f"{each}@127.0.0.1:{self.ports[each]}" for each in NODES),
-                "controller.quorum.election.timeout.ms": "300",
-                "controller.quorum.fetch.timeout.ms": "600",
+                "controller.quorum.election.timeout.ms": "500",
+                "controller.quorum.fetch.timeout.ms": "1000",
                 "log.dirs": str(self.folder / str(node)),
             }
         )

@@ -111,6 +111,7 @@ class QuorumDriver:
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
         self._deciding_epoch: int | None = None
+        self._committed = 0
         self._replay = Replay(self.image)
         self._applying = False
         self._outputs: deque[Output] = deque()
@@ -163,6 +164,7 @@ class QuorumDriver:
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image
+        self._committed = loaded.image.offset + 1
         self.kraft_version = loaded.kraft_version
         self._snapshots.loaded(loaded)
         # What a crash left in memory is on the disk before anybody hears how far this log goes.
@@ -407,16 +409,14 @@ class QuorumDriver:
             answer.set_result((reply.message, b""))
             return
 
-        def read(error: BaseException | None, records: bytes | None) -> None:
-            if error is not None and not isinstance(error, OSError):
+        def read(records: bytes | None, error: BaseException | None) -> None:
+            # What was to be read may be gone: this node leads no more, and its log was cut.
+            if error is not None and not isinstance(error, (OSError, StorageError)):
                 self._node.defects.report(error, "a fetch of the metadata log")
             if not answer.done():
                 answer.set_result((reply.message, records or b""))
 
-        self._node.workers.submit(
-            lambda: self.log.batches(reply.read_from, reply.read_to, FETCH_BYTES_MAX),
-            lambda records, error: read(error, records),
-        )
+        self._node.workers.submit(lambda: self.log.batches(reply.read_from, reply.read_to, FETCH_BYTES_MAX), read)
 
     def _write(self, entries: Entries) -> None:
         assert entries.base_offset == self.log.end_offset, "the machine knows where the log ends"
@@ -484,6 +484,8 @@ class QuorumDriver:
             self.on_failure(f"the metadata log cannot be written: {error}")
 
     def _commit(self, end_offset: int) -> None:
+        """All below is committed, and in the log: the machine may know of more that is not written yet."""
+        self._committed = end_offset
         if self._deciding_epoch is None:
             self._apply_soon()
             return
@@ -516,7 +518,7 @@ class QuorumDriver:
         self._applying = False
         if self._deciding_epoch is not None or self.failure is not None:
             return
-        before, end = self.image, self.raft.high_watermark
+        before, end = self.image, self._committed
         try:
             if before.offset + 1 < end:
                 self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES)
@@ -526,7 +528,7 @@ class QuorumDriver:
                 self._publish(Change(before, self.image, delta))
             if self.image.offset + 1 < end:
                 self._apply_soon()
-            elif self.raft.is_active:
+            elif self.raft.is_active and not self._outputs:
                 self._begin_to_decide()
         except Exception as error:  # metadata are never guessed
             self._fail(error)
