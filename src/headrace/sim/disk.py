@@ -371,8 +371,8 @@ class SimDisk:
         """See Disk.lock."""
         if path in self.locks:
             return None
-        self.locks.add(path)
         self.open(path, create=True)
+        self.locks.add(path)
         return SimDiskLock(self, path)
 
     def damage(self, path: str, at: int, value: int) -> None:

@@ -245,7 +245,8 @@ class QuorumRun:
         for each in self.faults:
             each.heal()
         for machine in self.machines.values():
-            if not machine.disks_are_sound:  # whoever repaired a disk starts the node again
+            # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
+            if not machine.disks_are_sound or machine.broker is None:
                 machine.kill()
                 await machine.ready()
                 machine.disks_are_sound = True

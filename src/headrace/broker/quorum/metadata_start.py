@@ -87,16 +87,20 @@ def _lock(env: Environment, directory: str) -> DiskLock:
 
 
 def lock_directories(env: Environment, config: BrokerConfig) -> list[DiskLock]:
-    """The log directories of a node without a log manager. Raises StorageError where another process has one."""
+    """The log directories of a node without a log manager. Raises StorageError where another process has one, OSError,
+    and then holds none."""
     locks: list[DiskLock] = []
-    for directory in config.log_dirs:
-        env.disk.make_dirs(directory)
-        lock = env.disk.lock(f"{directory}/{LOCK}")
-        if lock is None:
-            for taken in locks:
-                taken.release()
-            raise StorageError(f"log directory {directory} is in use by another process")
-        locks.append(lock)
+    try:
+        for directory in config.log_dirs:
+            env.disk.make_dirs(directory)
+            lock = env.disk.lock(f"{directory}/{LOCK}")
+            if lock is None:
+                raise StorageError(f"log directory {directory} is in use by another process")
+            locks.append(lock)
+    except BaseException:
+        for taken in locks:
+            taken.release()
+        raise
     return locks
 
 
