@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from headrace.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
+
+CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
 
 file_option = click.option(
     "--config",
@@ -42,6 +45,9 @@ def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_j
     from headrace.broker.storage.storage_format import StorageError, is_formatted
     from headrace.env.posix import PosixEnvironment
 
+    if not CLUSTER_ID.fullmatch(cluster_id):
+        why = f"{cluster_id!r} is no id: letters, digits, - and _; `headrace storage random-uuid` draws one"
+        raise click.BadParameter(why, param_hint="--cluster-id")
     config = _config(file)
     env = PosixEnvironment()
     directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
@@ -52,6 +58,8 @@ def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_j
         format_storage(env, config, cluster_id)
     except StorageError as error:
         raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{error.filename}: {error.strerror}") from error
     done = [directory for directory in directories if directory not in formatted]
     if as_json:
         print_json({"cluster": cluster_id, "formatted": done})

@@ -6,7 +6,8 @@ from typing import Final
 
 from .setting import LONG_MAX, Family, Setting, Type
 
-_ALONE: Final = "a quorum of one has no other voter to wait for; several voters come with the cluster"
+_OWN: Final = "a broker has no controller but its own yet"
+_STATIC: Final = "the voters are those of `controller.quorum.voters`, or this node alone"
 _NO_REPLICATION: Final = "this release does not replicate between brokers"
 _NO_TRANSACTIONS: Final = "this release does not serve transactions"
 
@@ -22,7 +23,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.LIST,
         (),
         "Addresses of controllers through which a node finds the quorum; only this node so far.",
-        unserved=_ALONE,
+        unserved=_STATIC,
     ),
     Setting(
         "controller.quorum.append.linger.ms",
@@ -30,14 +31,14 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         25,
         "How long the leader gathers metadata records before it syncs them.",
         at_least=0,
-        unserved=_ALONE,
+        unserved="what is decided while a sync is under way shares the next one",
     ),
     Setting(
         "controller.quorum.auto.join.enable",
         Type.BOOLEAN,
         False,
         "Whether a controller joins the voters by itself.",
-        unserved=_ALONE,
+        unserved=_STATIC,
     ),
     Setting(
         "controller.quorum.election.backoff.max.ms",
@@ -59,7 +60,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "The most bytes in a fetch of metadata.",
         at_least=1,
-        unserved=_ALONE,
+        unserved="a fetch asks for 1 MiB, and gets no more beyond its first batch",
     ),
     Setting(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -67,7 +68,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "The most bytes in a fetch of a metadata snapshot.",
         at_least=1,
-        unserved=_ALONE,
+        unserved="snapshots are not fetched yet",
     ),
     Setting(
         "controller.quorum.fetch.timeout.ms",
@@ -95,35 +96,35 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.INT,
         2000,
         "Time between two heartbeats of a broker to the controller.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "broker.session.timeout.ms",
         Type.INT,
         9000,
         "Time without a heartbeat after which the controller fences a broker.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "initial.broker.registration.timeout.ms",
         Type.INT,
         60000,
         "How long a broker tries to register before it gives up.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "controlled.shutdown.enable",
         Type.BOOLEAN,
         True,
         "Whether a broker hands its leaderships over before it stops.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "controller.socket.timeout.ms",
         Type.INT,
         30000,
         "How long the controller waits on a connection to a broker.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "controller.performance.always.log.threshold.ms",
@@ -132,7 +133,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "The controller logs an event that takes longer than this.",
         at_least=0,
         internal=True,
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "controller.performance.sample.period.ms",
@@ -141,7 +142,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How often the controller logs its speed.",
         at_least=100,
         internal=True,
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "server.max.startup.time.ms",
@@ -150,14 +151,14 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How long a start may take.",
         at_least=0,
         internal=True,
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "auto.leader.rebalance.enable",
         Type.BOOLEAN,
         True,
         "Whether leaderships return to the preferred replicas by themselves.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "leader.imbalance.check.interval.seconds",
@@ -165,7 +166,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         300,
         "How often the controller compares leaders with the preferred replicas.",
         at_least=1,
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "unclean.leader.election.interval.ms",
@@ -174,21 +175,21 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How often the controller looks at partitions without a leader.",
         at_least=1,
         internal=True,
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "socket.connection.setup.timeout.ms",
         Type.LONG,
         10000,
         "How long a broker waits for its own connections to open.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "socket.connection.setup.timeout.max.ms",
         Type.LONG,
         30000,
         "The upper bound of that wait, which grows with every failure.",
-        unserved=_ALONE,
+        unserved=_OWN,
     ),
     Setting(
         "num.replica.fetchers",

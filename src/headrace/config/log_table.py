@@ -10,7 +10,7 @@ _GROWING: Final = "segments grow as they are written"
 _ONE_CLEANER: Final = "the cleaner has one worker"
 _CLEANER_READS: Final = "the cleaner reads whole batches, as large as they are"
 _SNAPSHOT_REPLACES: Final = "a new snapshot replaces the metadata log before it and the older snapshots at once"
-_ALONE: Final = "a quorum of one has no voter that could fall behind"
+_NO_NOOPS: Final = "the controller writes no no-op records yet"
 _NO_TIER: Final = "there is no remote storage yet"
 _MISSING_TIER: Final = f"{_NO_TIER}, and what it holds would be missing"
 _AT_ONCE: Final = "a broker whose log directory failed takes its partitions offline at once"
@@ -304,7 +304,7 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         500,
         "How often the controller writes a no-op record; 0: never.",
         at_least=0,
-        unserved=_ALONE,
+        unserved=_NO_NOOPS,
     ),
     Setting(
         "cordoned.log.dirs",

@@ -1,0 +1,87 @@
+"""`headrace storage`: what formatting leaves and refuses, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli import main
+from headrace.wire import uuids
+
+CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "node.id=2\nprocess.roles=controller\nlisteners=CONTROLLER://127.0.0.1:9093\n"
+        "controller.listener.names=CONTROLLER\ncontroller.quorum.voters=2@127.0.0.1:9093,3@127.0.0.1:9094\n"
+        f"log.dirs={tmp_path / 'one'},{tmp_path / 'two'}\n"
+    )
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["storage", *map(str, arguments)])
+
+
+def test_a_node_is_formatted_once(file: Path, tmp_path: Path) -> None:
+    done = run("format", "-t", CLUSTER, "-c", file)
+    assert done.exit_code == 0, done.output
+    assert [line.split()[1] for line in done.stdout.splitlines()] == [str(tmp_path / "one"), str(tmp_path / "two")]
+    again = run("format", "-t", CLUSTER, "-c", file)
+    assert again.exit_code == 1 and len(again.stderr.splitlines()) == 1 and "--ignore-formatted" in again.stderr
+    ignored = run("format", "-t", CLUSTER, "-c", file, "-g", "--json")
+    assert json.loads(ignored.stdout) == {"cluster": CLUSTER, "formatted": []}
+    other = run("format", "-t", "another", "-c", file, "-g")
+    assert other.exit_code == 1 and f"belongs to cluster {CLUSTER}" in other.stderr
+
+
+def test_a_directory_that_was_added_is_formatted_beside_the_others(file: Path, tmp_path: Path) -> None:
+    assert run("format", "-t", CLUSTER, "-c", file).exit_code == 0
+    file.write_text(file.read_text().rstrip() + f",{tmp_path / 'three'}\n")
+    done = run("format", "-t", CLUSTER, "-c", file, "-g", "--json")
+    assert json.loads(done.stdout)["formatted"] == [str(tmp_path / "three")]
+
+
+def test_info_says_what_a_directory_belongs_to(file: Path, tmp_path: Path) -> None:
+    before = json.loads(run("info", "-c", file, "--json").stdout)
+    assert before == [{"directory": str(tmp_path / name), "formatted": False} for name in ("one", "two")]
+    run("format", "-t", CLUSTER, "-c", file)
+    found = json.loads(run("info", "-c", file, "--json").stdout)
+    assert {(each["cluster"], each["node"], each["formatted"]) for each in found} == {(CLUSTER, 2, True)}
+    assert len({uuids.from_text(each["directory_id"]) for each in found}) == 2
+    shown = run("info", "-c", file)
+    assert shown.exit_code == 0 and CLUSTER in shown.stdout
+    (tmp_path / "one" / "meta.properties").write_text("nonsense")
+    damaged = run("info", "-c", file)
+    assert damaged.exit_code == 1 and "meta.properties" in damaged.stderr
+
+
+def test_an_id_is_drawn() -> None:
+    drawn = {run("random-uuid").stdout.strip(), json.loads(run("random-uuid", "--json").stdout)["id"]}
+    assert len(drawn) == 2 and all(len(uuids.from_text(each)) == 16 for each in drawn)
+
+
+@pytest.mark.parametrize("cluster_id", ["", "a b", "a\nnode.id=9", "a/b"])
+def test_an_id_that_is_none_is_wrong_usage(file: Path, tmp_path: Path, cluster_id: str) -> None:
+    assert run("format", "-t", cluster_id, "-c", file).exit_code == 2
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_file_that_is_not_there_or_cannot_be(file: Path, tmp_path: Path) -> None:
+    assert run("format", "-t", CLUSTER, "-c", tmp_path / "none").exit_code == 4
+    file.write_text(file.read_text().replace("2@", "4@"))
+    wrong = run("format", "-t", CLUSTER, "-c", file)
+    assert wrong.exit_code == 1 and "controller.quorum.voters" in wrong.stderr
+
+
+def test_a_place_that_takes_no_directory_is_one_line(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("a file")
+    done = run("format", "-t", CLUSTER, "-c", file)
+    assert done.exit_code == 1 and done.stderr == f"headrace: {tmp_path / 'one'}: {os.strerror(17)}\n"
