@@ -16,7 +16,7 @@ from headrace.wire.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from headrace.wire.records import decode_batch
+from headrace.wire.records import CorruptBatch, decode_batch
 
 if TYPE_CHECKING:
     from headrace.sim.checkers.history import History, Place
@@ -144,12 +144,16 @@ async def read_whole(client: SimClient, history: History, place: Place) -> None:
         client.world.demand(
             data.error_code == ErrorCode.NONE, f"{place} cannot be read at offset {offset}: error {data.error_code}"
         )
-        after = end_of(data, offset)
+        try:
+            after, records = end_of(data, offset), list(records_in(data, offset))
+        except CorruptBatch as error:
+            client.world.object(f"{place} has a damaged batch at or behind offset {offset}: {error}", error)
+            return
         client.world.demand(after > offset, f"{place} has nothing at offset {offset}, and its end is {end}")
         if client.world.objection is not None:
             return
-        for record in records_in(data, offset):
+        for record in records:
             history.reads(place, *record)
-            found.append(record)
+        found += records
         offset = after
     history.is_whole(place, start, end, found)
