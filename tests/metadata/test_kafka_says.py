@@ -347,7 +347,7 @@ async def test_kafkas_tools_read_our_log_and_snapshot(node: PosixNode, tmp_path:
     await quorum.snapshot()
     path = max((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
     assert '"name":"mine"' in kafka_tool(*DUMP, str(path)).stdout
-    # Given the command as arguments, it may run before the shell has read the snapshot: one in three does beside others.
+    # Given as arguments, the command may run before the shell has read the snapshot: one in three does beside others.
     typed = "ls /image/topics/byName\nexit\n"
     shell = kafka_tool("org.apache.kafka.shell.MetadataShell", "--snapshot", str(path), stdin=typed)
     assert "mine" in shell.stdout.replace("topics/byName", "")
