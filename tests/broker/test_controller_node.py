@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import TypeVar
 
@@ -101,6 +101,19 @@ class Quorum:
         asked = k55.TopicData(topic_name=METADATA_TOPIC, partitions=[k55.PartitionData()])
         answer = await self.ask(node, k55.DescribeQuorumRequest(topics=[asked]), k55.DescribeQuorumResponse)
         return answer.topics[0].partitions[0]
+
+    async def leader(self, nodes: Collection[int]) -> tuple[int, k55.ResponsePartitionData]:
+        """Which of these processes leads, as it says itself."""
+        for _ in range(int(PATIENCE_S / 0.05)):
+            for node in nodes:
+                try:
+                    said = await self.describe(node)
+                except ClientError:
+                    continue  # not up yet
+                if said.error_code == ErrorCode.NONE:
+                    return node, said
+            await asyncio.sleep(0.05)
+        raise AssertionError("nobody leads")
 
 
 async def three(folder: Path, body: Callable[[Quorum], Awaitable[None]]) -> None:
@@ -228,17 +241,6 @@ async def test_processes_from_files_and_a_leader_that_is_killed(tmp_path: Path) 
     quorum = Quorum(tmp_path)
     processes: dict[int, Process] = {}
 
-    async def leader() -> int:
-        for _ in range(int(PATIENCE_S / 0.05)):
-            for node in processes:
-                try:
-                    if (await quorum.describe(node)).error_code == ErrorCode.NONE:
-                        return node
-                except ClientError:
-                    pass  # not up yet
-            await asyncio.sleep(0.05)
-        raise AssertionError("nobody leads")
-
     async def run(*arguments: str) -> Process:
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(sys.executable, "-m", "headrace.cli", *arguments, stderr=pipe)
@@ -253,12 +255,12 @@ async def test_processes_from_files_and_a_leader_that_is_killed(tmp_path: Path) 
             _, said = await again.communicate()
             assert again.returncode == 1 and b"--ignore-formatted" in said
             processes[node] = await run("serve", str(file))
-        first = await leader()
+        first, _ = await quorum.leader(processes)
         assert await quorum.alter(first, 7000) is ErrorCode.NONE
         killed = processes.pop(first)
         killed.kill()
         await killed.wait()
-        second = await leader()
+        second, _ = await quorum.leader(processes)
         assert second != first
         assert await quorum.alter(second, 8000) is ErrorCode.NONE
         for process in processes.values():

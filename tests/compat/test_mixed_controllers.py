@@ -9,16 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from broker.test_controller_node import CLUSTER, NODES, Quorum
+from broker.test_controller_node import CLUSTER, NODES, PATIENCE_S, Quorum
 from peers.kafka import java, kafka_tool
 
-from headrace.client.errors import ClientError
 from headrace.wire.batch import read_header
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.k55_describe_quorum import ResponsePartitionData
 
 OURS = 1
-PATIENCE_S = 60.0
 ROUNDS_MIN, ROUNDS_MAX = 4, 16
 """Ends of leaders: until both kinds have led."""
 
@@ -58,23 +55,10 @@ class Mixed(Quorum):
             process.kill()
             process.wait()
 
-    async def leader(self) -> tuple[int, ResponsePartitionData]:
-        """Who leads, as it says itself."""
-        for _ in range(int(PATIENCE_S / 0.05)):
-            for node in self.processes:
-                try:
-                    said = await self.describe(node)
-                except ClientError:
-                    continue  # not up yet
-                if said.error_code == ErrorCode.NONE:
-                    return node, said
-            await asyncio.sleep(0.05)
-        raise AssertionError("nobody leads")
-
     async def confirm(self, value: int) -> int:
         """Has a change confirmed by whoever leads."""
         for _ in range(int(PATIENCE_S / 0.05)):
-            node, _said = await self.leader()
+            node, _said = await self.leader(self.processes)
             if await self.alter(node, value) is ErrorCode.NONE:
                 return node
             await asyncio.sleep(0.05)
@@ -82,9 +66,9 @@ class Mixed(Quorum):
 
     async def all_follow(self) -> None:
         """Every voter has what the leader had a moment ago."""
-        _, before = await self.leader()
+        _, before = await self.leader(self.processes)
         for _ in range(int(PATIENCE_S / 0.05)):
-            _, said = await self.leader()
+            _, said = await self.leader(self.processes)
             if min(voter.log_end_offset for voter in said.current_voters) >= before.high_watermark:
                 return
             await asyncio.sleep(0.05)

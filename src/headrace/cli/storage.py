@@ -50,8 +50,7 @@ def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_j
         raise click.BadParameter(why, param_hint="--cluster-id")
     config = _config(file)
     env = PosixEnvironment()
-    directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
-    formatted = [directory for directory in directories if is_formatted(env.disk, directory)]
+    formatted = [directory for directory in config.directories if is_formatted(env.disk, directory)]
     if formatted and not ignore_formatted:
         raise Failure(f"{formatted[0]} is formatted already: --ignore-formatted leaves it as it is")
     try:
@@ -60,7 +59,7 @@ def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_j
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"{error.filename}: {error.strerror}") from error
-    done = [directory for directory in directories if directory not in formatted]
+    done = [directory for directory in config.directories if directory not in formatted]
     if as_json:
         print_json({"cluster": cluster_id, "formatted": done})
         return
@@ -79,7 +78,7 @@ def info(file: Path, as_json: bool) -> None:
 
     config, disk = _config(file), PosixDisk()
     rows = []
-    for directory in dict.fromkeys([*config.log_dirs, config.metadata_log_dir]):
+    for directory in config.directories:
         path = f"{directory}/{FILE_NAME}"
         row: dict[str, object] = {"directory": directory, "formatted": disk.exists(path)}
         if row["formatted"]:

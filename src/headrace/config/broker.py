@@ -118,6 +118,11 @@ class BrokerConfig(BrokerFields):
         return value if isinstance(value, str) and value else self.log_dirs[0]
 
     @property
+    def directories(self) -> tuple[str, ...]:
+        """Every directory of the node: `log.dirs`, and that of the metadata log where it lies beside them."""
+        return tuple(dict.fromkeys([*self.log_dirs, self.metadata_log_dir]))
+
+    @property
     def all_listeners(self) -> tuple[Endpoint, ...]:
         """Every endpoint of `listeners`. Raises ConfigError when it cannot be read."""
         return self._endpoints("listeners", self._values["listeners"])

@@ -9,7 +9,7 @@ what was confirmed is on every node.
 from __future__ import annotations
 
 import random
-from asyncio import Task, gather, sleep
+from asyncio import gather, sleep
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -22,10 +22,9 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, ResourceType
 from headrace.sim.client import SimClient
 from headrace.sim.faults import KINDS, Faults
-from headrace.sim.loop import LivelockError, StandstillError
 from headrace.sim.machine import Machine
 from headrace.sim.node import SimNode
-from headrace.sim.run import SIMULATED_S_MAX, Result
+from headrace.sim.run import Result, play
 from headrace.sim.world import World
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k44_incremental_alter_configs import (
@@ -134,6 +133,7 @@ class QuorumRun:
             )
             for node in NODES
         ]
+        self._followed: set[ControllerNode] = set()
         self._leaders: dict[int, str] = {}
         self._seen: dict[int, tuple[int, tuple[str, ...]]] = {}
 
@@ -157,11 +157,7 @@ class QuorumRun:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        main = world.loop.create_task(self._main())
-        try:
-            world.loop.run_until_complete(self._watch(main))
-        except (StandstillError, LivelockError) as error:
-            world.object(f"the controllers stand still: {error}", error)
+        play(world, self._main(), self._look, LOOK_S, "the controllers")
         return Result(
             world.seed,
             world.trace.digest,
@@ -173,21 +169,6 @@ class QuorumRun:
             world.objection,
         )
 
-    async def _watch(self, main: Task[None]) -> None:
-        world = self.world
-        while not main.done():
-            await sleep(LOOK_S)
-            if world.loop.failure is not None:
-                raise world.loop.failure
-            if world.objection is not None:
-                main.cancel()
-                return
-            if world.loop.time() > SIMULATED_S_MAX:
-                world.object(f"the run has not ended after {SIMULATED_S_MAX:.0f} s")
-            self._look()
-        if not main.cancelled() and (error := main.exception()) is not None:
-            raise error
-
     # --- the checker
 
     def _up(self) -> list[ControllerNode]:
@@ -195,7 +176,7 @@ class QuorumRun:
 
     def _look(self) -> None:
         for node in self._up():
-            if not hasattr(node.quorum, "watched"):
+            if node not in self._followed:
                 self._follow(node)
             raft = node.quorum.raft
             if raft.leads:
@@ -214,7 +195,7 @@ class QuorumRun:
         return {writer.setting: writer.confirmed for writer in self.writers}
 
     def _follow(self, node: ControllerNode) -> None:
-        node.quorum.watched = True  # type: ignore[attr-defined]
+        self._followed.add(node)
         known = node.image.offset
 
         def changed(_: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
@@ -291,6 +272,3 @@ class QuorumRun:
 def run_quorum_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of three controllers."""
     return QuorumRun(seed, say).run()
-
-
-__all__ = ["Options", "QuorumRun", "run_quorum_seed"]

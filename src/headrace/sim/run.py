@@ -132,6 +132,31 @@ class Result:
     objection: Objection | None
 
 
+def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None], every_s: float, who: str) -> None:
+    """Runs to the end of `main`, or to the first objection; `look` sees what must hold at any time. Raises what broke
+    the simulator itself."""
+    task = world.loop.create_task(main)
+    try:
+        world.loop.run_until_complete(_watch(world, task, look, every_s))
+    except (StandstillError, LivelockError) as error:
+        world.object(f"{who} stand still: {error}", error)
+
+
+async def _watch(world: World, main: Task[None], look: Callable[[], None], every_s: float) -> None:
+    while not main.done():
+        await sleep(every_s)
+        if world.loop.failure is not None:
+            raise world.loop.failure
+        if world.objection is not None:
+            main.cancel()
+            return
+        if world.loop.time() > SIMULATED_S_MAX:
+            world.object(f"the run has not ended after {SIMULATED_S_MAX:.0f} s")
+        look()
+    if not main.cancelled() and (error := main.exception()) is not None:
+        raise error
+
+
 class Run:
     """See the module."""
 
@@ -161,11 +186,7 @@ class Run:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        main = world.loop.create_task(self._main())
-        try:
-            world.loop.run_until_complete(self._watch(main))
-        except (StandstillError, LivelockError) as error:
-            world.object(f"the broker and its clients stand still: {error}", error)
+        play(world, self._main(), self._look, LOOK_S, "the broker and its clients")
         return Result(
             world.seed,
             world.trace.digest,
@@ -177,22 +198,9 @@ class Run:
             world.objection,
         )
 
-    async def _watch(self, main: Task[None]) -> None:
-        """Looks at what must hold at any time, and ends the run with the first objection."""
-        world = self.world
-        while not main.done():
-            await sleep(LOOK_S)
-            if world.loop.failure is not None:
-                raise world.loop.failure
-            if world.objection is not None:
-                main.cancel()
-                return
-            if world.loop.time() > SIMULATED_S_MAX:
-                world.object(f"the run has not ended after {SIMULATED_S_MAX:.0f} s")
-            if self.machine.broker is not None:
-                self.bounds.look(self.machine.broker)
-        if not main.cancelled() and (error := main.exception()) is not None:
-            raise error
+    def _look(self) -> None:
+        if self.machine.broker is not None:
+            self.bounds.look(self.machine.broker)
 
     # --- the phases
 

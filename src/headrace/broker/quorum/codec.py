@@ -114,12 +114,11 @@ class Codec:
         partition = wire.PartitionData(
             voter_directory_id=message.voter.directory_id, leader_id=message.leader_id, leader_epoch=message.epoch
         )
-        own = self._endpoint(message.leader_id)
         return wire.BeginQuorumEpochRequest(
             cluster_id=self._cluster_id,
             voter_id=message.voter.id,
             topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-            leader_endpoints=[] if own is None else [wire.LeaderEndpoint(name=own.name, host=own.host, port=own.port)],
+            leader_endpoints=self._endpoints(message.leader_id, wire.LeaderEndpoint),
         )
 
     def _end(self, message: EndQuorumEpochRequest) -> k54_end_quorum_epoch.EndQuorumEpochRequest:
@@ -133,12 +132,15 @@ class Codec:
                 for key in message.successors
             ],
         )
-        own = self._endpoint(message.leader_id)
         return wire.EndQuorumEpochRequest(
             cluster_id=self._cluster_id,
             topics=[wire.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-            leader_endpoints=[] if own is None else [wire.LeaderEndpoint(name=own.name, host=own.host, port=own.port)],
+            leader_endpoints=self._endpoints(message.leader_id, wire.LeaderEndpoint),
         )
+
+    def _endpoints(self, leader_id: int, make: Callable[..., Any]) -> list[Any]:
+        own = self._endpoint(leader_id)
+        return [] if own is None else [make(name=own.name, host=own.host, port=own.port)]
 
     def _fetch(self, message: FetchRequest) -> k01_fetch.FetchRequest:
         partition = k01_fetch.FetchPartition(
@@ -225,47 +227,37 @@ class Codec:
         endpoint = None if message.leader_id is None or not knows else self._endpoint(message.leader_id)
         return [] if endpoint is None else [make(node_id=message.leader_id, host=endpoint.host, port=endpoint.port)]
 
-    def vote_response(self, message: VoteResponse | ErrorCode, version: int) -> k52_vote.VoteResponse:
-        """The answer to a candidate."""
-        wire = k52_vote
+    def _answer(self, wire: Any, make: Any, message: Any, version: int, **more: Any) -> Any:
+        """An answer of the three that are shaped alike: of the module `wire`, whose class `make` is."""
         if isinstance(message, ErrorCode):
-            return wire.VoteResponse(error_code=message)
+            return make(error_code=message)
         said = wire.ResponsePartitionData(
-            error_code=message.error,
-            leader_id=self._leader(message),
-            leader_epoch=message.epoch,
-            vote_granted=message.granted,
+            error_code=message.error, leader_id=self._leader(message), leader_epoch=message.epoch, **more
         )
         topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
-        return wire.VoteResponse(topics=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, version >= 1))
+        return make(topics=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, version >= 1))
+
+    def vote_response(self, message: VoteResponse | ErrorCode, version: int) -> k52_vote.VoteResponse:
+        """The answer to a candidate."""
+        more = {} if isinstance(message, ErrorCode) else {"vote_granted": message.granted}
+        answer: k52_vote.VoteResponse = self._answer(k52_vote, k52_vote.VoteResponse, message, version, **more)
+        return answer
 
     def begin_response(
         self, message: EpochResponse | ErrorCode, version: int
     ) -> k53_begin_quorum_epoch.BeginQuorumEpochResponse:
         """The answer to a leader."""
         wire = k53_begin_quorum_epoch
-        if isinstance(message, ErrorCode):
-            return wire.BeginQuorumEpochResponse(error_code=message)
-        said = wire.ResponsePartitionData(
-            error_code=message.error, leader_id=self._leader(message), leader_epoch=message.epoch
-        )
-        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
-        nodes = self._nodes(message, wire.NodeEndpoint, version >= 1)
-        return wire.BeginQuorumEpochResponse(topics=[topic], node_endpoints=nodes)
+        answer: wire.BeginQuorumEpochResponse = self._answer(wire, wire.BeginQuorumEpochResponse, message, version)
+        return answer
 
     def end_response(
         self, message: EpochResponse | ErrorCode, version: int
     ) -> k54_end_quorum_epoch.EndQuorumEpochResponse:
         """The answer to a leader that steps down."""
         wire = k54_end_quorum_epoch
-        if isinstance(message, ErrorCode):
-            return wire.EndQuorumEpochResponse(error_code=message)
-        said = wire.ResponsePartitionData(
-            error_code=message.error, leader_id=self._leader(message), leader_epoch=message.epoch
-        )
-        topic = wire.ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[said])
-        nodes = self._nodes(message, wire.NodeEndpoint, version >= 1)
-        return wire.EndQuorumEpochResponse(topics=[topic], node_endpoints=nodes)
+        answer: wire.EndQuorumEpochResponse = self._answer(wire, wire.EndQuorumEpochResponse, message, version)
+        return answer
 
     def fetch_response(
         self, message: FetchResponse | ErrorCode, records: Buffer = b"", log_start_offset: int = -1

@@ -7,7 +7,7 @@ that, and they are the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
@@ -46,16 +46,17 @@ _MAX_BATCH_BYTES = 64 * 1024 * 1024
 def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tuple[QuorumDriver, StorageLayout]:
     """Formats what is fresh, and replays the metadata; a node that votes alone takes the lead. Raises StorageError or
     OSError."""
-    options = _format_options(config, cluster_id)
-    apart = [config.metadata_log_dir] if config.metadata_log_dir not in config.log_dirs else []
     if len(config.static_voters) > 1 and not is_formatted(node.disk, config.metadata_log_dir):
         raise StorageError(
             f"{config.metadata_log_dir} is not formatted, and this node has other voters beside it: "
             "format every node's directories for one cluster"
         )
-    lock = _lock(node, apart[0]) if apart else None
+    lock = None
+    if config.metadata_log_dir not in config.log_dirs:
+        # A lock of its own, as Kafka gives it one.
+        lock = _lock(node, config.metadata_log_dir, "metadata.log.dir {} is in use by another broker")
     try:
-        quorum, layout = _open(node, config, [*config.log_dirs, *apart], options)
+        quorum, layout = _open(node, config, cluster_id)
     except BaseException:
         if lock is not None:
             lock.release()
@@ -64,25 +65,20 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     return quorum, layout
 
 
-def _format_options(config: BrokerConfig, cluster_id: str) -> FormatOptions:
-    is_dynamic = not config.controller_quorum_voters
-    return FormatOptions(cluster_id, config.node_id, controller_endpoint(config), dynamic=is_dynamic)
-
-
 def format_storage(env: Environment, config: BrokerConfig, cluster_id: str) -> StorageLayout:
     """Formats the directories of a node for a cluster; those that are formatted for it stay. Raises StorageError."""
-    directories = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
-    options = _format_options(config, cluster_id)
+    is_dynamic = not config.controller_quorum_voters
+    options = FormatOptions(cluster_id, config.node_id, controller_endpoint(config), dynamic=is_dynamic)
     now_ms = env.clock.now_ms()
-    return open_storage(env.disk, directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
+    return open_storage(env.disk, config.directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
 
 
-def _lock(env: Environment, directory: str) -> DiskLock:
-    """A metadata directory beside the log directories has a lock of its own, as Kafka gives it one."""
+def _lock(env: Environment, directory: str, refusal: str) -> DiskLock:
+    """Raises StorageError, `refusal` with the directory in it, where another process has it; OSError."""
     env.disk.make_dirs(directory)
     lock = env.disk.lock(f"{directory}/{LOCK}")
     if lock is None:
-        raise StorageError(f"metadata.log.dir {directory} is in use by another broker")
+        raise StorageError(refusal.format(directory))
     return lock
 
 
@@ -92,11 +88,7 @@ def lock_directories(env: Environment, config: BrokerConfig) -> list[DiskLock]:
     locks: list[DiskLock] = []
     try:
         for directory in config.log_dirs:
-            env.disk.make_dirs(directory)
-            lock = env.disk.lock(f"{directory}/{LOCK}")
-            if lock is None:
-                raise StorageError(f"log directory {directory} is in use by another process")
-            locks.append(lock)
+            locks.append(_lock(env, directory, "log directory {} is in use by another process"))
     except BaseException:
         for taken in locks:
             taken.release()
@@ -104,11 +96,8 @@ def lock_directories(env: Environment, config: BrokerConfig) -> list[DiskLock]:
     return locks
 
 
-def _open(
-    node: Node, config: BrokerConfig, directories: Sequence[str], options: FormatOptions
-) -> tuple[QuorumDriver, StorageLayout]:
-    now_ms = node.clock.now_ms()
-    layout = open_storage(node.disk, directories, config.metadata_log_dir, options, node.entropy.uuid, now_ms)
+def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriver, StorageLayout]:
+    layout = format_storage(node, config, cluster_id)
     directory = f"{layout.metadata_directory}/{METADATA_DIRECTORY}"
     node.disk.make_dirs(directory)
     log = open_metadata_log(node, config, directory)
@@ -116,7 +105,7 @@ def _open(
         config.metadata_log_max_record_bytes_between_snapshots,
         config.metadata_log_max_snapshot_interval_ms,
     )
-    voters = static_voters(config) or [Voter(layout.node_id, bytes(16), (options.controller,))]
+    voters = static_voters(config) or [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     quorum = QuorumDriver(
         node,
         log,
