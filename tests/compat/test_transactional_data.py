@@ -11,6 +11,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +169,16 @@ def list_offset(link: Link, partition: int, timestamp: int, isolation: int) -> t
     return answer.error_code, answer.offset, answer.timestamp
 
 
+def await_markers(port: int) -> None:
+    """Until no transaction is open: Kafka answers a commit before it has written the markers."""
+    patience = time.monotonic() + PATIENCE_S
+    with Link(port) as link:
+        for partition in (SMALL, ROLLING):
+            while list_offset(link, partition, -1, COMMITTED) != list_offset(link, partition, -1, UNCOMMITTED):
+                assert time.monotonic() < patience, "a transaction stays open"
+                time.sleep(0.01)
+
+
 def offsets(port: int) -> list[Any]:
     """ListOffsets of both isolation levels, by special timestamps and by time."""
     with Link(port) as link:
@@ -222,6 +233,7 @@ def adopted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adopted]:
     ours.settings = {}
     with kafka:
         script = write_transactions(kafka.bootstrap)
+        await_markers(kafka.port)
         topic_id = topic_id_of(kafka.port)
         said = fetches(kafka.port, topic_id), offsets(kafka.port), producers(kafka.port)
         # at other addresses, which it binds before it looks at a directory
