@@ -11,6 +11,8 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from headrace.broker.partitions.replica import Key
     from headrace.broker.requests.services import Services
 
@@ -40,24 +42,34 @@ def once_ready(
 
 
 async def _later(broker: Services, keys: list[Key], answer: Callable[[], Any], for_appends: bool) -> Any:
-    await until_ready(broker, keys, for_appends=for_appends)
-    answered = answer()
+    answered = await _when_ready(broker, keys, answer, for_appends)
     return await answered if type(answered) is CoroutineType else answered
 
 
 async def until_ready(broker: Services, keys: Collection[Key], *, for_appends: bool) -> None:
     """Returns when the partitions are ready, or will not be."""
-    if not keys:
-        return
-    done = broker.node.future()
+    if keys:
+        await _when_ready(broker, keys, lambda: None, for_appends)
+
+
+def _when_ready(
+    broker: Services, keys: Collection[Key], answer: Callable[[], Any], for_appends: bool
+) -> Future[Any]:
+    """What `answer()` returns in the very call that says of the last partition that it is ready: a turn of the loop
+    later it may lead under another epoch, or lie elsewhere, and take no appends again."""
+    done: Future[Any] = broker.node.future()
     left = len(keys)
 
     def ready() -> None:
         nonlocal left
         left -= 1
-        if not left and not done.done():
-            done.set_result(None)
+        if left or done.done():
+            return
+        try:
+            done.set_result(answer())
+        except Exception as error:  # it is raised where the request is answered
+            done.set_exception(error)
 
     for key in keys:
         broker.replicas.when_ready(key, ready, for_appends=for_appends)
-    await done
+    return done
