@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.controller.context import ApiError
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
-from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import Broker, ClusterImage, Controller
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import FeatureLevelRecord
 
@@ -61,6 +61,9 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
     low, high = span
     if update.level != 0 and not low <= update.level <= high:
         return _invalid(update, f"Local controller {node_id} only supports versions {low}-{high}")
+    why = _unsupported(image, update)
+    if why is not None:
+        return _invalid(update, why)
     current = image.features.level(update.name)
     if update.name == levels.KRAFT_VERSION:
         return _invalid(update, "The broker sets kraft.version when it formats the storage, and cannot change it yet.")
@@ -79,6 +82,19 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
             )
     elif update.level > current and update.upgrade_type != UPGRADE:
         return _invalid(update, "Can't downgrade to a newer version.")
+    return None
+
+
+def _unsupported(image: ClusterImage, update: FeatureUpdate) -> str | None:
+    """Which registered node cannot run at a feature's level, or None. A node runs at 0 where it names no levels."""
+    nodes: list[tuple[str, Broker | Controller]] = [(f"Broker {i}", image.brokers[i]) for i in sorted(image.brokers)]
+    nodes += [(f"Controller {i}", image.controllers[i]) for i in sorted(image.controllers)]
+    for name, node in nodes:
+        low, high = next(((f.min_level, f.max_level) for f in node.features if f.name == update.name), (0, 0))
+        if update.level != 0 and not low <= update.level <= high:
+            if high == 0:
+                return f"{name} does not support this feature."
+            return f"{name} only supports versions {low}-{high}"
     return None
 
 

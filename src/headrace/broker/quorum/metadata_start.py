@@ -237,7 +237,10 @@ async def register(controller: Controller, node: Registration, *, was_clean: boo
     The epoch goes into `.kafka_cleanshutdown` at a clean stop: by it a controller knows the broker again. Raises
     ControllerError.
     """
-    epoch = await controller.ask(RegisterBroker(node))
+    registered = await controller.ask(RegisterBroker(node))
+    if registered.error:
+        raise ControllerError(registered.error, registered.message or "")
+    epoch = registered.broker_epoch
     error = await controller.ask(UnfenceBroker(node.node_id, epoch))
     if error:
         raise ControllerError(error)

@@ -28,5 +28,5 @@ class ProducerIds:
             block = await self._controller.ask(AllocateProducerIds(self._node_id))
             # Another request may have brought a block meanwhile: its rest is given up, which costs nothing.
             if self._next >= self._end:
-                self._next, self._end = block
+                self._next, self._end = block.first, block.end
         return ready
