@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.names import illegal_name
 from headrace.machine import Decision
 from headrace.metadata import levels
@@ -66,7 +66,7 @@ def decide_alter_configs(
             continue
         outcome = _alter(image, alteration, context)
         if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
-            outcome = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
+            outcome = TOO_MANY_RECORDS
         if isinstance(outcome, ApiError):
             answers.append(outcome)
         else:

@@ -20,6 +20,9 @@ class ApiError(NamedTuple):
     message: str | None = None
 
 
+TOO_MANY_RECORDS = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
+
+
 class DescribedConfig(NamedTuple):
     """One effective setting: source is the id of DescribeConfigs' ConfigSource."""
 

@@ -71,7 +71,7 @@ def decide_heartbeat(
     _note_directories(changes, broker, beat)
     if should_shut_down:
         # Its next incarnation may register at once.
-        sessions.forget(broker.id)
+        sessions.forget(broker.id, broker.epoch)
     return Decision(HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced, should_shut_down), changes.records)
 
 

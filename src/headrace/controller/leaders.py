@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
 from headrace.machine import Decision
 from headrace.metadata.image import NO_LEADER, ClusterImage, Topic
@@ -40,6 +40,8 @@ def _elect(changes: PartitionChanges, election_type: int, name: str, topic: Topi
     partition = changes.partition(topic, index)
     if partition is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
+    if len(changes.records) >= MAX_RECORDS_PER_REQUEST:
+        return TOO_MANY_RECORDS
     code = ErrorCode.NONE
     if election_type == PREFERRED_ELECTION:
         if partition.leader == partition.replicas[0]:

@@ -158,5 +158,5 @@ def decide_unregister(image: ClusterImage, context: ControllerContext, broker_id
     changes.take_down(broker_id, was_clean=False)
     changes.records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     if context.sessions is not None:
-        context.sessions.forget(broker_id)
+        context.sessions.forget(broker_id, broker.epoch)
     return Decision(ApiError(ErrorCode.NONE), changes.records)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.controller import placement
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, first
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, first
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.snapshot import partition_record
@@ -44,7 +44,7 @@ def decide_create_partitions(
         else:
             outcome = _add_partitions(image, asked, random)
             if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
-                outcome = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
+                outcome = TOO_MANY_RECORDS
             if isinstance(outcome, ApiError):
                 answers[asked.name] = outcome
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.controller import placement
-from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
@@ -42,6 +42,8 @@ def _reassign(
     partition = changes.partition(topic, index)
     if partition is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}-{index}.")
+    if len(changes.records) >= MAX_RECORDS_PER_REQUEST:
+        return TOO_MANY_RECORDS
     if target is None:
         return _call_off(changes, topic, partition)
     error = placement.check_manual(changes.image, target, None)

@@ -1,9 +1,9 @@
 """Which brokers are alive: the sessions that the active controller keeps, from heartbeat to heartbeat.
 
-They are not metadata: a new active controller begins with `begin`, and every broker has a whole session from then on.
-Deciding on a registration or a heartbeat notes it here. The shell asks `next_check_ms` when to look, asks `expired`
-then, and fences who that names (`FenceBrokers`). `forget` ends a session at once: of a broker that is known to be dead,
-so that its next incarnation need not wait.
+They are not metadata: a new active controller begins with `begin`, and every broker that is not fenced has a whole
+session from then on. Deciding on a registration or a heartbeat notes it here. The shell asks `next_check_ms` when to
+look, asks `expired` then, and fences who that names (`FenceBrokers`). `forget` ends a session at once: of a broker that
+is known to be dead, so that its next incarnation need not wait.
 
 Source: KIP-631.
 """
@@ -38,11 +38,11 @@ class BrokerSessions:
         self._sessions: dict[int, _Session] = {}
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
-        """This controller is active from now on: every registered broker counts as heard."""
+        """This controller is active from now on: every unfenced broker counts as heard."""
         self._sessions = {}
-        for broker in image.brokers.values():
+        for broker in image.online_brokers():
             session = self._sessions[broker.id] = _Session(broker.epoch, now_ms, broker.epoch)
-            if broker.in_controlled_shutdown and not broker.fenced:
+            if broker.in_controlled_shutdown:
                 session.shutdown_offset = image.offset
 
     def registered(self, broker_id: int, broker_epoch: int, record_offset: int, now_ms: int) -> None:
@@ -63,9 +63,11 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return session is not None and now_ms - session.contact_ms < self.session_timeout_ms
 
-    def forget(self, broker_id: int) -> None:
-        """Ends a session at once, if there is one."""
-        self._sessions.pop(broker_id, None)
+    def forget(self, broker_id: int, broker_epoch: int) -> None:
+        """Ends the session of a registration at once, if it goes on."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.epoch == broker_epoch:
+            del self._sessions[broker_id]
 
     def expired(self, image: ClusterImage, now_ms: int) -> list[tuple[int, int]]:
         """The unfenced brokers without a session that goes on, as (id, broker epoch); by id.
