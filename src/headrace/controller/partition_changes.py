@@ -289,12 +289,12 @@ class _Draft:
         return not any(replica in each for each in barred) and self.changes.may_lead(self.old, replica)
 
     def _note_last_known(self, record: PartitionChangeRecord, leader: int) -> None:
-        """Who led last when none was in sync any more; forgotten once there is a leader again."""
+        """Who led last, while there is no leader."""
         known = self.old.last_known_eligible_leaders
         if leader != NO_LEADER or not self.changes.has_elr:
             if known:
                 record.last_known_elr = []
-        elif record.isr == [] and self.old.leader != NO_LEADER and known != (self.old.leader,):
+        elif self.old.leader != NO_LEADER and not known:
             record.last_known_elr = [self.old.leader]
 
     def _note_assignment(self, record: PartitionChangeRecord) -> None:
