@@ -16,6 +16,7 @@ Whatever is asked here goes through `controller.requests`, with sessions and a c
     unregister 2
     controller 3 metadata=7-28  a controller registers
     balance 10, elect-unclean 10
+    set broker 2 NAME=VALUE     a setting of any node of the cluster
     show                        every partition: leader@epoch, in sync, eligible, last known leader, replicas, the move
 """
 
@@ -25,13 +26,15 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from controller.scripted import Controller, outcome
+from controller.scripted import TYPES, Controller, outcome
 from scripts.transcript import Words
 
 from headrace.controller.brokers import Registration, supported_features
+from headrace.controller.configs import Alteration, AlterOperation
 from headrace.controller.in_sync import PartitionAlteration
 from headrace.controller.requests import (
     AllocateProducerIds,
+    AlterConfigs,
     AlterPartitions,
     AssignDirectories,
     BalanceLeaders,
@@ -234,6 +237,13 @@ class ClusteredController(Controller):
 
     def do_elect_unclean(self, words: Words) -> None:
         self.say("there may be more" if self.ask(ElectUnclean(int(words.plain[0]))) else "done")
+        self.commit_asked()
+
+    def do_set(self, words: Words) -> None:
+        kind, name = words.plain
+        changes = [(key, AlterOperation.SET, value) for key, value in words.named.items()]
+        for error in self.ask(AlterConfigs([Alteration(TYPES[kind], name, changes)])):
+            self.say(outcome(*error))
         self.commit_asked()
 
     def do_show(self, words: Words) -> None:

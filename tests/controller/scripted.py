@@ -230,7 +230,7 @@ class Controller(Scripted):
         kind = 2 if "safe-downgrade" in words.switches else 3 if "unsafe-downgrade" in words.switches else 1
         update = FeatureUpdate(name, int(level), kind)
         validate_only = "validate-only" in words.switches
-        decision = decide_update_features(self.image, [update], 1, validate_only=validate_only)
+        decision = decide_update_features(self.image, [update], self.context, validate_only=validate_only)
         self.say(outcome(*decision.reply))
         self.commit(decision)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headrace.controller.context import ApiError
+from headrace.controller.configs import MIN_INSYNC_REPLICAS
+from headrace.controller.context import ApiError, ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
-from headrace.metadata.image import Broker, ClusterImage, Controller
+from headrace.metadata.image import Broker, ClusterImage, Controller, ResourceType
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.metadata_records import FeatureLevelRecord
+from headrace.wire.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -24,13 +25,13 @@ class FeatureUpdate(NamedTuple):
 
 
 def decide_update_features(
-    image: ClusterImage, updates: Sequence[FeatureUpdate], node_id: int, *, validate_only: bool = False
+    image: ClusterImage, updates: Sequence[FeatureUpdate], context: ControllerContext, *, validate_only: bool = False
 ) -> Decision[ApiError]:
     """All updates or none; the reply is the first error, by feature."""
     wanted = dict(image.features.levels)
-    records: list[FeatureLevelRecord] = []
+    records: list[Any] = []
     for update in updates:
-        error = _check(image, update, node_id)
+        error = _check(image, update, context.node_id)
         if error is not None:
             return Decision(error)
         if image.features.level(update.name) != update.level:
@@ -41,7 +42,22 @@ def decide_update_features(
         return Decision(error)
     # metadata.version goes first: it says how the records behind it are read.
     records.sort(key=lambda record: record.name != levels.METADATA_VERSION)
+    if wanted.get(levels.ELR_VERSION, 0) > image.features.level(levels.ELR_VERSION):
+        records += _settle_min_insync_replicas(image, context)
     return Decision(ApiError(ErrorCode.NONE), [] if validate_only else records)
+
+
+def _settle_min_insync_replicas(image: ClusterImage, context: ControllerContext) -> list[ConfigRecord]:
+    """Makes min.insync.replicas one number for all: who is eligible to lead is counted by it (KIP-966)."""
+    kind, name = ResourceType.BROKER, MIN_INSYNC_REPLICAS
+    records: list[ConfigRecord] = []
+    if name not in image.configs.cluster_overrides():
+        value = context.rules.default_text(ResourceType.TOPIC, name)
+        records.append(ConfigRecord(resource_type=kind, resource_name="", name=name, value=value))
+    for resource_type, broker in sorted(image.configs.overrides):
+        if resource_type == kind and broker and name in image.configs.of(kind, broker):
+            records.append(ConfigRecord(resource_type=kind, resource_name=broker, name=name, value=None))
+    return records
 
 
 def _invalid(update: FeatureUpdate, why: str) -> ApiError:

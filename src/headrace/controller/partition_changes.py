@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Any
 
 from headrace.controller import placement
+from headrace.controller.configs import MIN_INSYNC_REPLICAS
 from headrace.controller.context import ControllerContext
 from headrace.metadata import image as im
 from headrace.metadata import levels
@@ -33,7 +34,6 @@ from headrace.metadata.delta import merge_change
 from headrace.metadata.image import LEADER_RECOVERING, NO_LEADER, ClusterImage, Partition, Topic
 from headrace.wire.messages.metadata_records import PartitionChangeRecord
 
-_MIN_INSYNC_REPLICAS = "min.insync.replicas"
 _UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 _SAME_LEADER = -2
@@ -182,7 +182,7 @@ class PartitionChanges:
     def _settings_of(self, topic: Topic) -> tuple[int, bool]:
         found = self._settings.get(topic.name)
         if found is None:
-            enough = min(int(self._setting(topic, _MIN_INSYNC_REPLICAS)), len(topic.partitions[0].replicas))
+            enough = min(int(self._setting(topic, MIN_INSYNC_REPLICAS)), len(topic.partitions[0].replicas))
             found = enough, self._setting(topic, _UNCLEAN_ELECTION) == "true"
             self._settings[topic.name] = found
         return found

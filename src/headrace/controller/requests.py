@@ -182,7 +182,7 @@ class UpdateFeatures:
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
         """See ControllerRequest."""
-        return decide_update_features(image, self.updates, context.node_id, validate_only=self.validate_only)
+        return decide_update_features(image, self.updates, context, validate_only=self.validate_only)
 
 
 @dataclass(frozen=True, slots=True)
