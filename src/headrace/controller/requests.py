@@ -2,6 +2,11 @@
 
 A value says what is wanted and nothing of where it is decided: the controller may be another node. What the asker may
 do comes beside it (`Access`), because it is asked for names that only the controller's image knows.
+
+Clients ask from CreateTopics to UpdateFeatures, and UnregisterBroker. The nodes of a cluster ask RegisterController,
+RegisterBroker, Heartbeat, AlterPartitions, AssignDirectories and AllocateProducerIds. The active controller asks itself
+FenceBrokers when sessions run out, BalanceLeaders and ElectUnclean now and then. A broker that is a cluster alone asks
+RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker and FailDirectories, and has neither heartbeats nor sessions.
 """
 
 from __future__ import annotations
