@@ -286,5 +286,5 @@ class Histories(RuleBasedStateMachine):
         assert not self.written or replay.finish() == self.image
 
 
-Histories.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestHistories = Histories.TestCase

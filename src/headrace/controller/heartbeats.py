@@ -85,7 +85,9 @@ def _move(
         if beat.want_fence or not is_caught_up:
             return True, False
         _change(changes, broker, fenced=UNFENCE)
-        changes.bring_up(broker.id)
+        # One that was to stop leads nothing any more, before it registers again.
+        if not broker.in_controlled_shutdown:
+            changes.bring_up(broker.id)
         return False, False
     if beat.want_fence:
         fence(changes, broker)
