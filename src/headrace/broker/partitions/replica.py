@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.env.clock import Clock
     from headrace.log.log import Log
     from headrace.metadata.image import Partition
+    from headrace.replicas.partition import AlterIsr, Fetched
 
 Key = tuple[str, int]
 """A partition by its topic's name and its index."""
@@ -54,6 +55,7 @@ class Replica:
         "fetch_waiters",
         "flush_gated",
         "flushing",
+        "follower_waiters",
         "index",
         "internal",
         "log",
@@ -89,6 +91,8 @@ class Replica:
         self.flushing = False
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.follower_waiters: dict[FetchWaiter, None] = {}
+        """Fetches of followers: they wait for the end of the log, not for what is committed."""
         self.offset_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
         """Those who asked for every in-sync replica (acks=all)."""
         self.sync_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
@@ -189,14 +193,17 @@ class Replica:
             moved = state.append_counts(offset)
         else:
             moved = state.advance(offset, self._now_ms(), self.log.config.min_insync_replicas)
-        if not moved:
-            return
+        if moved:
+            self._committed(byte_count)
+
+    def _committed(self, byte_count: int) -> None:
+        """The high watermark moved: whoever waits for it is told."""
         if self.fetch_waiters:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
         if self.offset_waiters:
             # Enough are in sync, or it would not have moved: nobody is told NOT_ENOUGH_REPLICAS_AFTER_APPEND.
-            for callback in self.offset_waiters.reached(state.high_watermark):
+            for callback in self.offset_waiters.reached(self.state.high_watermark):
                 callback(ErrorCode.NONE)
 
     def synced(self, offset: int) -> None:
@@ -207,9 +214,35 @@ class Replica:
         if self.error is ErrorCode.NONE and offset > self.state.log_end:
             self.reached(offset, self.log.active.size)
 
+    def appended(self, byte_count: int) -> None:
+        """The log has more: followers may have it."""
+        for waiter in list(self.follower_waiters):
+            waiter.moved(self, byte_count)
+
+    def fetched(self, node_id: int, broker_epoch: int, offset: int) -> Fetched:
+        """A follower has everything below `offset`: see `PartitionState.fetched`."""
+        min_insync = self.log.config.min_insync_replicas
+        fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync)
+        if fetched.moved:
+            self._committed(0)
+        return fetched
+
+    def shrink(self) -> AlterIsr | None:
+        """Looks for followers that have fallen behind; what the controller is to be asked for, if any."""
+        self.reached(self.state.log_end, 0)  # it may have waited for one that is not about to join any more
+        return self.state.shrink(self._now_ms())
+
+    def altered(self, asked: AlterIsr, error: ErrorCode, partition: Partition | None) -> AlterIsr | None:
+        """The controller answered a change of the in-sync set; what to ask for again, if anything."""
+        min_insync = self.log.config.min_insync_replicas
+        outcome = self.state.altered(asked, error, partition, self._now_ms(), min_insync)
+        if outcome.moved:
+            self._committed(0)
+        return outcome.retry
+
     def touch(self) -> None:
         """Has the waiting fetches look again: a log start, a stable offset or a leader changed."""
-        for waiter in list(self.fetch_waiters):
+        for waiter in [*self.fetch_waiters, *self.follower_waiters]:
             waiter.moved(self, 0)
 
     # --- waiting

@@ -13,6 +13,7 @@ from headrace.broker.partitions.appending import Appender
 from headrace.broker.partitions.epoch_starts import EpochStarts
 from headrace.broker.partitions.failing import Failures
 from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.isr_changes import IsrChanges, no_controller
 from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
@@ -27,6 +28,7 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.directory_assignment import DirectoryAssignment
+    from headrace.broker.partitions.isr_changes import Ask
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig, TopicConfig
     from headrace.env import Node
@@ -51,9 +53,13 @@ class ReplicaManager:
         image: Callable[[], ClusterImage],
         topic_config: Callable[[str], TopicConfig],
         cannot_go_on: Callable[[str], None],
+        alter_partitions: Ask = no_controller,
+        broker_epoch: Callable[[], int] = lambda: -1,
     ) -> None:
         """`image` returns the newest image, `topic_config` what is in force for a topic; `cannot_go_on` is told why the
-        broker has to stop."""
+        broker has to stop. `alter_partitions` asks the active controller for changes of in-sync sets, `broker_epoch`
+        is that of this broker's registration, -1 before it.
+        """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
         self._node = node
@@ -90,6 +96,16 @@ class ReplicaManager:
         self.append_many = appender.append_many
         self.when_acknowledged = appender.when_acknowledged
         self._append_internal = appender.append_internal
+        self._isr_changes = IsrChanges(
+            node,
+            metrics,
+            self.node_id,
+            table.by_name.values,
+            ask=alter_partitions,
+            broker_epoch=broker_epoch,
+            lag_max_ms=config.replica_lag_time_max_ms,
+        )
+        self._may_join: Mapping[int, int] = {}
         self.storage_failed = failures.storage_failed
         self.directory_failed = failures.directory_failed
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
@@ -124,8 +140,10 @@ class ReplicaManager:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
             if reasons := open_in_logs(logs, image):
                 raise StorageError(f"{', '.join(logs.directories)} cannot be served: {'; '.join(reasons)}")
+        self._brokers_are(image)
         on_image(self._image_changed)
         self._opener.start(directory_ids)
+        self._isr_changes.start()
 
     def _is_ours(self, key: Key) -> bool:
         """Whether this broker is to have a replica; one that has no leader now (a clean stop leaves it so) is too."""
@@ -140,9 +158,18 @@ class ReplicaManager:
         opened = self._logs.get(*key)
         return None if opened is None else self._logs.directory_of(opened).high_watermarks.get(key, 0)
 
+    def _brokers_are(self, image: ClusterImage) -> None:
+        """Tells every replica which brokers may join its in-sync set."""
+        brokers = image.brokers.values()
+        self._may_join = {each.id: each.epoch for each in brokers if not (each.fenced or each.in_controlled_shutdown)}
+        for replica in self._table:
+            replica.state.brokers_are(self._may_join)
+
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._stopped:
             return  # nothing is led any more, whatever the metadata say
+        if delta.changed_brokers:
+            self._brokers_are(new)
         for topic in delta.deleted_topics.values():
             for partition in topic.partitions:
                 key = (topic.name, partition.index)
@@ -216,6 +243,7 @@ class ReplicaManager:
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
         unstable = opened.producers.unstable
         state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
+        state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
         self._lead(replica, self._image().topics.partition(*key) or plan.partition)
         if self._gated and opened.flushed_offset < opened.end_offset:
@@ -257,6 +285,17 @@ class ReplicaManager:
         if replica is None:
             return self._why_not(key)
         return replica if replica.error is ErrorCode.NONE else replica.error
+
+    def held(self, key: Key) -> Replica | None:
+        """The online replica of a partition, led or not."""
+        return self._table.held(key)
+
+    def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int) -> ErrorCode:
+        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before."""
+        fetched = replica.fetched(node_id, broker_epoch, offset)
+        if fetched.alter is not None:
+            self._isr_changes.wish(replica, fetched.alter)
+        return fetched.error
 
     def _why_not(self, key: Key) -> ErrorCode:
         if key in self._opener.put_off:
@@ -307,6 +346,7 @@ class ReplicaManager:
         """Opens nothing any more; whoever waits is answered."""
         self._stopped = True
         self._opener.stop()
+        self._isr_changes.stop()
         for replica in self._table:
             replica.become_offline(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._epoch_starts.forget(replica)
