@@ -35,6 +35,7 @@ from headrace.security.authorizer import Authorizer, OpenAuthorizer
 from headrace.sim.client import SimClient
 from headrace.sim.machine import PORT, Machine
 from headrace.sim.node import SimNode
+from headrace.sim.run import play
 from headrace.sim.world import World
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import metadata_records as mr
@@ -197,22 +198,20 @@ class Cluster:
                 await machine.switch_off()
             return result
 
-        async def watched() -> T:
-            task = self.world.loop.create_task(main())
-            while not task.done() and self.world.objection is None and self.world.loop.time() < 3600:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            if self.world.objection is not None:
-                task.cancel()
-                raise self.world.objection
-            assert task.done(), "the test hangs"
-            return task.result()
+        results: list[T] = []
 
-        return self.world.loop.run_until_complete(watched())
+        async def keep() -> None:
+            results.append(await main())
+
+        play(self.world, keep(), lambda: None, 0.01, "the members")
+        if self.world.objection is not None:
+            raise self.world.objection
+        return results[0]
 
     async def until(self, holds: Callable[[], object], seconds: float = 20.0) -> None:
         """Returns as soon as something holds."""
         end = self.world.loop.time() + seconds
-        while not holds():  # noqa: ASYNC110
+        while not holds():
             assert self.world.loop.time() < end, "it does not come true"
             await asyncio.sleep(0.005)
 

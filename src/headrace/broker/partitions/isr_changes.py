@@ -137,9 +137,7 @@ class IsrChanges:
         """Asks for changes, and gives each partition its answer; whether the request as a whole has to come again."""
         by_key = {(replica.topic_id, replica.index): (replica, change) for replica, change in asked.items()}
         changes = [
-            PartitionAlteration(
-                *key, change.leader_epoch, change.partition_epoch, change.members, LEADER_RECOVERED
-            )
+            PartitionAlteration(*key, change.leader_epoch, change.partition_epoch, change.members, LEADER_RECOVERED)
             for key, (_, change) in by_key.items()
         ]
         request = AlterPartitions(self._node_id, self._broker_epoch(), changes)
