@@ -60,6 +60,7 @@ class BrokerFields:
     metadata_log_segment_ms: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int
+    num_replica_fetchers: int
     offset_metadata_max_bytes: int
     offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
@@ -74,10 +75,18 @@ class BrokerFields:
     producer_ids_max_per_partition: int
     queued_max_request_bytes: int
     queued_max_response_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
+    replica_socket_timeout_ms: int
+    security_inter_broker_protocol: str
     self_topics: bool
     self_topics_metrics_interval_ms: int
+    socket_connection_setup_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int

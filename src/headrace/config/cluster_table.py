@@ -8,7 +8,7 @@ from .setting import LONG_MAX, Family, Setting, Type
 
 _OWN: Final = "a broker has no controller but its own yet"
 _STATIC: Final = "the voters are those of `controller.quorum.voters`, or this node alone"
-_NO_REPLICATION: Final = "this release does not replicate between brokers"
+_NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _NO_TRANSACTIONS: Final = "this release does not serve transactions"
 
 CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
@@ -182,7 +182,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.LONG,
         10000,
         "How long a broker waits for its own connections to open.",
-        unserved=_OWN,
     ),
     Setting(
         "socket.connection.setup.timeout.max.ms",
@@ -198,7 +197,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Connections that replicate from each source broker.",
         at_least=1,
         update="cluster-wide",
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "replica.fetch.backoff.ms",
@@ -206,7 +204,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1000,
         "How long a follower pauses after a fetch that failed.",
         at_least=0,
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "replica.fetch.max.bytes",
@@ -214,10 +211,9 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "Bytes of one partition that a follower asks for.",
         at_least=0,
-        unserved=_NO_REPLICATION,
     ),
     Setting(
-        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for.", unserved=_NO_REPLICATION
+        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."
     ),
     Setting(
         "replica.fetch.response.max.bytes",
@@ -225,31 +221,28 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         10485760,
         "Bytes that a follower asks for in one fetch.",
         at_least=0,
-        unserved=_NO_REPLICATION,
     ),
     Setting(
-        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch.", unserved=_NO_REPLICATION
+        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."
     ),
     Setting(
         "replica.lag.time.max.ms",
         Type.LONG,
         30000,
         "A follower that has not caught up for this long leaves the in-sync set.",
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "replica.socket.receive.buffer.bytes",
         Type.INT,
         65536,
         "Receive buffer of replicating connections.",
-        unserved=_NO_REPLICATION,
+        unserved=_NO_RECEIVE_BUFFER,
     ),
     Setting(
         "replica.socket.timeout.ms",
         Type.INT,
         30000,
         "How long a replicating connection waits for a response.",
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "transaction.max.timeout.ms",

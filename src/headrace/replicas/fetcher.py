@@ -72,6 +72,11 @@ class Followed:
         self.state = FetchState.FETCHING
         self.until_ms = 0
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether only newer metadata make it go on."""
+        return self.state is FetchState.STOPPED
+
 
 class Named(NamedTuple):
     """What a request says of one partition."""
@@ -155,6 +160,13 @@ class Fetcher:
         """Whether nothing has taken its place meanwhile."""
         return self.partitions.get(followed.key) is followed
 
+    def due(self, now_ms: int) -> list[Followed]:
+        """Those that the next request asks for."""
+        for each in self.partitions.values():
+            if each.state is FetchState.WAITING and each.until_ms <= now_ms:
+                each.state = FetchState.FETCHING
+        return [each for each in self.partitions.values() if each.state is FetchState.FETCHING]
+
     def wake_at_ms(self) -> int | None:
         """When a partition that waits is tried again; None where none waits."""
         return min(
@@ -165,14 +177,9 @@ class Fetcher:
 
     def next_request(self, now_ms: int) -> NextRequest | None:
         """What to ask for now; None while there is nothing to fetch."""
-        wanted: dict[Key, Named] = {}
-        self._asked = {}
-        for key, each in self.partitions.items():
-            if each.state is FetchState.WAITING and each.until_ms <= now_ms:
-                each.state = FetchState.FETCHING
-            if each.state is FetchState.FETCHING:
-                wanted[key] = Named(each.leader_epoch, each.offset, each.last_epoch, each.log_start)
-                self._asked[key] = each, each.offset
+        due = self.due(now_ms)
+        self._asked = {each.key: (each, each.offset) for each in due}
+        wanted = {each.key: Named(each.leader_epoch, each.offset, each.last_epoch, each.log_start) for each in due}
         if not wanted:
             return None
         known, self._in_session = self._in_session, wanted
@@ -259,6 +266,10 @@ class Fetcher:
         if last_epoch != UNKNOWN:
             followed.last_epoch = last_epoch
 
+    def begin_cut(self, followed: Followed) -> None:
+        """The log has to begin elsewhere before it takes what the leader sent: `cut` is to follow."""
+        followed.state = FetchState.CUTTING
+
     def cut(self, followed: Followed, offset: int, last_epoch: int, log_start: int, now_ms: int) -> None:
         """The log was cut, or begins elsewhere, and ends at `offset`; `last_epoch` is the last that it knows of."""
         assert self.is_current(followed) and followed.state is FetchState.CUTTING
@@ -274,6 +285,3 @@ class Fetcher:
         followed.state = FetchState.WAITING
         followed.until_ms = now_ms + self._backoff_ms
 
-    def stop(self, followed: Followed) -> None:
-        """The partition cannot be fetched before newer metadata are here."""
-        followed.state = FetchState.STOPPED

@@ -81,7 +81,7 @@ class Member:
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
             cannot_go_on=lambda why: self.on_failure and self.on_failure(why),
-            alter_partitions=lambda asked: cluster.alter(asked),
+            alter_partitions=cluster.alter,
             broker_epoch=lambda: cluster.image.brokers[self.node_id].epoch,
         )
         dispatch = Dispatch(self, ProduceRun(self))  # type: ignore[arg-type]
@@ -109,6 +109,7 @@ class Member:
 
     async def stop(self) -> None:
         self.server.stop_listening()
+        await self.replicas.stop_fetching()
         self.replicas.stop()
         await self.server.close()
         await self.background.stop()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.metadata.image import INTERNAL_TOPICS
-from headrace.replicas.partition import PartitionState
+from headrace.replicas.partition import PartitionState, Role
 from headrace.replicas.waiters import OffsetWaiters
 from headrace.wire.errors import ErrorCode
 
@@ -51,6 +51,7 @@ class Replica:
     __slots__ = (
         "_clock",
         "answers_wait",
+        "cuts",
         "error",
         "fetch_waiters",
         "flush_gated",
@@ -58,6 +59,7 @@ class Replica:
         "follower_waiters",
         "index",
         "internal",
+        "is_being_cut",
         "log",
         "offset_waiters",
         "shared",
@@ -88,6 +90,10 @@ class Replica:
         """Whether other brokers have replicas of it, so that fewer may be in sync than acks=all wants."""
         self.answers_wait = True
         """Whether an append may have to wait for its acknowledgement: for a sync, or for others."""
+        self.is_being_cut = False
+        """Whether a worker cuts its log to its leader's: its role does not change meanwhile."""
+        self.cuts = 0
+        """How often that was done: who copies the log looks at it."""
         self.flushing = False
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
@@ -115,6 +121,11 @@ class Replica:
     def leader_epoch(self) -> int:
         """The epoch that its leader leads under."""
         return self.state.leader_epoch
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it can be used at all, led or not."""
+        return self.state.role is not Role.OFFLINE
 
     @property
     def under_min_isr(self) -> bool:
@@ -150,8 +161,8 @@ class Replica:
 
     def become_follower(self, partition: Partition) -> None:
         """Another broker leads, or none: whoever waits is sent to look for the leader."""
-        self.state.become_follower(partition)
-        self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.state.become_follower(partition):
+            self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def become_offline(self, error: ErrorCode) -> None:
         """It cannot be used, or is not here any more: whoever waits is answered `error`, and so is every request."""
@@ -239,6 +250,31 @@ class Replica:
         if outcome.moved:
             self._committed(0)
         return outcome.retry
+
+    def followed(self, high_watermark: int, log_start_offset: int) -> None:
+        """Its log, as far as it reaches now, is its leader's, whose watermarks are these."""
+        log = self.log
+        if log.producers.unstable is not self.state.unstable:
+            self.transactions_changed()
+        self.state.followed(log.end_offset, high_watermark)
+        if log.log_start_offset < log_start_offset <= self.state.high_watermark:
+            log.delete_records_before(log_start_offset)
+
+    def was_cut(self) -> None:
+        """Its log was cut to its leader's, or begins elsewhere."""
+        log = self.log
+        self.cuts += 1
+        self.state.truncated(log.end_offset, log.producers.unstable)
+        # What a leader's log begins with is committed.
+        self.state.followed(log.end_offset, log.log_start_offset)
+
+    def when_synced(self, offset: int, callback: AcknowledgeCallback) -> None:
+        """Calls back with NONE once everything below `offset` is on disk, or with an error."""
+        assert self.flush_gated
+        if self.log.flushed_offset >= offset:
+            callback(ErrorCode.NONE)
+        else:
+            self.sync_waiters.add(offset, callback)
 
     def touch(self) -> None:
         """Has the waiting fetches look again: a log start, a stable offset or a leader changed."""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from headrace.broker.partitions.appending import Appender
 from headrace.broker.partitions.epoch_starts import EpochStarts
 from headrace.broker.partitions.failing import Failures
+from headrace.broker.partitions.fetchers import Fetchers
 from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.following import Following
 from headrace.broker.partitions.isr_changes import IsrChanges, no_controller
 from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
 from headrace.broker.partitions.replica import Key, Replica
@@ -23,6 +25,7 @@ from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
+from headrace.metadata.image import NO_LEADER
 from headrace.replicas.partition import PartitionState
 from headrace.wire.errors import ErrorCode
 
@@ -106,6 +109,10 @@ class ReplicaManager:
             lag_max_ms=config.replica_lag_time_max_ms,
         )
         self._may_join: Mapping[int, int] = {}
+        following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
+        self._fetchers = Fetchers(node, config, metrics, following, image=image, broker_epoch=broker_epoch)
+        self._held_back: set[Key] = set()
+        """Those whose roles change once their logs are cut."""
         self.storage_failed = failures.storage_failed
         self.directory_failed = failures.directory_failed
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
@@ -170,6 +177,7 @@ class ReplicaManager:
             return  # nothing is led any more, whatever the metadata say
         if delta.changed_brokers:
             self._brokers_are(new)
+            self._fetchers.brokers_changed()
         for topic in delta.deleted_topics.values():
             for partition in topic.partitions:
                 key = (topic.name, partition.index)
@@ -187,51 +195,78 @@ class ReplicaManager:
                     self._epoch_starts.add_new(self.by_name[key])
 
     def _follow(self, topic: Topic, changed: set[int] | None) -> list[Key]:
-        """Leads, or leads no more, the partitions of a topic that changed; returns those to be opened."""
+        """Leads or follows the partitions of a topic that changed, or has them no more; returns those to be opened."""
         expected: list[Key] = []
         for partition in topic.partitions:
             if changed is not None and partition.index not in changed:
                 continue
             key = (topic.name, partition.index)
             replica = self._table.held(key)
-            if partition.leader != self.node_id:
-                self._lead_no_more(key, replica, partition)
+            if self.node_id not in partition.replicas:
+                self._remove(key, replica)
             elif replica is not None:
-                self._lead(replica, partition)
+                self._take_role(replica, partition)
+            elif partition.leader == NO_LEADER:
+                self._opener.forget(key)  # there is nobody to follow, and nothing to serve
             elif key not in self.offline:
                 self._opener.expect(key, topic)
                 expected.append(key)
         return expected
+
+    def _take_role(self, replica: Replica, partition: Partition) -> None:
+        """Leads or follows, as the metadata say."""
+        if replica.is_being_cut:
+            self._held_back.add(replica.key)
+        elif partition.leader == self.node_id:
+            self._fetchers.forget(replica)
+            self._lead(replica, partition)
+        else:
+            self._table.rest(replica)
+            replica.become_follower(partition)
+            self._epoch_starts.forget(replica)
+            self._fetchers.follow(replica)
+
+    def _cut_is_over(self, replica: Replica) -> None:
+        key = replica.key
+        if key not in self._held_back:
+            return
+        self._held_back.discard(key)
+        partition = self._image().topics.partition(*key)
+        if partition is not None and self._table.held(key) is replica and not self._stopped:
+            self._take_role(replica, partition)
 
     def _lead(self, replica: Replica, partition: Partition) -> None:
         self._table.serve(replica)
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
 
-    def _lead_no_more(self, key: Key, replica: Replica | None, partition: Partition) -> None:
-        self._opener.forget(key)
-        if replica is not None:
-            self._table.rest(replica)
-            replica.become_follower(partition)
-            self._epoch_starts.forget(replica)
+    def _remove(self, key: Key, replica: Replica | None) -> None:
+        """Other brokers have the partition now, and this one has it no more."""
+        if replica is None and key not in self._opener.unopened and not self._logs.has(*key):
+            return
+        self._log.info("replica is removed from this broker", partition=directory_name(*key))
+        self._drop(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._opener.delete(key)
 
-    def _drop(self, key: Key) -> None:
-        """The topic of a partition was deleted."""
+    def _drop(self, key: Key, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        """The topic of a partition was deleted, or this broker is to have no replica of it any more."""
         self._opener.forget(key)
         self.offline.pop(key, None)
         replica = self._table.take_out(key)
         if replica is not None:
-            replica.become_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            replica.become_offline(error)
             self._gone(replica)
 
     def _gone(self, replica: Replica) -> None:
         self.flusher.forget(replica)
         self._epoch_starts.forget(replica)
+        self._fetchers.forget(replica)
+        self._held_back.discard(replica.key)
 
     # --- opened, or not
 
     def _opened(self, plan: Plan, opened: Log) -> None:
-        """Serves a partition whose log was opened."""
+        """Serves or follows a partition whose log was opened."""
         key, topic = plan.key, plan.topic
         assert self._assignments is not None, "logs are opened after the start"
         self._assignments.note(opened)
@@ -245,7 +280,7 @@ class ReplicaManager:
         state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
         state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
-        self._lead(replica, self._image().topics.partition(*key) or plan.partition)
+        self._take_role(replica, self._image().topics.partition(*key) or plan.partition)
         if self._gated and opened.flushed_offset < opened.end_offset:
             self.flusher.request(replica)
         self.on_opened(replica)
@@ -341,6 +376,10 @@ class ReplicaManager:
     def when_committed(self, replica: Replica, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Calls back once, when everything below `offset` is committed, or with an error."""
         self.when_acknowledged(replica, offset, True, callback)
+
+    async def stop_fetching(self) -> None:
+        """Follows nobody any more; returns when nothing of it is under way. `stop` is to come after it."""
+        await self._fetchers.stop()
 
     def stop(self) -> None:
         """Opens nothing any more; whoever waits is answered."""
