@@ -17,6 +17,7 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
     from headrace.env import Node
     from headrace.metadata.image import Partition
     from headrace.replicas.partition import AlterIsr
@@ -69,20 +70,19 @@ class IsrChanges:
     def __init__(
         self,
         node: Node,
+        config: BrokerConfig,
         metrics: Registry,
-        node_id: int,
         replicas: Callable[[], Iterable[Replica]],
         *,
         ask: Ask,
         broker_epoch: Callable[[], int],
-        lag_max_ms: int,
     ) -> None:
         """`replicas` returns those that this broker leads, `broker_epoch` that of its registration."""
-        self._node_id = node_id
+        self._node_id = config.node_id
         self._replicas = replicas
         self._ask = ask
         self._broker_epoch = broker_epoch
-        self._scan_s = lag_max_ms / 2000
+        self._scan_s = config.replica_lag_time_max_ms / 2000
         self._log = node.logger("partitions")
         self._owner = node.owner("changes of in-sync sets")
         self._wished: dict[Replica, AlterIsr] = {}

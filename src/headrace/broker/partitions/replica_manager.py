@@ -100,13 +100,7 @@ class ReplicaManager:
         self.when_acknowledged = appender.when_acknowledged
         self._append_internal = appender.append_internal
         self._isr_changes = IsrChanges(
-            node,
-            metrics,
-            self.node_id,
-            table.by_name.values,
-            ask=alter_partitions,
-            broker_epoch=broker_epoch,
-            lag_max_ms=config.replica_lag_time_max_ms,
+            node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
         self._may_join: Mapping[int, int] = {}
         following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
