@@ -204,7 +204,7 @@ class Replica:
             moved = state.append_counts(offset)
         else:
             moved = state.advance(offset, self._now_ms(), self.log.config.min_insync_replicas)
-        if moved:
+        if moved and (self.fetch_waiters or self.offset_waiters):
             self._committed(byte_count)
 
     def _committed(self, byte_count: int) -> None:
@@ -213,9 +213,17 @@ class Replica:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
         if self.offset_waiters:
-            # Enough are in sync, or it would not have moved: nobody is told NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+            error = self._enough()
             for callback in self.offset_waiters.reached(self.state.high_watermark):
-                callback(ErrorCode.NONE)
+                callback(error)
+
+    def _enough(self) -> ErrorCode:
+        """What an append with acks=all is answered that every in-sync replica has: whether these are enough, as far as
+        they may be by now."""
+        state = self.state
+        if not self.shared or len(state.maximal_isr) >= min(self.log.config.min_insync_replicas, len(state.replicas)):
+            return ErrorCode.NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def synced(self, offset: int) -> None:
         """Everything below `offset` is on disk, which is what counts where acknowledgements wait for it."""
@@ -297,7 +305,7 @@ class Replica:
         elif self.flush_gated and not needs_all and self.log.flushed_offset < offset:
             return self.sync_waiters.add(offset, callback, deadline)
         else:
-            callback(ErrorCode.NONE)
+            callback(self._enough() if needs_all else ErrorCode.NONE)
         return False
 
     @property

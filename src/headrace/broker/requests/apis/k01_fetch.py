@@ -19,6 +19,7 @@ from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
+from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
@@ -128,8 +129,7 @@ _Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchRespon
 def _session(broker: Services, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
     """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session."""
     cache = broker.fetch_sessions
-    version = context.api_version
-    uses_topic_ids = version >= _TOPIC_IDS_FROM
+    uses_topic_ids = context.api_version >= _TOPIC_IDS_FROM
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             cache.close(request.session_id)
@@ -146,7 +146,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
                         log_start_offset=data.log_start_offset,
                     )
                 _rotate(session, answers, uses_topic_ids)
-            return _response(broker, answers, session.id if session is not None else NO_SESSION, version)
+            return _response(broker, answers, session.id if session is not None else NO_SESSION, context)
 
         return partitions.values(), answer_full
 
@@ -157,7 +157,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
     if not found.partitions:
         # As in Kafka: a session that has nothing left to read ends, and makes room for others.
         cache.close(found.id)
-        return (), lambda answers: _response(broker, answers, NO_SESSION, version)
+        return (), lambda answers: _response(broker, answers, NO_SESSION, context)
     found.next_epoch()
 
     def answer_changes(answers: list[Answer]) -> FetchResponse:
@@ -167,7 +167,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
                 error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
             )
         _rotate(found, changed, uses_topic_ids)
-        return _response(broker, changed, found.id, version)
+        return _response(broker, changed, found.id, context)
 
     return found.partitions.values(), answer_changes
 
@@ -249,10 +249,10 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
     )
 
 
-def _response(broker: Services, answers: list[Answer], session_id: int, version: int) -> FetchResponse:
+def _response(broker: Services, answers: list[Answer], session_id: int, context: RequestContext) -> FetchResponse:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
     size = 0
-    moved = False
+    leaders: list[int] = []
     for partition, data in answers:
         key = (partition.topic_id, partition.topic)
         topic = topics.get(key)
@@ -264,18 +264,9 @@ def _response(broker: Services, answers: list[Answer], session_id: int, version:
         if data.records:
             size += len(data.records)
         if data.current_leader is not None:
-            moved = True
+            leaders.append(data.current_leader.leader_id)
     broker.fetches.bytes.value += size
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
-    if moved and version >= _ENDPOINTS_FROM:
-        response.node_endpoints = _endpoints(broker)
+    if leaders and context.api_version >= _ENDPOINTS_FROM:
+        response.node_endpoints = endpoints_of(broker.image, leaders, context.listener, NodeEndpoint)
     return response
-
-
-def _endpoints(broker: Services) -> list[NodeEndpoint]:
-    """Where the brokers are, for a client that must go to another leader."""
-    found: list[NodeEndpoint] = []
-    for node in broker.image.online_brokers():
-        for endpoint in node.endpoints[:1]:
-            found.append(NodeEndpoint(node_id=node.id, host=endpoint.host, port=endpoint.port, rack=node.rack))
-    return found
