@@ -61,6 +61,8 @@ class Member:
         self.node_id = config.node_id
         self.cluster_id = "scripted"
         self.image = cluster.image
+        self.heard = len(cluster.records)
+        """How much of what was written it has heard."""
         self.on_failure: Callable[[str], None] | None = None
         self.metrics = Registry()
         self.request_errors = RequestErrors(self.metrics)
@@ -164,7 +166,7 @@ class Cluster:
         """What a change of an in-sync set is answered with, as a whole."""
         self.deaf: set[int] = set()
         self._epoch = 100
-        self._unheard: dict[int, list[Any]] = {}
+        self.records: list[Any] = []
         self.machines = {node: self._machine(node, settings) for node in range(1, count + 1)}
         self.client = SimClient(self.world, "client", "broker1")
 
@@ -220,20 +222,18 @@ class Cluster:
 
     def write(self, *records: Any) -> None:
         """The controller has written these records."""
-        self._unheard = {node: [*self._unheard.get(node, []), *records] for node in self.machines}
+        self.records.extend(records)
         delta = ImageDelta(self.image)
         delta.apply_all(records)
         self.image = _frozen(delta)
         for node_id, machine in self.machines.items():
             if node_id not in self.deaf and machine.broker is not None:
                 self.hears(node_id)
-            elif machine.broker is None:
-                self._unheard[node_id] = []  # it starts with what is true then
 
     def hears(self, node_id: int) -> None:
-        """A member hears what was written meanwhile, record by record."""
+        """A member hears what was written meanwhile."""
         member = self[node_id]
-        records, self._unheard[node_id] = self._unheard.get(node_id, []), []
+        records, member.heard = self.records[member.heard :], len(self.records)
         delta = ImageDelta(member.image)
         delta.apply_all(records)
         member.hears(_frozen(delta), delta)
