@@ -97,7 +97,7 @@ class Broker:
         self.moves = ReplicaMoves(
             node,
             self.logs,
-            self.replicas.find,
+            self.replicas.find_held,
             self.replicas.directory_failed,
             self.replicas.moved,
         )

@@ -16,6 +16,7 @@ from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.isr_changes import AlterPartitions, PartitionsAltered
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.replica_manager import ReplicaManager
+from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
@@ -92,6 +93,10 @@ class Member:
         )
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
+        self.moves = ReplicaMoves(
+            node, self.logs, self.replicas.find_held, self.replicas.directory_failed, self.replicas.moved
+        )
+        self.replicas.on_opened = self.moves.resume
         self._listeners: list[Any] = [self.dynamic.changed]
 
     @property
@@ -111,6 +116,7 @@ class Member:
 
     async def stop(self) -> None:
         self.server.stop_listening()
+        await self.moves.stop()
         await self.replicas.stop_fetching()
         self.replicas.stop()
         await self.server.close()

@@ -348,6 +348,32 @@ def test_a_disk_that_fails_takes_the_replica_offline() -> None:
     cluster.run(test)
 
 
+def test_a_follower_moves_to_another_directory_while_its_log_is_cut() -> None:
+    cluster = Cluster(2, log_dirs="/data/one,/data/two")
+
+    async def test() -> None:
+        cluster.create()
+        for number in range(10):
+            await cluster[1].produce(b"%d" % number + b"x" * 100_000)
+        cut(cluster, 1, 2)
+        for number in range(3):
+            await cluster[1].append(b"lost %d" % number + b"x" * 100_000)
+        cluster.change(leader=2, isr=[2])
+        for number in range(5):
+            await cluster[2].append(b"kept %d" % number + b"x" * 100_000)
+        member = cluster[1]
+        home = member.log().directory.rpartition("/")[0]
+        other = "/data/two" if home == "/data/one" else "/data/one"
+        assert member.moves.start("t", 0, other) is ErrorCode.NONE
+        await asyncio.sleep(0.002)
+        cluster.world.network.heal()
+        await cluster.until(lambda: member.log().directory == f"{other}/t-0" and same(cluster, 1, 2))
+        assert await cluster[2].produce(b"end", timeout_ms=10_000) is ErrorCode.NONE
+        await cluster.until(lambda: same(cluster, 1, 2))
+
+    cluster.run(test)
+
+
 def test_a_slow_follower_leaves_and_comes_back() -> None:
     cluster = Cluster(2)
 

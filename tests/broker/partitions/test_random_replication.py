@@ -1,5 +1,5 @@
-"""Three brokers, elections from the in-sync set alone, and everything else that can go wrong: what was acknowledged with
-acks=all stays, and all logs are one in the end."""
+"""Three brokers, elections from the in-sync set alone, and everything else that can go wrong: what was acknowledged
+with acks=all stays, and all logs are one in the end."""
 
 from __future__ import annotations
 

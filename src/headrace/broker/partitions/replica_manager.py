@@ -315,6 +315,10 @@ class ReplicaManager:
             return self._why_not(key)
         return replica if replica.error is ErrorCode.NONE else replica.error
 
+    def find_held(self, topic: str, index: int) -> Replica | ErrorCode:
+        """The online replica of a partition that this broker leads or follows, or what a client is answered instead."""
+        return self._table.held((topic, index)) or self._why_not((topic, index))
+
     def held(self, key: Key) -> Replica | None:
         """The online replica of a partition, led or not."""
         return self._table.held(key)
