@@ -121,12 +121,9 @@ def test_a_topic_that_was_born_again_is_deleted_and_created() -> None:
 
 
 def test_a_topic_never_shrinks() -> None:
-    partitions = [
-        mr.PartitionRecord(
-            partition_id=i, topic_id=b"a" * 16, replicas=[1], isr=[1], leader=1, removing_replicas=[], adding_replicas=[]
-        )
-        for i in range(2)
-    ]
+    partitions = [mr.PartitionRecord(partition_id=i, topic_id=b"a" * 16, replicas=[1], isr=[1]) for i in range(2)]
+    for partition in partitions:
+        partition.removing_replicas = partition.adding_replicas = []
     topic = mr.TopicRecord(name="a", topic_id=b"a" * 16)
     with pytest.raises(InconsistentMetadataError, match="topic a has become another"):
         difference(replayed([topic, *partitions]), replayed([topic, partitions[0]]))

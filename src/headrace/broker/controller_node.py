@@ -43,6 +43,7 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.END_QUORUM_EPOCH,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
+        ApiKey.FETCH_SNAPSHOT,
     }
 )
 """What needs nothing of a broker's."""

@@ -24,6 +24,7 @@ class BrokerFields:
     controller_quorum_bootstrap_servers: tuple[str, ...]
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_snapshot_max_bytes: int
     controller_quorum_fetch_timeout_ms: int
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
@@ -58,6 +59,8 @@ class BrokerFields:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int
     num_replica_fetchers: int

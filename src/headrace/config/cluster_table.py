@@ -68,7 +68,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "The most bytes in a fetch of a metadata snapshot.",
         at_least=1,
-        unserved="snapshots are not fetched yet",
     ),
     Setting(
         "controller.quorum.fetch.timeout.ms",

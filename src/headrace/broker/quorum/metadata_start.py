@@ -104,6 +104,8 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
     policy = SnapshotPolicy(
         config.metadata_log_max_record_bytes_between_snapshots,
         config.metadata_log_max_snapshot_interval_ms,
+        config.metadata_max_retention_bytes,
+        config.metadata_max_retention_ms,
     )
     voters = static_voters(config) or [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     quorum = QuorumDriver(
@@ -119,6 +121,7 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
             retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+            fetch_snapshot_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         ),
     )
     quorum.load(lambda image: open_on_disk(node.disk, config.log_dirs, image, layout.node_id))
