@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_bytes, snapshot_name
-from headrace.env import Disk
+from headrace.env import Disk, File
 from headrace.metadata.delta import InconsistentMetadataError
 from headrace.metadata.framing import MetadataRecordError, decode_record, encode_record, record_version
 from headrace.metadata.image import ClusterImage
@@ -21,7 +21,7 @@ from headrace.raft import control
 from headrace.raft.control import ControlRecord, ControlType, Voter
 from headrace.raft.events import Piece
 from headrace.raft.messages import Position
-from headrace.wire.batch import iter_headers
+from headrace.wire.batch import BATCH_OVERHEAD, check_crc, iter_headers, read_header
 from headrace.wire.primitives import DecodeError
 from headrace.wire.records import CorruptBatch, decode_batch
 
@@ -80,6 +80,8 @@ class SnapshotFiles:
         try:
             data = self._disk.read_file(path)
             for at, header in iter_headers(data):
+                if not check_crc(data, at, header):
+                    raise CorruptBatch(f"the checksum of the batch at byte {at} is wrong")
                 at_end = at + header.size
                 for record in decode_batch(data, at):
                     if not header.is_control:
@@ -101,17 +103,15 @@ class SnapshotFiles:
         """The time of the last record that a snapshot holds, by its header; 0 where it does not say. Raises OSError."""
         file = self._disk.open(self.path(end))
         try:
-            data = file.read(0, 4096)
+            size = read_header(file.read(0, BATCH_OVERHEAD).ljust(BATCH_OVERHEAD, b"\0")).size
+            first = decode_batch(file.read(0, max(size, 0)))[0]
+            header = control.decode_control(first.key or b"", first.value or b"")
+        except (*CANNOT_READ, IndexError):
+            return 0
         finally:
             file.close()
-        at, header = next(iter(iter_headers(data)), (0, None))
-        if header is None or not header.is_control:
-            return 0
-        for record in decode_batch(data, at):
-            noted = control.decode_control(record.key or b"", record.value or b"")
-            if noted is not None and noted.type is ControlType.SNAPSHOT_HEADER:
-                return int(noted.message.last_contained_log_timestamp)
-        return 0
+        is_header = header is not None and header.type is ControlType.SNAPSHOT_HEADER
+        return int(header.message.last_contained_log_timestamp) if header is not None and is_header else 0
 
     def write(self, image: ClusterImage, kraft_version: int, voters: tuple[Voter, ...], now_ms: int) -> int:
         """Writes a snapshot of an image. Returns its size in bytes. Raises OSError."""
@@ -158,7 +158,7 @@ class SnapshotFiles:
             file.append([piece.data])
             if not piece.is_last:
                 return None
-            file.sync()
+            self._sync(file)
         finally:
             file.close()
         content = self._read(part, piece.snapshot, cluster_id)
@@ -166,6 +166,11 @@ class SnapshotFiles:
         self._disk.rename(part, self.path(piece.snapshot))
         self._disk.sync_directory(self._directory)
         return content
+
+    @staticmethod
+    def _sync(file: File) -> None:
+        """A name alone would survive a crash, and what it names would not."""
+        file.sync()
 
     def remove_parts(self) -> None:
         """Removes what was received and is not whole. Raises OSError."""
