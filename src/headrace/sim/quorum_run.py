@@ -68,7 +68,7 @@ class Options:
             faults_s=rng.uniform(10.0, 30.0),
             writers=rng.randint(1, len(SETTINGS)),
             small_pieces=rng.random() < 0.2,
-            snapshot_bytes=rng.choice((500, 2_000, 5_000, 20_000_000)),
+            snapshot_bytes=rng.choice((300, 500, 2_000, 20_000_000)),
             piece_bytes=rng.choice((100, 400, 1_000_000)),
         )
 

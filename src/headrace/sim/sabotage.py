@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headrace.broker.net.budget import Budget
-from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
+from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Decided, Uncommitted
 from headrace.broker.requests.fetching import Fetch
@@ -123,7 +123,6 @@ def _quorum_replacements() -> dict[str, tuple[Any, str, Any]]:
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
         "names-a-snapshot-before-its-sync": (SnapshotFiles, "_sync", _nothing),
         "keeps-its-log-after-loading": (Log, "truncate_fully_and_start_at", _nothing),
-        "believes-any-snapshot": (LoadedMetadata, "is_joined", _yes),
     }
 
 
