@@ -9,7 +9,7 @@ What lives here
   fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
 - `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
 - `answers`: what voters are told, with what is read of the log and of snapshots for it.
-- `proposals`: decided records as batches. `progress`: how far the voters are. `voters`: whether they are those of the disk.
+- `proposals`: decided records as batches. `progress`: how far the voters are. `voters`: whether they are the disk's.
 - `snapshots`: when one is due, and how much log is kept. `snapshot_files`: the files, whole and in pieces.
   `snapshot_loading`: one of the leader's, as it comes.
 - `uncommitted`: the queue of images that are decided and not committed, each with whoever waits for it.
@@ -27,9 +27,9 @@ append -> sync -> fetch again, which tells the leader -> commit as the leader sa
 that changes nothing is answered when all that it saw is committed. When the lead is lost, all that is not committed is
 reverted, and those who wait hear NOT_CONTROLLER.
 
-The way of a leader's snapshot: a fetch is answered with its name -> pieces, each asked for when the one before is written ->
-sync, read back, checked -> its name -> the machine takes it -> the log begins again behind it, the image is replaced, and the
-listeners hear of the difference.
+The way of a leader's snapshot: a fetch is answered with its name -> pieces, each asked for when the one before is
+written -> sync, read back, checked -> its name -> the machine takes it -> the log begins again behind it, the image is
+replaced, and the listeners hear of the difference.
 
 What may never happen
 - An image, or a reply, that tells of records which a crash could take back.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.raft.messages import Position
 
 if TYPE_CHECKING:
@@ -96,25 +97,26 @@ class Snapshots:
         return start if end.offset > log.snapshot.offset else None  # one of the leader's may have come meanwhile
 
     async def _log_start(self, start: Position) -> Position:
-        """Where the log, which begins at `start`, may begin now: where the oldest snapshot ends that is kept, as Kafka
-        keeps them. Of two the older one goes if log and snapshots are too large, or it is too old. Raises OSError."""
-        now_ms, held = self._node.clock.now_ms(), self._metadata.bytes_held()
-        return await self._node.workers.run(lambda: self._oldest_kept(start, held, now_ms))
-
-    def _oldest_kept(self, start: Position, held: int, now_ms: int) -> Position:
-        files, policy = self._metadata.files, self._policy
-        snapshots = [end for end in files.ends() if end.offset >= start.offset]
-        held += sum(files.size(end) for end in snapshots)
-        while len(snapshots) > 1:
-            oldest = snapshots.pop(0)
-            too_large = 0 <= policy.retention_bytes < held
-            if not too_large and not 0 <= policy.retention_ms < now_ms - files.last_record_ms(oldest):
-                break
-            held -= files.size(oldest)
-            start = snapshots[0]
-        return start
+        now_ms, held, files = self._node.clock.now_ms(), self._metadata.bytes_held(), self._metadata.files
+        return await self._node.workers.run(lambda: oldest_kept(files, self._policy, start, held, now_ms))
 
     async def ended(self) -> None:
         """Returns when none is under way."""
         if self._under_way is not None:
             await self._under_way
+
+
+def oldest_kept(files: SnapshotFiles, policy: SnapshotPolicy, start: Position, held: int, now_ms: int) -> Position:
+    """Where a log of `held` bytes, which begins at `start`, may begin now: where the oldest snapshot ends that is kept,
+    as Kafka keeps them. Of two the older one goes if log and snapshots are too large, or it is too old. Raises OSError.
+    """
+    snapshots = [end for end in files.ends() if end.offset >= start.offset]
+    held += sum(files.size(end) for end in snapshots)
+    while len(snapshots) > 1:
+        oldest = snapshots.pop(0)
+        too_large = 0 <= policy.retention_bytes < held
+        if not too_large and not 0 <= policy.retention_ms < now_ms - files.last_record_ms(oldest):
+            break
+        held -= files.size(oldest)
+        start = snapshots[0]
+    return start
