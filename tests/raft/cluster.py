@@ -109,6 +109,10 @@ class Cluster:
         self.network: list[Message] = []
         self.say = say
         self.settings = RaftSettings()
+        self.refuses = False
+        """Whether a node that is down refuses connections, and those that it had are broken: else there is silence."""
+        self._asked: dict[tuple[int, int], int] = {}
+        """The last request from one node to another."""
         self.leaders: dict[int, int] = {}
         self.committed: list[Entry] = []
         self.commit_epochs: list[int] = []
@@ -141,6 +145,9 @@ class Cluster:
         node.holds_syncs = False
         node.received, node.part = [], b""
         del node.log[min(len(node.log), node.synced + keeps) :]
+        for (source, target), number in list(self._asked.items()):
+            if self.refuses and target == node_id and self.nodes[source].raft is not None:
+                self.step(source, ev.Unreachable(target, number))
 
     def wipe(self, node_id: int) -> None:
         """A node that is down gets a new, empty disk."""
@@ -227,6 +234,7 @@ class Cluster:
             node.log += [Entry(entries.epoch, payload) for payload in self._payloads(entries)]
             self.say(f"{node.id} appends {entries.base_offset}..{entries.end_offset - 1} of epoch {entries.epoch}")
         for send in out.send:
+            self._asked[node.id, send.peer] = send.number
             self.network.append(Message(node.id, send.peer, node.life, send.number, send.message))
         for reply in out.reply:
             self._reply(node, reply)
@@ -277,15 +285,15 @@ class Cluster:
                 token = Token(message.source, message.life, message.number)
                 self.step(target.id, ev.Requested(token, message.content))
             else:
-                self.lose(message)
+                self.lose(message, refused=self.refuses)
         elif target.raft is not None and target.life == message.life:
             self.step(target.id, ev.Answered(message.source, message.number, message.content))
 
-    def lose(self, message: Message) -> None:
-        """A request does not arrive, and its sender is told."""
+    def lose(self, message: Message, *, refused: bool = False) -> None:
+        """A request does not arrive, and its sender is told; `refused`: as if no process were there."""
         source = self.nodes[message.source]
         if isinstance(message.content, Request) and source.raft is not None and source.life == message.life:
-            self.step(source.id, ev.Unreachable(message.target, message.number))
+            self.step(source.id, ev.Unreachable(message.target, message.number, refused))
 
     # --- the promises -----------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
     observer 4           starts a node that does not vote
     stop 1               a node resigns
     cut 1 2, heal 1 2    messages between two nodes are lost without a word (one node: all of its links)
+    refusals             from here on a node that is down refuses connections
     hold 1, sync 1       a node's syncs wait until it is told to
     propose 1 a b        entries, where the node leads
     snapshot 1           a node writes a snapshot, and its log begins behind it (--keep: where it did)
@@ -93,6 +94,9 @@ class Quorum(Scripted):
 
     def do_heal(self, words: Words) -> None:
         self.cut.difference_update(self.links(words.plain))
+
+    def do_refusals(self, words: Words) -> None:
+        self.cluster.refuses = True
 
     def do_hold(self, words: Words) -> None:
         self.cluster.nodes[int(words.plain[0])].holds_syncs = True

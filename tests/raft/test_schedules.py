@@ -41,6 +41,7 @@ class Schedule:
         # some schedules are calm enough for logs to grow, others hardly let anyone speak
         self.loss = self.random.choice((0.0, 0.02, 0.2))
         self.crashes = self.random.choice((0.0, 0.01, 0.03))
+        self.cluster.refuses = self.random.random() < 0.5
         self.hasty = self.random.random() < 0.5
 
     def run(self, steps: int = STEPS) -> None:
@@ -78,7 +79,8 @@ class Schedule:
         message = self.cluster.network.pop(self.random.randrange(min(6, len(self.cluster.network))))
         draw = self.random.random()
         if draw < self.loss / 2:
-            self.cluster.lose(message)
+            # now and then it looks as if the process were gone, and it is not
+            self.cluster.lose(message, refused=self.random.random() < 0.2)
         elif draw >= self.loss:
             self.cluster.deliver(message)
 

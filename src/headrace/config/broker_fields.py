@@ -15,7 +15,10 @@ class BrokerFields:
 
     acks_flush: str
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
+    broker_heartbeat_interval_ms: int
     broker_rack: str | None
+    broker_session_timeout_ms: int
     busy_poll_us: int
     connection_max_queued_requests: int
     connections_max_idle_ms: int
@@ -32,13 +35,16 @@ class BrokerFields:
     cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
     delete_topic_enable: bool
+    early_fencing_enable: bool
     fetch_max_bytes: int
     group_count_max: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
     inter_broker_listener_name: str | None
+    leader_imbalance_check_interval_seconds: int
     listener_security_protocol_map: str
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
@@ -59,6 +65,7 @@ class BrokerFields:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+    metadata_max_idle_interval_ms: int
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
     num_partitions: int
@@ -97,3 +104,4 @@ class BrokerFields:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    unclean_leader_election_interval_ms: int

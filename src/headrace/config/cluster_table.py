@@ -16,7 +16,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.voters",
         Type.LIST,
         (),
-        "The fixed voters, as `id@host:port`. Other voters than this node need `process.roles=controller`.",
+        "The fixed voters, as `id@host:port`.",
     ),
     Setting(
         "controller.quorum.bootstrap.servers",
@@ -95,21 +95,18 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.INT,
         2000,
         "Time between two heartbeats of a broker to the controller.",
-        unserved=_OWN,
     ),
     Setting(
         "broker.session.timeout.ms",
         Type.INT,
         9000,
         "Time without a heartbeat after which the controller fences a broker.",
-        unserved=_OWN,
     ),
     Setting(
         "initial.broker.registration.timeout.ms",
         Type.INT,
         60000,
         "How long a broker tries to register before it gives up.",
-        unserved=_OWN,
     ),
     Setting(
         "controlled.shutdown.enable",
@@ -157,7 +154,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.BOOLEAN,
         True,
         "Whether leaderships return to the preferred replicas by themselves.",
-        unserved=_OWN,
     ),
     Setting(
         "leader.imbalance.check.interval.seconds",
@@ -165,7 +161,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         300,
         "How often the controller compares leaders with the preferred replicas.",
         at_least=1,
-        unserved=_OWN,
     ),
     Setting(
         "unclean.leader.election.interval.ms",
@@ -174,7 +169,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How often the controller looks at partitions without a leader.",
         at_least=1,
         internal=True,
-        unserved=_OWN,
     ),
     Setting(
         "socket.connection.setup.timeout.ms",

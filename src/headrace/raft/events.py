@@ -33,10 +33,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The request of that number could not be delivered, or its answer will not come."""
+    """The request of that number could not be delivered, or its answer will not come.
+
+    `refused`: the peer's machine says that no process listens there.
+    """
 
     peer: int
     number: int
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class Raft:
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
         self.role: Role = Unattached(None)
+        self._hurries_until_ms = 0
 
     # --- what a shell asks
 
@@ -147,6 +148,8 @@ class Raft:
         elif isinstance(event, ev.Unreachable):
             if self.peers.answered(event.peer, event.number):
                 self.peers.rest(event.peer, now)
+                if event.refused and isinstance(self.role, Follower) and self.role.leader.id == event.peer:
+                    self.become_bereft()
         elif isinstance(event, ev.Propose):
             assert self.leads, "a leader alone proposes"
             self.append(Entries(self.log.end_offset, self.epoch, event.count, event.payload))
@@ -242,6 +245,17 @@ class Raft:
             self.leader_id = None
             self.become_unattached(self.epoch)
 
+    def become_bereft(self) -> None:
+        """The leader's process is gone, so it commits nothing more: whoever asks may lead, and this node may too.
+
+        Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
+        next message to its voters brings it back.
+        """
+        if self.is_voter and self.settings.early_election_ms > 0:
+            self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
+            self.leader_id = None
+            self._become(Unattached(self.now + self.jitter(self.settings.early_election_ms)))
+
     def become_resigned(self) -> None:
         """Leads no more, because it stops, or because it cannot know whether another one does."""
         assert isinstance(self.role, Leader)
@@ -253,6 +267,10 @@ class Raft:
         before.left(self)
 
     def _election_wait_ms(self) -> int:
+        if self.now < self._hurries_until_ms:
+            # Others may not know of the death yet, or have stood at the same moment: soon again.
+            early_ms = self.settings.early_election_ms
+            return early_ms + self.jitter(early_ms)
         return self.settings.election_timeout_ms + self.jitter(self.settings.election_timeout_ms)
 
     def _election_ms(self) -> int | None:
