@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
 from headrace.broker.net.server import OpenListener, Server
-from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
+from headrace.broker.quorum.seat import QuorumSeat
+from headrace.broker.requests.apis import CLUSTER
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
@@ -20,7 +21,9 @@ from headrace.wire.apis import ApiKey
 if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.duties import Duties
     from headrace.broker.storage.storage_format import StorageLayout
     from headrace.config import BrokerConfig
     from headrace.env import DiskLock, Node
@@ -43,7 +46,8 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.END_QUORUM_EPOCH,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
-        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.DESCRIBE_CLUSTER,
+        *CLUSTER,
     }
 )
 """What needs nothing of a broker's."""
@@ -84,6 +88,7 @@ class ControllerNode:
 
     quorum: QuorumDriver
     controller: Controller
+    local_controller: Controller
     layout: StorageLayout
     node_id: int
     cluster_id: str
@@ -109,6 +114,9 @@ class ControllerNode:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.on_failure: Callable[[str], None] | None = None
+        self.controller_link: ControllerLink | None = None
+        self.duties: Duties | None = None
+        self._seat: QuorumSeat | None = None
         self._locks: list[DiskLock] = []
         self.metrics.gauge("defects", lambda: node.defects.count)
 
@@ -135,11 +143,15 @@ class ControllerNode:
             quorum.on_failure = self.fail
             quorum.on_image(self._events.changed)
             self.cluster_id = self.layout.cluster_id
-            self.controller = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
-            quorum.start()
+            self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
+            self.controller, self.local_controller = self._seat.controller, self._seat.local
+            self.duties = self._seat.duties
             self.server.serve()
+            self._seat.start()
         except BaseException:
             await self.server.close()
+            if self._seat is not None:
+                await self._seat.close()
             if quorum is not None:
                 await quorum.close()
             self._unlock()
@@ -151,6 +163,8 @@ class ControllerNode:
     async def stop(self) -> None:
         """A clean stop: a leader lets another one lead."""
         self.server.stop_listening()
+        if self._seat is not None:
+            await self._seat.close()
         await self.quorum.close()
         await self.server.close()
         self._unlock()

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from headrace.broker.net.server import Server
 from headrace.broker.partitions.background import Background
-from headrace.broker.partitions.isr_changes import AlterPartitions, PartitionsAltered
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
@@ -27,6 +26,8 @@ from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.config import BrokerConfig
+from headrace.controller.in_sync import PartitionsAltered
+from headrace.controller.requests import AlterPartitions
 from headrace.log.log import Log
 from headrace.log.manager import LogManager
 from headrace.metadata.delta import ImageDelta

@@ -7,7 +7,8 @@ from typing import Any
 
 from broker.partitions.members import Cluster, Member
 
-from headrace.broker.partitions.isr_changes import AlterPartitions, PartitionsAltered
+from headrace.controller.in_sync import PartitionsAltered
+from headrace.controller.requests import AlterPartitions
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     PartitionProduceData,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.broker.quorum.codec import Codec
@@ -101,6 +101,8 @@ def test_a_replica_fetches_a_snapshot(message: FetchSnapshotRequest) -> None:
 
 @given(st.builds(FetchSnapshotResponse, NUMBERS, LEADERS, POSITIONS, OFFSETS, OFFSETS, st.binary(max_size=9), ERRORS))
 def test_a_piece_of_a_snapshot(message: FetchSnapshotResponse) -> None:
+    # Of leader 0 and epoch 0 nothing is said: they are what a reader takes what is not said for.
+    assume((message.epoch, message.leader_id) != (0, 0))
     asked = FetchSnapshotRequest(3, ReplicaKey(2), Position(2, 5), 0, 100)
     for version in (0, 1):
         answer = over_the_wire(codec().fetch_snapshot_response(message, version), version)

@@ -6,11 +6,12 @@ partition is decided in `headrace.replicas.partition`. Sources: KIP-497, KIP-841
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.controller import ControllerError
+from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered
+from headrace.controller.requests import AlterPartitions
 from headrace.metadata.image import LEADER_RECOVERED
 from headrace.wire.errors import ErrorCode
 
@@ -24,35 +25,6 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 0.05
 """How long a request as a whole waits that the controller did not take."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionAlteration:
-    """One partition's change: `members` are (node id, broker epoch)."""
-
-    topic_id: bytes
-    index: int
-    leader_epoch: int
-    partition_epoch: int
-    members: tuple[tuple[int, int], ...]
-    recovery_state: int
-
-
-@dataclass(frozen=True, slots=True)
-class AlterPartitions:
-    """The changes that one broker asks for."""
-
-    broker_id: int
-    broker_epoch: int
-    changes: Sequence[PartitionAlteration]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionsAltered:
-    """(topic id, index, error, partition as it is now) of each change; `error` is of the request as a whole."""
-
-    error: ErrorCode
-    results: list[tuple[bytes, int, ErrorCode, Partition | None]]
 
 
 Ask = Callable[[AlterPartitions], Awaitable[PartitionsAltered]]

@@ -128,10 +128,8 @@ class ReplicaManager:
         logs are opened when they are asked for, and the rest in the background. Raises StorageError where recovery
         finds an open transaction.
         """
-        logs, image = self._logs, self._image()
+        logs = self._logs
         self._assignments = assignments
-        for topic in image.topics:
-            self._follow(topic, None)
         for key in logs.found():
             if not self._is_ours(key):
                 logs.mark_stray(*key)
@@ -139,8 +137,12 @@ class ReplicaManager:
         logs.watch_high_watermarks(self._high_watermark)
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
-            if reasons := open_in_logs(logs, image):
+            if reasons := open_in_logs(logs, self._image()):
                 raise StorageError(f"{', '.join(logs.directories)} cannot be served: {'; '.join(reasons)}")
+        # In one go: in a cluster the metadata go on while logs are recovered.
+        image = self._image()
+        for topic in image.topics:
+            self._follow(topic, None)
         self._brokers_are(image)
         on_image(self._image_changed)
         self._opener.start(directory_ids)

@@ -106,6 +106,8 @@ class QuorumDriver:
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
+        self.on_decides: Callable[[], None] = lambda: None
+        """Called when `decides` changes, beside other voters."""
         self._node = node
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
@@ -144,6 +146,11 @@ class QuorumDriver:
     def progress(self) -> list[VoterProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
         return progress_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
+
+    def leader_endpoint(self) -> VoterEndpoint | None:
+        """Where the active controller is, as far as this node knows."""
+        leader = self.raft.known_leader
+        return None if leader is None else self.endpoint(leader)
 
     def endpoint(self, node_id: int) -> VoterEndpoint | None:
         """Where a voter's controller listener is."""
@@ -491,6 +498,7 @@ class QuorumDriver:
         for lost in self._uncommitted.revert(self.image):
             if not lost.asked.done():
                 lost.asked.set_exception(ControllerError(ErrorCode.NOT_CONTROLLER))
+        self.on_decides()
 
     # --- what others decided, out of the log
 
@@ -528,6 +536,7 @@ class QuorumDriver:
         self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
         if records:
             self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
+        self.on_decides()
 
     def _publish(self, change: Change) -> None:
         for listener in self._listeners:

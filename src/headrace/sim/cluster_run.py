@@ -1,0 +1,329 @@
+"""Three brokers, each a controller too, their clients, faults for a while, and then peace, in which everything settles.
+
+Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
+partition has one leader, in-sync sets lie within the replicas. At the end: everybody gets on, all replicas are in sync,
+all that was acknowledged is there, and the logs of all replicas are equal.
+"""
+
+from __future__ import annotations
+
+import random
+from asyncio import gather, sleep
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.quorum.metadata_start import format_storage
+from headrace.config import BrokerConfig
+from headrace.replicas.partition import Role
+from headrace.sim.checkers.bounds import Bounds
+from headrace.sim.checkers.commits import Commits
+from headrace.sim.checkers.history import History, Place
+from headrace.sim.cluster_client import ClusterClient
+from headrace.sim.faults import KINDS, Faults
+from headrace.sim.machine import Machine
+from headrace.sim.node import SimNode
+from headrace.sim.run import LOOK_S, PATIENCE_S, PROGRESS, SETTINGS, SETTLE_S, Result, play
+from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.producing import IdempotentProducer, PlainProducer
+from headrace.sim.workloads.reading import Reader, read_whole
+from headrace.sim.workloads.topics import TopicMaker, make_topic
+from headrace.sim.world import World
+from headrace.wire.batch import iter_headers
+
+CONTROLLER_PORT: Final = 9093
+DIRECTORIES: Final = ("/data/a",)
+CLUSTER: Final = "c2ltdWxhdGVkLWNsdXN0ZXI"
+
+LAG_S: Final = 30.0
+"""How far behind a broker's metadata may be that is cut off from the controllers."""
+
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    **SETTINGS,
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "log.dirs": ",".join(DIRECTORIES),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.wait.max.ms": "300",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a seed has drawn."""
+
+    nodes: int
+    durable: bool
+    """Acknowledgements wait for the disks, and power may go; else processes are killed, and machines stay up."""
+    kinds: tuple[str, ...]
+    mean_s: float
+    faults_s: float
+    plain: int
+    idempotent: int
+    members: int
+    topics_come_and_go: bool
+    small_pieces: bool
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Options:
+        """Any mixture: also of nothing at all."""
+        durable = rng.random() < 0.5
+        possible = [kind for kind in KINDS if durable or kind != "power"]
+        return cls(
+            nodes=3,
+            durable=durable,
+            kinds=tuple(kind for kind in possible if rng.random() < 0.4),
+            mean_s=rng.uniform(1.0, 8.0),
+            faults_s=rng.uniform(10.0, 30.0),
+            plain=rng.randint(0, 2),
+            idempotent=rng.randint(1, 2),
+            members=rng.choice((0, 2)),
+            topics_come_and_go=rng.random() < 0.3,
+            small_pieces=rng.random() < 0.2,
+        )
+
+
+def host_of(node_id: int) -> str:
+    return f"node{node_id}"
+
+
+class ClusterRun:
+    """See the module."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None, options: Options | None = None) -> None:
+        self.world = World(seed, say)
+        self.options = options or Options.draw(self.world.rng("options"))
+        self.nodes = range(1, self.options.nodes + 1)
+        self.hosts = [host_of(node) for node in self.nodes]
+        self.machines = {node: self._machine(node) for node in self.nodes}
+        self.history = History(self.world)
+        self.commits = Commits(self.world)
+        self.bounds = Bounds(self.world)
+        self._clients: dict[str, ClusterClient] = {}
+        self._producers: list[PlainProducer | IdempotentProducer] = []
+        self._readers: list[Reader] = []
+        self._members: list[Member] = []
+        self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self.faults = [
+            Faults(
+                self.world,
+                self.machines[node],
+                lambda node=node: [*self._others(node), *sorted(self._clients)],  # type: ignore[misc]
+                self.options.kinds,
+                self.options.mean_s * len(self.nodes),
+                f"faults {node}",
+            )
+            for node in self.nodes
+        ]
+
+    def _others(self, node_id: int) -> list[str]:
+        return [host for host in self.hosts if host != host_of(node_id)]
+
+    def _machine(self, node_id: int) -> Machine[Broker]:
+        host = host_of(node_id)
+        settings = {
+            **CLUSTER_SETTINGS,
+            "node.id": str(node_id),
+            "listeners": f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:{CONTROLLER_PORT}",
+            "controller.quorum.voters": ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in self.nodes),
+        }
+        if self.options.durable:
+            settings["acks.flush"] = "before-reply"
+
+        def make(config: BrokerConfig, node: SimNode) -> Broker:
+            format_storage(node, config, CLUSTER)
+            return Broker(config, node)
+
+        return Machine(self.world, host, DIRECTORIES, settings, make)
+
+    def run(self) -> Result:
+        """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
+        world = self.world
+        world.trace.note("options", self.options)
+        play(world, self._main(), self._look, LOOK_S, "the brokers and their clients")
+        return Result(
+            world.seed,
+            world.trace.digest,
+            world.loop.time(),
+            self.history.acknowledged_count,
+            self.commits.acknowledged_count,
+            sum(faults.count for faults in self.faults),
+            sum(machine.starts for machine in self.machines.values()),
+            world.objection,
+        )
+
+    # --- the checker
+
+    def _up(self) -> list[Broker]:
+        return [machine.broker for machine in self.machines.values() if machine.broker is not None]
+
+    def _look(self) -> None:
+        for broker in self._up():
+            self.bounds.look(broker)
+            for replica in list(broker.replicas.by_name.values()):
+                state = replica.state
+                if state.role is not Role.LEADER:
+                    continue
+                key = (replica.topic_id, replica.index, state.leader_epoch)
+                first = self._leaders.setdefault(key, broker.node_id)
+                text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
+                self.world.demand(first == broker.node_id, f"{text}: {first} and {broker.node_id}")
+                self.world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
+
+    # --- the phases
+
+    async def _main(self) -> None:
+        world, options = self.world, self.options
+        world.network.small_pieces = options.small_pieces
+        for machine in self.machines.values():
+            machine.switch_on()
+        for machine in self.machines.values():
+            await machine.ready()
+        await make_topic(self._client("admin"), "log", 3, {}, replicas=3)
+        for place in self._places:
+            self.history.track(place)
+        self._start_clients()
+        faults = [world.loop.create_task(each.run()) for each in self.faults]
+        await sleep(options.faults_s)
+        for task in faults:
+            task.cancel()
+        for each in self.faults:
+            each.heal()
+        for machine in self.machines.values():
+            # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
+            if not machine.disks_are_sound or machine.broker is None:
+                machine.kill()
+        for machine in self.machines.values():
+            await machine.ready()
+            machine.disks_are_sound = True
+        world.trace.note("calm")
+        world.calm_since = world.loop.time()
+        await self._settle()
+        await self._look_at_answers()
+        await self._end()
+
+    def _client(self, kind: str) -> ClusterClient:
+        name = f"{kind}-{len(self._clients) + 1}"
+        client = self._clients[name] = ClusterClient(self.world, name, self.hosts)
+        return client
+
+    def _start_clients(self) -> None:
+        options = self.options
+        for _ in range(options.plain):
+            plain = PlainProducer(self._client("plain"), self.history, self._places)
+            plain.acks = (-1,)
+            self._producers.append(plain)
+            plain.client.owner.spawn(plain.run())
+        for _ in range(options.idempotent):
+            idempotent = IdempotentProducer(self._client("idempotent"), self.history, self._places)
+            self._producers.append(idempotent)
+            idempotent.client.owner.spawn(idempotent.run())
+        for place in self._places:
+            reader = Reader(self._client("reader"), self.history, place)
+            self._readers.append(reader)
+            reader.client.owner.spawn(reader.run())
+        for _ in range(options.members):
+            member = Member(self._client("member"), self.commits, "group", self._places)
+            self._members.append(member)
+            member.client.owner.spawn(member.run())
+        if options.topics_come_and_go:
+            maker = TopicMaker(self._client("maker"), lag_s=LAG_S)
+            maker.client.owner.spawn(maker.run())
+
+    async def _settle(self) -> None:
+        """Everybody gets on within SETTLE_S, and every replica is in sync."""
+        until = self.world.loop.time() + SETTLE_S
+        wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
+        ends = [(reader, self.history.end(reader.place)) for reader in self._readers]
+        observer = self._client("observer")
+        while self.world.objection is None:
+            late = [f"{each.client.host} gets nothing confirmed" for each, count in wanted if each.acknowledged < count]
+            late += [f"{each.client.host} is at {each.offset}, not at {end}" for each, end in ends if each.offset < end]
+            late += self._out_of_sync()
+            if self._members and not await is_settled(observer, "group", self._members):
+                late.append("the group does not settle")
+            if not late:
+                return
+            if self.world.loop.time() > until:
+                self.world.object(f"{SETTLE_S:.0f} s after the last fault: {'; '.join(late)}")
+            await sleep(LOOK_S)
+
+    def _out_of_sync(self) -> list[str]:
+        """Partitions of which a replica is out of sync, as every node knows."""
+        found: list[str] = []
+        for broker in self._up():
+            for index in range(3):
+                partition = broker.image.topics.partition("log", index)
+                if partition is None or set(partition.isr) != set(partition.replicas) or partition.leader < 0:
+                    found.append(f"log-{index} on {broker.node_id}: {partition}")
+        return found
+
+    async def _look_at_answers(self) -> None:
+        """Nobody waits longer than he asked for: a fetch that finds nothing is answered all the same."""
+        await sleep(2 * PATIENCE_S)
+        for reader in self._readers:
+            waits_s = reader.client.waits_s
+            self.world.demand(waits_s < PATIENCE_S, f"{reader.client.host} has waited {waits_s:.1f} s for an answer")
+
+    async def _end(self) -> None:
+        for client in self._clients.values():
+            client.die()
+        self._clients.clear()
+        await sleep(5.0)
+        await self._read_all("before")
+        self._compare()
+        await gather(*[machine.stop() for machine in self.machines.values()])
+        for machine in self.machines.values():
+            await machine.ready()
+        await self._read_all("after")
+        for machine in self.machines.values():
+            await machine.switch_off()
+
+    async def _read_all(self, when: str) -> None:
+        self.world.trace.note("read all", when)
+        client = self._client("judge")
+        for place in self._places:
+            await read_whole(client, self.history, place)
+        client.leave()
+        await sleep(1.0)
+
+    def _compare(self) -> None:
+        """The logs of all replicas are equal, byte for byte."""
+        for topic, index in self._places:
+            found = {broker.node_id: _bytes_of(broker, topic, index) for broker in self._up()}
+            first = found[min(found)]
+            differ = [node for node, data in found.items() if data != first]
+            sizes = {node: len(data) for node, data in found.items()}
+            self.world.demand(not differ, f"{topic}-{index} differs on {differ}; bytes: {sizes}")
+
+
+def _bytes_of(broker: Broker, topic: str, index: int) -> bytes:
+    log = broker.logs.get(topic, index)
+    if log is None:
+        return b""
+    parts: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        read = log.read(offset, max_bytes=1 << 30, max_offset=log.end_offset, min_one=True, wait=True)
+        if read.slice is None:
+            break
+        data = read.slice.file.read(read.slice.position, read.slice.size)
+        parts.append(data)
+        offset = max(offset + 1, _end_of(data))
+    return b"".join(parts)
+
+
+def _end_of(data: bytes) -> int:
+    return max((header.next_offset for _, header in iter_headers(data)), default=0)
+
+
+def run_cluster_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster."""
+    return ClusterRun(seed, say).run()
