@@ -74,14 +74,28 @@ class HeadracePeer:
 
     def start(self, patience_s: float = START_PATIENCE_S) -> None:
         """Start, and wait for the first answer. Raises RuntimeError with the broker's last words."""
+        self.launch()
+        self.wait(patience_s)
+
+    def launch(self) -> None:
+        """Start, and wait for nothing."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        before = time.monotonic()
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(self.command(), stdout=out, stderr=subprocess.STDOUT, cwd=self.directory)
+
+    def wait(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Returns when it answers. Raises RuntimeError with the broker's last words."""
+        before = time.monotonic()
         while not answers(self.port):
+            assert self.process is not None
             if self.process.poll() is not None or time.monotonic() - before > patience_s:
                 raise RuntimeError("headrace did not start:\n" + self.log.read_text()[-3000:])
             time.sleep(0.01)
+
+    def terminate(self) -> None:
+        """SIGTERM, and wait for nothing; `stop` comes after it."""
+        if self.process is not None:
+            self.process.terminate()
 
     def stop(self) -> int:
         """SIGTERM, and wait: a clean shutdown. The exit status."""

@@ -1,0 +1,92 @@
+"""Several Headrace brokers, each a controller too, each a process of its own: one cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .headrace import HeadracePeer
+from .kafka import free_port
+
+CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
+
+
+class HeadraceCluster:
+    """Nodes 1 to `size`; `settings` go into the file of each. Within a `with` block all of them run."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, size: int = 3) -> None:
+        self.directory = directory
+        self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
+        self._settings = dict(settings or {})
+        self.nodes = {node: self._peer(node) for node in self.ports}
+
+    @property
+    def bootstrap(self) -> str:
+        """All of them, for clients."""
+        return ",".join(f"127.0.0.1:{port}" for port, _ in self.ports.values())
+
+    def data(self, node: int) -> Path:
+        """A node's log directory."""
+        return self.directory / str(node) / "data"
+
+    def _peer(self, node: int) -> HeadracePeer:
+        client, controller = self.ports[node]
+        folder = self.directory / str(node)
+        folder.mkdir(parents=True)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[1]}" for n, ports in self.ports.items()),
+            "log.dirs": str(self.data(node)),
+            "default.replication.factor": "3",
+            "min.insync.replicas": "2",
+            **self._settings,
+        }
+        file = folder / "server.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return HeadracePeer(folder, {}, file, client)
+
+    def format(self) -> None:
+        """Formats every node, as an operator does."""
+        for peer in self.nodes.values():
+            tool = [sys.executable, "-m", "headrace.cli", "storage"]
+            command = [*tool, "format", "-t", CLUSTER_ID, "-c", str(peer.file)]
+            subprocess.run(command, check=True, timeout=60, capture_output=True)
+
+    def start(self) -> None:
+        """Starts all, and waits until each serves."""
+        for peer in self.nodes.values():
+            peer.launch()
+        for peer in self.nodes.values():
+            peer.wait()
+
+    def stop(self) -> list[int]:
+        """SIGTERM to all at once; their exit statuses."""
+        for peer in self.nodes.values():
+            peer.terminate()
+        return [peer.stop() for peer in self.nodes.values()]
+
+    def __enter__(self) -> Self:
+        self.format()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL to all."""
+        for peer in self.nodes.values():
+            peer.kill()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop() if error is None else self.kill()
