@@ -12,19 +12,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.testing.cluster import CLUSTER_SETTINGS as CLUSTER_SETTINGS
+    from headrace.testing.cluster import TestCluster as TestCluster
+    from headrace.testing.cluster import TestNode as TestNode
+    from headrace.testing.cluster import cluster as cluster
     from headrace.testing.running import SETTINGS as SETTINGS
     from headrace.testing.running import DefectError as DefectError
     from headrace.testing.running import SettingValue as SettingValue
     from headrace.testing.running import TestBroker as TestBroker
     from headrace.testing.running import broker as broker
 
-__all__ = ["SETTINGS", "DefectError", "SettingValue", "TestBroker", "broker"]
+_OF_A_CLUSTER = frozenset({"CLUSTER_SETTINGS", "TestCluster", "TestNode", "cluster"})
+
+__all__ = [
+    "CLUSTER_SETTINGS",
+    "SETTINGS",
+    "DefectError",
+    "SettingValue",
+    "TestBroker",
+    "TestCluster",
+    "TestNode",
+    "broker",
+    "cluster",
+]
 
 
 def __getattr__(name: str) -> object:
     """Import the broker when it is first asked for: the plugin is loaded by every run of pytest."""
     if name not in __all__:
         raise AttributeError(name)
-    from headrace.testing import running
+    from importlib import import_module
 
-    return getattr(running, name)
+    module = "cluster" if name in _OF_A_CLUSTER else "running"
+    return getattr(import_module(f"headrace.testing.{module}"), name)
