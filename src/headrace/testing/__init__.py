@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.testing.cluster import CLUSTER_SETTINGS as CLUSTER_SETTINGS
-    from headrace.testing.cluster import TestCluster as TestCluster
-    from headrace.testing.cluster import TestNode as TestNode
-    from headrace.testing.cluster import cluster as cluster
+    from headrace.testing.running_cluster import CLUSTER_SETTINGS as CLUSTER_SETTINGS
+    from headrace.testing.running_cluster import TestCluster as TestCluster
+    from headrace.testing.running_cluster import TestNode as TestNode
+    from headrace.testing.running_cluster import cluster as cluster
     from headrace.testing.running import SETTINGS as SETTINGS
     from headrace.testing.running import DefectError as DefectError
     from headrace.testing.running import SettingValue as SettingValue
@@ -43,5 +43,5 @@ def __getattr__(name: str) -> object:
         raise AttributeError(name)
     from importlib import import_module
 
-    module = "cluster" if name in _OF_A_CLUSTER else "running"
+    module = "running_cluster" if name in _OF_A_CLUSTER else "running"
     return getattr(import_module(f"headrace.testing.{module}"), name)
