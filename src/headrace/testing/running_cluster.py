@@ -142,7 +142,7 @@ class TestNode(TestBroker):
         broker.logs.unlock()  # as the system does for a process that is gone
         if broker.quorum.lock is not None:
             broker.quorum.lock.release()
-        self._node = None
+        self._node = self._loop = None
         del node, broker
         gc.collect()  # its files are closed with the last reference
         if defect is not None:
@@ -218,7 +218,7 @@ class TestCluster:
         topic, or its leader, is not there yet; raises TimeoutError."""
 
         def led_by() -> int | None:
-            found = self._newest_image().partition(topic, partition)
+            found = self._newest_image().topics.partition(topic, partition)
             return None if found is None or found.leader < 0 else found.leader
 
         return _wait_for(led_by, timeout_s, f"{topic}-{partition} has no leader")

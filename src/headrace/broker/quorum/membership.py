@@ -32,8 +32,6 @@ LEAVING_S: Final = 0.05
 """Between those of a broker that waits to be let go."""
 AGAIN_S: Final = 0.1
 """How long a broker waits that no controller answered."""
-ALONE_S: Final = 5.0
-"""A broker that stops waits so long for a controller that answers: where all stop at once, there is none."""
 LEAVE_S: Final = 300.0
 """A broker that stops waits so long for its leaderships to go."""
 
@@ -166,7 +164,7 @@ class Membership:
     def _take(self, reply: HeartbeatReply | None) -> None:
         now = self._node.clock.monotonic()
         if reply is None:
-            if self._leaving and now - self._heard_s >= ALONE_S:
+            if self._leaving and now - self._heard_s >= self._alone_s():
                 self._release("no controller answers")
             return
         self._heard_s = now
@@ -179,6 +177,12 @@ class Membership:
             self._unfenced.set_result(None)
         if reply.should_shut_down and self._leaving:
             self._release("")
+
+    def _alone_s(self) -> float:
+        """How long a broker that stops waits for a controller that answers: as long as voters may need for another one.
+        Where all stop at once, there is none."""
+        config = self._config()
+        return (config.controller_quorum_fetch_timeout_ms + 2 * config.controller_quorum_election_timeout_ms) / 1000
 
     def _release(self, why: str) -> None:
         if why:
