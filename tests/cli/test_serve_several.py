@@ -68,6 +68,10 @@ class Running:
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
+    def create(self, topic: str, *partitions: int) -> None:
+        client = self.admin()
+        client.create_topics([NewTopic(topic, *partitions)])[topic].result(30)
+
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         status = self.process.wait(40)
@@ -112,7 +116,7 @@ class Load:
     """Writes with acks=all, and knows what was acknowledged."""
 
     def __init__(self, running: Running) -> None:
-        running.admin().create_topics([NewTopic("t", 3)])["t"].result(30)
+        running.create("t", 3)
         self.bootstrap = running.bootstrap
         self.acked: dict[tuple[int, int], bytes] = {}
         self.errors: list[object] = []
@@ -223,7 +227,7 @@ def test_a_stopped_child_is_waited_for_and_comes_back(tmp_path: Path) -> None:
 
 def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
-        running.admin().create_topics([NewTopic("kept", 1)])["kept"].result(30)
+        running.create("kept", 1)
         ports = running.ports
         assert "is in use" in refused("--data", str(tmp_path), "--brokers", "3")
         assert running.end(signal.SIGHUP) == 0
@@ -254,7 +258,7 @@ def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
 
 def test_one_node(tmp_path: Path) -> None:
     with serving(tmp_path, "--set", "num.partitions=7", "--log-format", "json", brokers=1) as running:
-        running.admin().create_topics([NewTopic("t")])["t"].result(30)
+        running.create("t")
         assert len(running.admin().list_topics("t", timeout=10).topics["t"].partitions) == 7
         assert running.end() == 0
     assert any(line.startswith('{"from_node": 1, "time": ') for line in running.said)
