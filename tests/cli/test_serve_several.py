@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import confluent_kafka as ck
 import pytest
@@ -68,9 +69,9 @@ class Running:
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
-    def create(self, topic: str, *partitions: int) -> None:
+    def create(self, topic: str, partitions: int = -1) -> None:
         client = self.admin()
-        client.create_topics([NewTopic(topic, *partitions)])[topic].result(30)
+        client.create_topics([NewTopic(topic, partitions)])[topic].result(30)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -154,7 +155,7 @@ class Load:
         had = len(self.acked)
         until(lambda: {at for at, _ in list(self.acked)[had:]} == {0, 1, 2}, "an acknowledgement from each partition")
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         self._thread.start()
         self.goes_on()
         return self

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 import confluent_kafka as ck
 import pytest
@@ -88,7 +90,7 @@ class Load:
         assert at is not None and offset is not None and isinstance(value, bytes)
         self.acked.append((time.monotonic(), at, offset, value))
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         self._thread.start()
         until(lambda: len({at for _, at, _, _ in self.acked}) == PARTITIONS, "an acknowledgement from each partition")
         return self
@@ -103,7 +105,7 @@ class Load:
     def gap_s(self, partition: int) -> float:
         """The longest time between two acknowledgements of a partition."""
         moments = [moment for moment, at, _, _ in self.acked if at == partition]
-        return max(after - before for before, after in zip(moments, moments[1:], strict=False))
+        return max(after - before for before, after in pairwise(moments))
 
 
 def read_all(cluster: TestCluster) -> dict[tuple[int, int], bytes]:

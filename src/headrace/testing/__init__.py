@@ -1,10 +1,14 @@
-"""A real broker inside a test: on a free port, in this process, gone without a trace.
+"""A real broker, or a cluster, inside a test: on free ports, in this process, gone without a trace.
 
     with headrace.testing.broker() as b:
         producer = confluent_kafka.Producer({"bootstrap.servers": b.bootstrap})
 
-It is the broker that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package: its
-fixture is `headrace_broker`.
+    with headrace.testing.cluster() as c:
+        producer = confluent_kafka.Producer({"bootstrap.servers": c.bootstrap})
+        c.kill(c.leader("orders", 0))
+
+These are the brokers that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package: its
+fixtures are `headrace_broker` and `headrace_cluster`.
 """
 
 from __future__ import annotations
@@ -12,15 +16,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.testing.running_cluster import CLUSTER_SETTINGS as CLUSTER_SETTINGS
-    from headrace.testing.running_cluster import TestCluster as TestCluster
-    from headrace.testing.running_cluster import TestNode as TestNode
-    from headrace.testing.running_cluster import cluster as cluster
     from headrace.testing.running import SETTINGS as SETTINGS
     from headrace.testing.running import DefectError as DefectError
     from headrace.testing.running import SettingValue as SettingValue
     from headrace.testing.running import TestBroker as TestBroker
     from headrace.testing.running import broker as broker
+    from headrace.testing.running_cluster import CLUSTER_SETTINGS as CLUSTER_SETTINGS
+    from headrace.testing.running_cluster import TestCluster as TestCluster
+    from headrace.testing.running_cluster import TestNode as TestNode
+    from headrace.testing.running_cluster import cluster as cluster
 
 _OF_A_CLUSTER = frozenset({"CLUSTER_SETTINGS", "TestCluster", "TestNode", "cluster"})
 

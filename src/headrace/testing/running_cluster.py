@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.broker.broker import Broker
 from headrace.broker.quorum.metadata_start import format_storage
+from headrace.broker.requests.apis import CLUSTER, SERVED
+from headrace.broker.requests.registry import handler_of
 from headrace.config import BrokerConfig
 from headrace.env.posix import PosixEnvironment
 from headrace.env.posix_node import PosixNode
@@ -307,6 +309,10 @@ class TestCluster:
 
     def start(self) -> None:
         """Returns when every node serves clients. Raises what a node's start raises."""
+        for key in sorted({*SERVED, *CLUSTER}):
+            # Here, and not by each node's thread when a request comes: pytest parses what is imported under it, and
+            # Python 3.11 fails now and then where two threads parse at once (SystemError, "AST constructor recursion").
+            handler_of(key)
         try:
             self._format()
             for node in self._nodes.values():
@@ -332,7 +338,10 @@ class TestCluster:
         return uuids.to_text(env.entropy.uuid())
 
     def close(self) -> None:
-        """Stops every node cleanly. Raises DefectError where any node met a defect. In a fork there is nothing to stop."""
+        """Stops every node cleanly. Raises DefectError where any node met a defect.
+
+        In a fork there is nothing to stop.
+        """
         if os.getpid() != self._process:
             return
         failures: list[BaseException] = list(self._defects)
@@ -382,8 +391,8 @@ def cluster(
     one, format them where they are fresh, and leave them. Topics have three replicas where there are three brokers, and
     two of them must be in sync.
 
-    A defect that any node met fails the end of the block. A fork that leaves the block leaves the cluster to the process
-    that entered it.
+    A defect that any node met fails the end of the block. A fork that leaves the block leaves the cluster to the
+    process that entered it.
     """
     if brokers < 1:
         raise ValueError(f"a cluster has at least one broker, not {brokers}")

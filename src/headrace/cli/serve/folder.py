@@ -1,8 +1,8 @@
 """The data folder of several brokers on one machine: which cluster it holds, at which ports, and each node's own file.
 
-    cluster.properties               the cluster id, the number of nodes, their ports: written before anything else
-    node-1/server.properties         written at each start
-    node-1/data/                     the node's log directory
+cluster.properties               the cluster id, the number of nodes, their ports: written before anything else
+node-1/server.properties         written at each start
+node-1/data/                     the node's log directory
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ class HeldPorts:
 def hold_ports(
     held: HeldPorts, host: str, port: int, controller_port: int | None, brokers: int, kept: Layout | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ports for clients and for controllers: from `port` on, or for 0 those `kept`, or free ones. Raises Failure."""
+    """The ports for clients and for controllers: from `port` on, or for 0 those `kept`, or free ones.
+
+    Raises Failure.
+    """
     last = 65536 - brokers
     if controller_port is None:
         further = port + CONTROLLERS_FURTHER
@@ -182,9 +185,7 @@ def write_node_files(
         for node_id, port in zip(layout.node_ids, layout.controller_ports, strict=True)
     )
     files = []
-    for node_id, port, controller_port in zip(
-        layout.node_ids, layout.ports, layout.controller_ports, strict=True
-    ):
+    for node_id, port, controller_port in zip(layout.node_ids, layout.ports, layout.controller_ports, strict=True):
         directory = node_directory(folder, node_id)
         directory.mkdir(exist_ok=True)
         properties = {

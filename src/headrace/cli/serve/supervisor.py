@@ -182,5 +182,3 @@ def supervise(files: Sequence[Path], options: Sequence[str], served: Callable[[l
         return await Supervisor(files, options, served).run()
 
     return asyncio.run(run())
-
-
