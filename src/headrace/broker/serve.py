@@ -82,7 +82,9 @@ def _warn(lines: Sequence[str]) -> None:
         log.warning("%s", line)
 
 
-async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None], lifeline: int | None) -> int:
+async def _serve(
+    config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None], lifeline: int | None
+) -> int:
     stop = asyncio.Event()
     failures: list[str] = []
     on_stop_signal(stop.set)

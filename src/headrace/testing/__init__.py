@@ -7,8 +7,8 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": c.bootstrap})
         c.kill(c.leader("orders", 0))
 
-These are the brokers that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package: its
-fixtures are `headrace_broker` and `headrace_cluster`.
+These are the brokers that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package:
+its fixtures are `headrace_broker` and `headrace_cluster`.
 """
 
 from __future__ import annotations

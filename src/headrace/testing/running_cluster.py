@@ -144,7 +144,8 @@ class TestNode(TestBroker):
         broker.logs.unlock()  # as the system does for a process that is gone
         if broker.quorum.lock is not None:
             broker.quorum.lock.release()
-        self._node = self._loop = None
+        self._loop.set_exception_handler(None)  # it is the node's, and connections that are held up keep the loop
+        self._node = None
         del node, broker
         gc.collect()  # its files are closed with the last reference
         if defect is not None:
@@ -319,9 +320,15 @@ class TestCluster:
                 node.begin()
             for node in self._nodes.values():
                 node.await_ready()
+            _wait_for(self._all_are_seen, STOP_PATIENCE_S, "a node does not see all others")
         except BaseException:
             self._end(lambda _: None)
             raise
+
+    def _all_are_seen(self) -> bool | None:
+        """True if the metadata of every node have every other as a broker that serves clients; else None."""
+        seen = [node.call(lambda b: {known.id for known in b.image.online_brokers()}) for node in self._nodes.values()]
+        return all(ids == self._nodes.keys() for ids in seen) or None
 
     def _format(self) -> None:
         env = PosixEnvironment()
