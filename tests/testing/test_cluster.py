@@ -167,6 +167,7 @@ def test_nothing_is_left_behind() -> None:
     assert len(os.listdir("/proc/self/fd")) <= files
     for port in ports:
         with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # past connections are no listeners
             free.bind(("127.0.0.1", port))
 
 
