@@ -96,8 +96,10 @@ class QuorumDriver:
         cluster_id: str,
         policy: SnapshotPolicy | None = None,
         settings: RaftSettings | None = None,
+        min_insync_replicas: int = 1,
     ) -> None:
-        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes."""
+        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes;
+        `min_insync_replicas` is what a fresh cluster begins with."""
         self.log = log
         self.node_id = node_id
         self.image = ClusterImage(cluster_id=cluster_id)
@@ -112,6 +114,7 @@ class QuorumDriver:
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
         self._settings = settings or RaftSettings()
+        self._min_insync_replicas = min_insync_replicas
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
         self._deciding_epoch: int | None = None
@@ -146,11 +149,6 @@ class QuorumDriver:
     def progress(self) -> list[VoterProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
         return progress_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
-
-    def leader_endpoint(self) -> VoterEndpoint | None:
-        """Where the active controller is, as far as this node knows."""
-        leader = self.raft.known_leader
-        return None if leader is None else self.endpoint(leader)
 
     def endpoint(self, node_id: int) -> VoterEndpoint | None:
         """Where a voter's controller listener is."""
@@ -232,7 +230,7 @@ class QuorumDriver:
             stored = self.log.read_bootstrap()
             if stored is None:
                 stored = bootstrap.bootstrap_records(bootstrap.default_levels(levels.LATEST_METADATA_VERSION))
-            records += bootstrap.activation_records(stored, 1)
+            records += bootstrap.activation_records(stored, self._min_insync_replicas)
         return records
 
     def start(self) -> None:

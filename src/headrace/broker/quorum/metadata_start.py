@@ -117,6 +117,7 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         voters=voters,
         cluster_id=layout.cluster_id,
         policy=policy,
+        min_insync_replicas=int(config.shown("min.insync.replicas")),
         settings=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.driver import QuorumDriver
     from headrace.config import BrokerConfig
     from headrace.env import Node
+    from headrace.raft.control import VoterEndpoint
     from headrace.security.authorizer import Authorizer
 
 
@@ -39,7 +40,7 @@ class QuorumSeat:
         settings = config()
         self.link = ControllerLink(
             node,
-            driver.leader_endpoint,
+            self._leader_endpoint,
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
         )
@@ -48,6 +49,11 @@ class QuorumSeat:
             settings.node_id, node.entropy.uuid(), controller_endpoints(settings), supported_features()
         )  # fmt: skip
         self._registration = ControllerRegistration(node, driver, self.controller, own)
+
+    def _leader_endpoint(self) -> VoterEndpoint | None:
+        """Where the active controller is, as far as this node knows."""
+        leader = self._driver.raft.known_leader
+        return None if leader is None else self._driver.endpoint(leader)
 
     def start(self) -> None:
         """Begins to speak with the other voters, and with whoever leads them."""
