@@ -252,7 +252,9 @@ def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
         until(lambda: not any(map(alive, running.processes)), "the end of the nodes", 15)
     for port in running.ports:
         with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
             free.bind(("127.0.0.1", port))
+            free.listen()
     with serving(tmp_path) as running:
         assert running.end() == 0
 

@@ -167,8 +167,9 @@ def test_nothing_is_left_behind() -> None:
     assert len(os.listdir("/proc/self/fd")) <= files
     for port in ports:
         with socket.socket() as free:
-            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # past connections are no listeners
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
             free.bind(("127.0.0.1", port))
+            free.listen()
 
 
 def test_a_cluster_that_cannot_start_leaves_nothing() -> None:
@@ -251,6 +252,27 @@ def test_two_nodes_apart_are_reached_by_clients_and_by_the_third(three: TestClus
     create(three, "while-apart", 1)
     three.heal()
     create(three, "healed", 3)
+
+
+def test_nothing_reaches_a_node_that_is_apart_and_all_of_it_when_healed(three: TestCluster) -> None:
+    alone = next(id_ for id_ in three.nodes if id_ != three.controller())
+    others = [id_ for id_ in three.nodes if id_ != alone]
+    for other in others:
+        three.partition(alone, other)
+    three.kill(others[0])
+    restarting = threading.Thread(target=three.restart, args=(others[0],))
+    restarting.start()
+    restarting.join()
+    client = AdminClient({"bootstrap.servers": f"127.0.0.1:{three.nodes[others[1]].port}", "log_level": 0})
+    client.create_topics([NewTopic("while-apart", 1, 2)])["while-apart"].result(20)
+
+    def knows() -> bool:
+        return three.nodes[alone].call(lambda inside: inside.image.topics.partition("while-apart", 0)) is not None
+
+    time.sleep(0.5)
+    assert not knows()
+    three.heal()
+    until(knows, "the topic at the node that was apart")
 
 
 def test_a_paused_leader_is_replaced_and_comes_back(three: TestCluster) -> None:
