@@ -356,3 +356,34 @@ def test_restarts_back_off_and_have_an_end() -> None:
     pauses = [restarts.died(now * 20.0) for now in range(12)]
     assert pauses[-1] == 10.0
     assert restarts.died(1000.0) == 0.1, "after a minute without a death all is as at first"
+
+
+def test_a_node_that_waits_for_the_others_can_be_ended(tmp_path: Path) -> None:
+    """As when the supervisor is stopped while its nodes start."""
+    ports = []
+    for _ in range(4):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}\n"
+        f"controller.quorum.voters=1@127.0.0.1:{ports[1]},2@127.0.0.1:{ports[2]},3@127.0.0.1:{ports[3]}\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    node = [sys.executable, "-m", "headrace.cli"]
+    subprocess.run([*node, "storage", "format", "-t", "three", "-c", str(file)], check=True, capture_output=True)
+    process = subprocess.Popen([*node, "serve", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        while "waits to be registered" not in (line := process.stderr.readline()):
+            assert line, "it ended by itself"
+        process.terminate()
+        assert process.wait(10) == 0
+        said = process.stderr.read()
+        assert "Traceback" not in said
+        assert "defect" not in said
+    finally:
+        process.kill()
+        process.communicate()
