@@ -16,7 +16,7 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, ConfigError
 from headrace.env.posix import raise_open_files_limit
 from headrace.env.posix_network import run_loop
-from headrace.env.posix_node import WORKER_THREADS, PosixNode, on_hang_up, on_stop_signal
+from headrace.env.posix_node import WORKER_THREADS, PosixNode, done_before, on_hang_up, on_stop_signal
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
 from headrace.wire.address import address_text
 
@@ -98,7 +98,9 @@ async def _serve(
     broker = make_controller(config) if config.is_controller_alone else make_broker(config)
     broker.on_failure = failed
     _warn(warnings)  # not before: a broker that publishes its log publishes these too
-    if not await _started(broker, stop, may_wait=len(config.static_voters) > 1):
+    if len(config.static_voters) <= 1:
+        await broker.start()
+    elif not await done_before(stop, broker.start()):  # it may wait for the others for a minute
         return 0
     gc.freeze()
     for opened in broker.listeners:
@@ -106,19 +108,3 @@ async def _serve(
     await stop.wait()
     await broker.stop()
     return 1 if failures else 0
-
-
-async def _started(broker: Broker | ControllerNode, stop: asyncio.Event, *, may_wait: bool) -> bool:
-    """Starts it; False where it was asked to stop while it waits (`may_wait`) for the others of its cluster."""
-    starting = asyncio.ensure_future(broker.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({starting, stopping} if may_wait else {starting}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if starting.done():
-        starting.result()
-        return True
-    starting.cancel()
-    await asyncio.wait({starting})
-    if not starting.cancelled():
-        starting.result()
-    return False

@@ -230,3 +230,17 @@ def on_hang_up(descriptor: int, callback: Callable[[], object]) -> None:
         callback()
 
     loop.add_reader(descriptor, ended)
+
+
+async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Whether `work` was done before `stop` was set; else it is cancelled, and has ended. Raises what it raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    is_done = working.done()
+    if not is_done:
+        working.cancel()
+        await asyncio.wait({working})
+    if not working.cancelled():
+        working.result()
+    return is_done
