@@ -15,6 +15,7 @@ PARTITIONS = 3
 PAYLOAD = b"." * 200
 IN_FLIGHT_MAX = 2_000
 DELIVERY_PATIENCE_S = 120.0
+SYNC_PATIENCE_S = 60.0
 
 
 class Load:
@@ -149,3 +150,15 @@ def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
     finally:
         consumer.close()
     return found
+
+
+def until_in_sync(bootstrap: str) -> None:
+    """Returns when every replica of the topic is in sync."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    last = time.monotonic() + SYNC_PATIENCE_S
+    while True:
+        topic = admin.list_topics(TOPIC, timeout=30).topics[TOPIC]
+        if all(len(partition.isrs) == 3 for partition in topic.partitions.values()):
+            return
+        assert time.monotonic() < last, {p.id: p.isrs for p in topic.partitions.values()}
+        time.sleep(0.1)

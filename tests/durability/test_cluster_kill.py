@@ -10,31 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from durability.promises import PARTITIONS, TOPIC, Load, Promises, read_all
+from durability.promises import PARTITIONS, TOPIC, Load, Promises, read_all, until_in_sync
 from peers.cluster import HeadraceCluster
 
 UPTIME_MAX_S = 2.0
-SYNC_PATIENCE_S = 60.0
 FEWER = 6
 """A round takes about so many times as long as that of one broker."""
-
-
-def until_in_sync(bootstrap: str) -> None:
-    """Returns when every replica of the topic is in sync."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    last = time.monotonic() + SYNC_PATIENCE_S
-    while True:
-        topic = admin.list_topics(TOPIC, timeout=30).topics[TOPIC]
-        if all(len(partition.isrs) == 3 for partition in topic.partitions.values()):
-            return
-        assert time.monotonic() < last, {p.id: p.isrs for p in topic.partitions.values()}
-        time.sleep(0.1)
-
-
-def log_of(cluster: HeadraceCluster, node: int, partition: int) -> bytes:
-    """A node's whole log, whatever its segments."""
-    files = sorted((cluster.data(node) / f"{TOPIC}-{partition}").glob("*.log"))
-    return b"".join(file.read_bytes() for file in files)
 
 
 @pytest.mark.slow
@@ -70,5 +51,5 @@ def test_what_was_acknowledged_survives_kills_of_any_node(
         numbers = [number for _, number in records]
         assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
         assert all(load.acknowledged[partition, offset] == number for offset, number in records)
-        logs = {log_of(cluster, node, partition) for node in cluster.nodes}
+        logs = {cluster.log_of(node, TOPIC, partition) for node in cluster.nodes}
         assert len(logs) == 1, f"partition {partition}: the replicas differ"

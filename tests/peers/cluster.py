@@ -1,25 +1,42 @@
-"""Several Headrace brokers, each a controller too, each a process of its own: one cluster."""
+"""Several brokers, each a controller too, each a process of its own: one cluster, of Headrace's nodes or with some of
+Apache Kafka's among them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from .headrace import HeadracePeer
-from .kafka import free_port
+from .kafka import HEAP, free_port, java, kafka_tool
 
 CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 
 
-class HeadraceCluster:
-    """Nodes 1 to `size`; `settings` go into the file of each. Within a `with` block all of them run."""
+class KafkaNode(HeadracePeer):
+    """Apache Kafka on the file of a node."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, size: int = 3) -> None:
+    def command(self) -> list[str]:
+        """How it is started."""
+        return java("kafka.Kafka", str(self.file), heap=HEAP)
+
+
+class HeadraceCluster:
+    """Nodes 1 to `size`, of which those in `kafkas` are Apache Kafka's; `settings` go into the file of each. Within a
+    `with` block all of them run."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        size: int = 3,
+        kafkas: Collection[int] = (),
+    ) -> None:
         self.directory = directory
+        self.kafkas = set(kafkas)
         self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
         self._settings = dict(settings or {})
         self.nodes = {node: self._peer(node) for node in self.ports}
@@ -33,6 +50,11 @@ class HeadraceCluster:
         """A node's log directory."""
         return self.directory / str(node) / "data"
 
+    def log_of(self, node: int, topic: str, partition: int) -> bytes:
+        """A node's whole log of a partition, whatever its segments."""
+        files = sorted((self.data(node) / f"{topic}-{partition}").glob("*.log"))
+        return b"".join(file.read_bytes() for file in files)
+
     def _peer(self, node: int) -> HeadracePeer:
         client, controller = self.ports[node]
         folder = self.directory / str(node)
@@ -41,7 +63,10 @@ class HeadraceCluster:
             "process.roles": "broker,controller",
             "node.id": str(node),
             "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
             "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[1]}" for n, ports in self.ports.items()),
             "log.dirs": str(self.data(node)),
             "default.replication.factor": "3",
@@ -50,14 +75,20 @@ class HeadraceCluster:
         }
         file = folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        return HeadracePeer(folder, {}, file, client)
+        kind = KafkaNode if node in self.kafkas else HeadracePeer
+        peer = kind(folder, properties=file, port=client)
+        peer.settings = {}
+        return peer
 
     def format(self) -> None:
         """Formats every node, as an operator does."""
-        for peer in self.nodes.values():
-            tool = [sys.executable, "-m", "headrace.cli", "storage"]
-            command = [*tool, "format", "-t", CLUSTER_ID, "-c", str(peer.file)]
-            subprocess.run(command, check=True, timeout=60, capture_output=True)
+        for node, peer in self.nodes.items():
+            arguments = ("format", "-t", CLUSTER_ID, "-c", str(peer.file))
+            if node in self.kafkas:
+                kafka_tool("kafka.tools.StorageTool", *arguments)
+            else:
+                command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
+                subprocess.run(command, check=True, timeout=60, capture_output=True)
 
     def start(self) -> None:
         """Starts all, and waits until each serves."""
