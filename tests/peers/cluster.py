@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from .headrace import HeadracePeer
+from headrace.wire.messages.k03_metadata import MetadataRequest
+
+from .headrace import START_PATIENCE_S, HeadracePeer
 from .kafka import HEAP, free_port, java, kafka_tool
+from .link import Link
 
 CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 
@@ -91,11 +95,17 @@ class HeadraceCluster:
                 subprocess.run(command, check=True, timeout=60, capture_output=True)
 
     def start(self) -> None:
-        """Starts all, and waits until each serves."""
+        """Starts all, and waits until each serves, and knows of all the others."""
         for peer in self.nodes.values():
             peer.launch()
         for peer in self.nodes.values():
             peer.wait()
+        last = time.monotonic() + START_PATIENCE_S
+        for peer in self.nodes.values():
+            with Link(peer.port) as link:
+                while len(link.ask(MetadataRequest(topics=[]), 12).brokers) < len(self.nodes):
+                    assert time.monotonic() < last, "the brokers do not find each other"
+                    time.sleep(0.05)
 
     def stop(self) -> None:
         """SIGTERM to all of ours at once; Apache Kafka's are killed: their last would wait for a majority."""
