@@ -88,7 +88,7 @@ class Machine(Generic[S]):
         while self._wanted:
             self._ended.clear()
             node = self._new_node()
-            self._life = self.world.loop.create_task(self._run(node))
+            self._life = self.world.loop.create_task(self._run(node), context=node.context.copy())
             await self._ended.wait()
             while not self._life.done():
                 # Whatever it waits for while it tidies up: a killed process tidies nothing up.
@@ -148,6 +148,20 @@ class Machine(Generic[S]):
         """The connections of the broker that runs, if one does."""
         return list(self.node.streams) if self.node is not None and self.node.alive else []
 
+    def pause(self) -> bool:
+        """The process stands still, as after SIGSTOP; whether one runs that can. It holds its connections open."""
+        if self.node is None or self.broker is None:
+            return False
+        self.world.trace.note("pause", self.host)
+        self.world.loop.pause(self.node)
+        return True
+
+    def resume(self) -> None:
+        """The process goes on."""
+        if self.node is not None:
+            self.world.trace.note("resume", self.host)
+            self.world.loop.resume(self.node)
+
     def set_clock(self, by_ms: int) -> None:
         """Sets the wall clock forward or back; a restart does not undo it."""
         self.wall_set_by_ms += by_ms
@@ -180,6 +194,7 @@ class Machine(Generic[S]):
         if broker is None or node is None:
             return
         self.world.trace.note("stop", self.host)
+        self.world.loop.resume(node)
         self.broker = None
         self._up.clear()
         await broker.stop()
