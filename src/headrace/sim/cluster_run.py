@@ -1,8 +1,9 @@
-"""Three brokers, each a controller too, their clients, faults for a while, and then peace, in which everything settles.
+"""Three brokers or five, each a controller too, their clients, faults for a while, and then peace, in which everything settles.
 
 Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
-partition has one leader, in-sync sets lie within the replicas. At the end: everybody gets on, all replicas are in sync,
-all that was acknowledged is there, and the logs of all replicas are equal.
+partition has one leader, in-sync sets lie within the replicas, and who is in sync has all that is committed; the end of
+a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within a minute, all
+that was acknowledged is there, and the logs of all replicas are equal.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
 from headrace.sim.cluster_client import ClusterClient
+from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, ClusterFaults
 from headrace.sim.faults import KINDS, Faults
 from headrace.sim.machine import Machine
 from headrace.sim.node import SimNode
-from headrace.sim.run import LOOK_S, PATIENCE_S, PROGRESS, SETTINGS, SETTLE_S, Result, play
+from headrace.sim.run import PATIENCE_S, PROGRESS, SETTINGS, Result, play
+from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.producing import IdempotentProducer, PlainProducer
 from headrace.sim.workloads.reading import Reader, read_whole
+from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
+from headrace.sim.workloads.watching import Watcher
 from headrace.sim.world import World
 from headrace.wire.batch import iter_headers
 
@@ -38,6 +43,12 @@ CLUSTER: Final = "c2ltdWxhdGVkLWNsdXN0ZXI"
 
 LAG_S: Final = 30.0
 """How far behind a broker's metadata may be that is cut off from the controllers."""
+
+LOOK_S: Final = 0.2
+SETTLE_S: Final = 60.0
+"""How long after the last fault everybody may take to get on, with all replicas in sync."""
+SAFE_FROM_MEMORY: Final = ("stop", "cut", "silence", "partition", "slow disk", "clock")
+"""Faults of one node after which it has all that it acknowledged."""
 
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
@@ -62,29 +73,45 @@ class Options:
     durable: bool
     """Acknowledgements wait for the disks, and power may go; else processes are killed, and machines stay up."""
     kinds: tuple[str, ...]
+    """What goes wrong on each node."""
+    cluster_kinds: tuple[str, ...]
+    """What goes wrong between the nodes, or with several."""
     mean_s: float
+    """Between two faults of each node, and between two of the cluster."""
     faults_s: float
     plain: int
     idempotent: int
     members: int
     topics_come_and_go: bool
+    is_reborn: bool
+    """Whether a topic is deleted and made again under the same name, over and over."""
+    is_administered: bool
     small_pieces: bool
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
         """Any mixture: also of nothing at all."""
         durable = rng.random() < 0.5
-        possible = [kind for kind in KINDS if durable or kind != "power"]
+        loses = not durable and rng.random() < 0.3
+        kinds = [kind for kind in KINDS if durable or kind != "power"]
+        cluster_kinds = list(CLUSTER_KINDS)
+        if loses:
+            kinds = [kind for kind in kinds if kind in SAFE_FROM_MEMORY]
+            cluster_kinds = ["pause", "one way", "split", "slow link"]
+        many = rng.choice((0.15, 0.4, 0.8))
         return cls(
-            nodes=3,
+            nodes=rng.choice((3, 3, 3, 3, 5)),
             durable=durable,
-            kinds=tuple(kind for kind in possible if rng.random() < 0.4),
-            mean_s=rng.uniform(1.0, 8.0),
+            kinds=tuple(kind for kind in kinds if rng.random() < many),
+            cluster_kinds=tuple(kind for kind in cluster_kinds if rng.random() < many) + ((ONE_LOSES,) if loses else ()),
+            mean_s=rng.uniform(2.0, 10.0),
             faults_s=rng.uniform(10.0, 30.0),
             plain=rng.randint(0, 2),
             idempotent=rng.randint(1, 2),
             members=rng.choice((0, 2)),
             topics_come_and_go=rng.random() < 0.3,
+            is_reborn=rng.random() < 0.4,
+            is_administered=rng.random() < 0.4,
             small_pieces=rng.random() < 0.2,
         )
 
@@ -109,6 +136,7 @@ class ClusterRun:
         self._producers: list[PlainProducer | IdempotentProducer] = []
         self._readers: list[Reader] = []
         self._members: list[Member] = []
+        self._administrator: ClusterClient | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self.faults = [
@@ -117,11 +145,18 @@ class ClusterRun:
                 self.machines[node],
                 lambda node=node: [*self._others(node), *sorted(self._clients)],  # type: ignore[misc]
                 self.options.kinds,
-                self.options.mean_s * len(self.nodes),
+                self.options.mean_s,
                 f"faults {node}",
             )
             for node in self.nodes
         ]
+        self.cluster_faults = ClusterFaults(
+            self.world,
+            self.machines,
+            self.options.cluster_kinds,
+            self.options.mean_s,
+            in_sync=lambda: not self._out_of_sync(),
+        )
 
     def _others(self, node_id: int) -> list[str]:
         return [host for host in self.hosts if host != host_of(node_id)]
@@ -154,7 +189,7 @@ class ClusterRun:
             world.loop.time(),
             self.history.acknowledged_count,
             self.commits.acknowledged_count,
-            sum(faults.count for faults in self.faults),
+            sum(faults.count for faults in self.faults) + self.cluster_faults.count,
             sum(machine.starts for machine in self.machines.values()),
             world.objection,
         )
@@ -176,6 +211,24 @@ class ClusterRun:
                 text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
                 self.world.demand(first == broker.node_id, f"{text}: {first} and {broker.node_id}")
                 self.world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
+        self._look_at_committed()
+
+    def _look_at_committed(self) -> None:
+        """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
+        brokers = self._up()
+        if not brokers:
+            return
+        image = max((broker.image for broker in brokers), key=lambda image: image.offset)
+        for topic in image.topics:
+            for partition in topic.partitions:
+                held = {broker.node_id: broker.replicas.held((topic.name, partition.index)) for broker in brokers}
+                here = {node: each for node, each in held.items() if each is not None and each.topic_id == topic.id}
+                committed = max((each.high_watermark for each in here.values()), default=0)
+                for node in (*partition.isr, *partition.eligible_leaders):
+                    if node in here and not here[node].is_being_cut:
+                        end = here[node].log.end_offset
+                        text = f"{topic.name}-{partition.index} is committed to {committed}, and ends at {end} on {node}"
+                        self.world.demand(end >= committed, f"{text}, which may lead: {partition}")
 
     # --- the phases
 
@@ -190,11 +243,11 @@ class ClusterRun:
         for place in self._places:
             self.history.track(place)
         self._start_clients()
-        faults = [world.loop.create_task(each.run()) for each in self.faults]
+        faults = [world.loop.create_task(each.run()) for each in (*self.faults, self.cluster_faults)]
         await sleep(options.faults_s)
         for task in faults:
             task.cancel()
-        for each in self.faults:
+        for each in (*self.faults, self.cluster_faults):
             each.heal()
         for machine in self.machines.values():
             # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
@@ -203,6 +256,9 @@ class ClusterRun:
         for machine in self.machines.values():
             await machine.ready()
             machine.disks_are_sound = True
+        if self._administrator is not None:
+            self._administrator.die()
+            del self._clients[self._administrator.host]
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
@@ -237,6 +293,15 @@ class ClusterRun:
             maker = TopicMaker(self._client("maker"), lag_s=LAG_S)
             maker.client.owner.spawn(maker.run())
 
+        if options.is_reborn:
+            reborn = Reborn(self._client("reborn"))
+            reborn.client.owner.spawn(reborn.run())
+        if options.is_administered:
+            self._administrator = self._client("administrator")
+            self._administrator.owner.spawn(Administrator(self._administrator, self._places, self.nodes).run())
+        watcher = Watcher(self._client("watcher"), self._places)
+        watcher.client.owner.spawn(watcher.run())
+
     async def _settle(self) -> None:
         """Everybody gets on within SETTLE_S, and every replica is in sync."""
         until = self.world.loop.time() + SETTLE_S
@@ -259,10 +324,11 @@ class ClusterRun:
         """Partitions of which a replica is out of sync, as every node knows."""
         found: list[str] = []
         for broker in self._up():
-            for index in range(3):
-                partition = broker.image.topics.partition("log", index)
-                if partition is None or set(partition.isr) != set(partition.replicas) or partition.leader < 0:
-                    found.append(f"log-{index} on {broker.node_id}: {partition}")
+            for topic in broker.image.topics:
+                for partition in topic.partitions:
+                    is_whole = set(partition.isr) == set(partition.replicas) and partition.leader >= 0
+                    if not is_whole or partition.adding or partition.removing:
+                        found.append(f"{topic.name}-{partition.index} on {broker.node_id}: {partition}")
         return found
 
     async def _look_at_answers(self) -> None:
@@ -297,7 +363,11 @@ class ClusterRun:
     def _compare(self) -> None:
         """The logs of all replicas are equal, byte for byte."""
         for topic, index in self._places:
-            found = {broker.node_id: _bytes_of(broker, topic, index) for broker in self._up()}
+            found = {
+                broker.node_id: _bytes_of(broker, topic, index)
+                for broker in self._up()
+                if (known := broker.image.topics.partition(topic, index)) and broker.node_id in known.replicas
+            }
             first = found[min(found)]
             differ = [node for node, data in found.items() if data != first]
             sizes = {node: len(data) for node, data in found.items()}

@@ -161,6 +161,8 @@ class Machine(Generic[S]):
         if self.node is not None:
             self.world.trace.note("resume", self.host)
             self.world.loop.resume(self.node)
+            for stream in list(self.node.streams):
+                stream.wake()
 
     def set_clock(self, by_ms: int) -> None:
         """Sets the wall clock forward or back; a restart does not undo it."""
@@ -194,7 +196,7 @@ class Machine(Generic[S]):
         if broker is None or node is None:
             return
         self.world.trace.note("stop", self.host)
-        self.world.loop.resume(node)
+        self.resume()
         self.broker = None
         self._up.clear()
         await broker.stop()

@@ -173,6 +173,8 @@ class SimStream:
 
     def wake(self) -> None:
         """Schedules the callbacks whose condition holds: as long as it does, they come again."""
+        if self.node in self.network.world.loop.paused:
+            return  # it looks when it goes on
         ready = self.inbox or self.eof or self._error is not None
         if self._on_readable is not None and not self._readable_due and ready:
             self._readable_due = True
