@@ -71,6 +71,8 @@ class Machine(Generic[S]):
         self._ended = Event()
         self._up = Event()
         self._wanted = True
+        self._may_start = Event()
+        self._may_start.set()
 
     # --- life
 
@@ -95,6 +97,7 @@ class Machine(Generic[S]):
                 self._life.cancel()
                 await sleep(0)
             await sleep(self._rng.uniform(*BOOT_S))
+            await self._may_start.wait()
             self._after(node)
             self.disk.powered = True
             if not self.world.has_power(self.host):
@@ -189,6 +192,15 @@ class Machine(Generic[S]):
             self.disk.kill()
         self.disk.powered = False
         self._ended.set()
+
+    def take_away(self) -> None:
+        """Ends the process without notice, and starts no other before `bring_back`."""
+        self._may_start.clear()
+        self.kill()
+
+    def bring_back(self) -> None:
+        """Starts a broker again."""
+        self._may_start.set()
 
     async def stop(self) -> None:
         """A clean stop; the supervisor starts the next broker."""
