@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.sim.machine import Machine
     from headrace.sim.world import World
 
-CLUSTER_KINDS: Final = ("two die", "two stop", "pause", "one way", "split", "slow link", "restart at once")
+CLUSTER_KINDS: Final = ("two die", "two stop", "pause", "one way", "split", "slow link", "restart at once", "leave in turn")
 ONE_LOSES: Final = "one loses power"
 LOOK_S: Final = 0.1
 
@@ -49,6 +49,7 @@ class ClusterFaults:
             "split": self._split,
             "slow link": self._slow_link,
             "restart at once": self._restart_at_once,
+            "leave in turn": self._leave_in_turn,
             ONE_LOSES: self._one_loses_power,
         }
 
@@ -65,6 +66,7 @@ class ClusterFaults:
         """Every process goes on. The network is healed by `Faults.heal`."""
         for machine in self._machines:
             machine.resume()
+            machine.bring_back()
 
     def _some(self, count: int) -> list[Machine[Any]]:
         return self._rng.sample(self._machines, count)
@@ -83,6 +85,19 @@ class ClusterFaults:
         for _ in range(self._rng.randint(2, 4)):
             machine.kill()
             await sleep(self._rng.uniform(0.5, 1.5))
+
+    async def _leave_in_turn(self) -> None:
+        """All but one stop cleanly and stay away; then that one dies, and they come back without it."""
+        *first, last = self._some(len(self._machines))
+        for machine in first:
+            machine.hold_back()
+            await machine.stop()
+        await sleep(self._rng.uniform(0.5, 3.0))
+        last.take_away()
+        for machine in first:
+            machine.bring_back()
+        await sleep(self._rng.uniform(1.0, 6.0))
+        last.bring_back()
 
     async def _pause(self) -> None:
         (machine,) = self._some(1)

@@ -86,8 +86,9 @@ class Options:
     is_reborn: bool
     """Whether a topic is deleted and made again under the same name, over and over."""
     is_administered: bool
-    one_goes: bool
-    """Whether a node dies in calm times, and stays away: the others get on without it."""
+    calm_trouble: str
+    """What happens in calm times: "one goes" and stays away, or "two apart" do not reach each other for long. The
+    others get on all the same."""
     small_pieces: bool
 
     @classmethod
@@ -115,7 +116,7 @@ class Options:
             is_reborn=rng.random() < 0.4,
             is_administered=rng.random() < 0.4,
             small_pieces=rng.random() < 0.2,
-            one_goes=rng.random() < 0.3,
+            calm_trouble=rng.choice(("", "", "one goes", "two apart")),
         )
 
 
@@ -265,12 +266,8 @@ class ClusterRun:
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
-        if options.one_goes and world.objection is None:
-            machine = world.rng("who goes").choice(list(self.machines.values()))
-            machine.take_away()
-            await self._settle(without=machine.host)
-            machine.bring_back()
-            await machine.ready()
+        if options.calm_trouble and world.objection is None:
+            await self._trouble()
             await self._settle()
         await self._look_at_answers()
         await self._end()
@@ -312,8 +309,22 @@ class ClusterRun:
         watcher = Watcher(self._client("watcher"), self._places)
         watcher.client.owner.spawn(watcher.run())
 
-    async def _settle(self, without: str | None = None) -> None:
-        """Everybody gets on within SETTLE_S, and every replica is in sync, but for those of a node that is away."""
+    async def _trouble(self) -> None:
+        one, other = self.world.rng("trouble").sample(list(self.machines.values()), 2)
+        if self.options.calm_trouble == "one goes":
+            one.take_away()
+            await self._settle(is_whole=False)
+            one.bring_back()
+            await one.ready()
+            return
+        self.world.calm_since = None
+        self.world.network.partition(one.host, other.host)
+        await self._settle(is_whole=False)
+        self.world.network.mend(one.host, other.host)
+        self.world.calm_since = self.world.loop.time()
+
+    async def _settle(self, *, is_whole: bool = True) -> None:
+        """Everybody gets on within SETTLE_S, and every replica is in sync, where the cluster `is_whole`."""
         until = self.world.loop.time() + SETTLE_S
         wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
         ends = [(reader, self.history.end(reader.place)) for reader in self._readers]
@@ -321,7 +332,7 @@ class ClusterRun:
         while self.world.objection is None:
             late = [f"{each.client.host} gets nothing confirmed" for each, count in wanted if each.acknowledged < count]
             late += [f"{each.client.host} is at {each.offset}, not at {end}" for each, end in ends if each.offset < end]
-            late += [] if without else self._out_of_sync()
+            late += self._out_of_sync() if is_whole else []
             if self._members and not await is_settled(observer, "group", self._members):
                 late.append("the group does not settle")
             if not late:

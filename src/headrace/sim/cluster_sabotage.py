@@ -2,7 +2,8 @@
 
 Left out, because no client can ever tell: a high watermark that is not checkpointed (logs are compared by their epochs,
 and the next leader finds it again from its followers' fetches), and metadata that are replayed though they are old
-(within one life they come in their order).
+(within one life they come in their order). That metadata are not applied before they are committed, the faults of
+several controllers see to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.quorum.deaths import DeathWatch
-from headrace.broker.quorum.driver import QuorumDriver
 from headrace.controller import in_sync, partition_changes
 from headrace.controller.sessions import BrokerSessions
 from headrace.log.epochs import LeaderEpochs
@@ -115,13 +115,6 @@ def _elect_anyone(self: Any) -> tuple[int, bool]:
     return -1, False
 
 
-def _commit_what_is_written(real: Real) -> Real:
-    def commit(self: QuorumDriver, _end_offset: int) -> None:
-        real(self, self.raft.log.end_offset)
-
-    return commit
-
-
 def _forget_producers(real: Real) -> Real:
     """Who followed knows nothing of producers when it comes to lead."""
 
@@ -207,7 +200,6 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "reports-before-its-sync": [(FetchLoop, "_sync", _sync_nothing)],
         "elects-whoever-is-there": [(partition_changes._Draft, "_elect", _elect_anyone)],
         "never-fences": [(BrokerSessions, "expired", _nobody), (DeathWatch, "suspect", _nothing)],
-        "applies-what-is-not-committed": [(QuorumDriver, "_commit", _commit_what_is_written(QuorumDriver._commit))],
         "coordinates-before-all-is-committed": [(Coordinator, "_all_committed", _believe_it)],
         "takes-a-reborn-topic-for-the-old": [
             (LogManager, "get_or_create", _any_life(LogManager.get_or_create)),

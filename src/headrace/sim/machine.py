@@ -193,9 +193,13 @@ class Machine(Generic[S]):
         self.disk.powered = False
         self._ended.set()
 
+    def hold_back(self) -> None:
+        """Starts no other process before `bring_back`."""
+        self._may_start.clear()
+
     def take_away(self) -> None:
         """Ends the process without notice, and starts no other before `bring_back`."""
-        self._may_start.clear()
+        self.hold_back()
         self.kill()
 
     def bring_back(self) -> None:

@@ -6,7 +6,7 @@ not answer it. What such a leader tells others is old, and Kafka promises no mor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.client.errors import ClientError
 from headrace.sim.workloads.reading import LATEST
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from headrace.sim.checkers.history import Place
     from headrace.sim.client import SimClient
 
+ELSEWHERE: Final = 0.5
+"""How often it asks another broker who leads: one that is cut off may name itself."""
+
 
 class Watcher:
     """See the module."""
@@ -39,6 +42,8 @@ class Watcher:
         """Until its node ends."""
         while True:
             place = self.client.rng.choice(self._places)
+            if self.client.rng.random() < ELSEWHERE:
+                self.client.moved(place)
             try:
                 await self._hear_of_epochs(place[0])
                 await self._ask(place)
