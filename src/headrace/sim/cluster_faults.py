@@ -1,4 +1,4 @@
-"""What goes wrong between the nodes of a cluster: several die at once, one stands still, links are slow, or carry one way.
+"""What goes wrong between the nodes of a cluster: several die at once, one stands still, links are slow or one-way.
 
 The model is honest. Where acknowledgements wait for the disks, power may go anywhere and at any time. At the default
 flush policy one node loses what it had not synced, and no other before all replicas are in sync again: more than that
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from headrace.sim.machine import Machine
     from headrace.sim.world import World
 
-CLUSTER_KINDS: Final = ("two die", "two stop", "pause", "one way", "split", "slow link", "restart at once", "leave in turn")
+CLUSTER_KINDS: Final = (
+    "two die",
+    "two stop",
+    "pause",
+    "one way",
+    "split",
+    "slow link",
+    "restart at once",
+    "leave in turn",
+)
 ONE_LOSES: Final = "one loses power"
 LOOK_S: Final = 0.1
 
@@ -134,5 +143,5 @@ class ClusterFaults:
         (machine,) = self._some(1)
         machine.kill(power=True)
         await machine.ready()
-        while not self._in_sync():
+        while not self._in_sync():  # noqa: ASYNC110
             await sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Three brokers or five, each a controller too, their clients, faults for a while, and then peace, in which everything settles.
+"""Three brokers or five, each a controller too, their clients, faults for a while, and then peace: all settles.
 
 Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
 partition has one leader, in-sync sets lie within the replicas, and who is in sync has all that is committed; the end of
@@ -106,7 +106,10 @@ class Options:
             nodes=rng.choice((3, 3, 3, 3, 5)),
             durable=durable,
             kinds=tuple(kind for kind in kinds if rng.random() < many),
-            cluster_kinds=tuple(kind for kind in cluster_kinds if rng.random() < many) + ((ONE_LOSES,) if loses else ()),
+            cluster_kinds=(
+                *(kind for kind in cluster_kinds if rng.random() < many),
+                *((ONE_LOSES,) if loses else ()),
+            ),
             mean_s=rng.uniform(2.0, 10.0),
             faults_s=rng.uniform(10.0, 30.0),
             plain=rng.randint(0, 2),
@@ -231,8 +234,9 @@ class ClusterRun:
                 for node in (*partition.isr, *partition.eligible_leaders):
                     if node in here and not here[node].is_being_cut:
                         end = here[node].log.end_offset
-                        text = f"{topic.name}-{partition.index} is committed to {committed}, and ends at {end} on {node}"
-                        self.world.demand(end >= committed, f"{text}, which may lead: {partition}")
+                        name = f"{topic.name}-{partition.index}"
+                        text = f"{name} is committed to {committed}, and ends at {end} on {node}, which may lead"
+                        self.world.demand(end >= committed, f"{text}: {partition}")
 
     # --- the phases
 

@@ -40,8 +40,8 @@ class _Held:
 
     def _run(self) -> None:
         handle: Any = self
-        loop: SimLoop = handle._loop
-        if loop.paused and (held := loop.paused.get(handle._context.get(PROCESS))) is not None:
+        loop: SimLoop = handle._loop  # noqa: SLF001
+        if loop.paused and (held := loop.paused.get(handle._context.get(PROCESS))) is not None:  # noqa: SLF001
             held.append(handle)
         else:
             super()._run()  # type: ignore[misc]
@@ -106,7 +106,7 @@ class SimLoop(base_events.BaseEventLoop):
         """See AbstractEventLoop.call_at."""
         timer: Any = _TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        timer._scheduled = True  # noqa: SLF001
         found: TimerHandle = timer
         return found
 
