@@ -251,11 +251,12 @@ class ClusterRun:
         for place in self._places:
             self.history.track(place)
         self._start_clients()
-        faults = [world.loop.create_task(each.run()) for each in (*self.faults, self.cluster_faults)]
+        nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
+        faults = [world.loop.create_task(each.run()) for each in nemeses]
         await sleep(options.faults_s)
         for task in faults:
             task.cancel()
-        for each in (*self.faults, self.cluster_faults):
+        for each in nemeses:
             each.heal()
         for machine in self.machines.values():
             # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from asyncio import Handle, TimerHandle, base_events
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, Final
@@ -74,6 +75,9 @@ class _Selector:
 class SimLoop(base_events.BaseEventLoop):
     """See the module. `time()` is seconds since the run began."""
 
+    _ready: deque[Handle]
+    _scheduled: list[TimerHandle]
+
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
@@ -100,7 +104,7 @@ class SimLoop(base_events.BaseEventLoop):
         if self._turns > TURNS_MAX:
             raise LivelockError(f"{TURNS_MAX} turns of the loop at {self._now:.6f} s")
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> TimerHandle:
         """See AbstractEventLoop.call_at."""
