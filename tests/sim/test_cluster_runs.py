@@ -18,7 +18,7 @@ BLOCK_SEEDS = 6
 FOUND_AT = {
     "acknowledges-before-others-have-it": 1,
     "counts-the-leader-alone": 1,
-    "lets-laggards-join": 1,
+    "lets-laggards-join": 9,
     "never-shrinks": 15,
     "cuts-to-the-high-watermark": 5,
     "never-cuts": 1,
