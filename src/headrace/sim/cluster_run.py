@@ -330,8 +330,10 @@ class ClusterRun:
         self.world.calm_since = self.world.loop.time()
 
     async def _settle(self, *, is_whole: bool = True) -> None:
-        """Everybody gets on within SETTLE_S. Where the cluster `is_whole`, every replica is in sync, and the group
-        settles: a broker that hears of no controller takes itself for its coordinator, and clients find it, as in Kafka.
+        """Everybody gets on within SETTLE_S.
+
+        Where the cluster `is_whole`, every replica is in sync, and the group settles: a broker that hears of no
+        controller goes on as its coordinator, and clients find it, as in Kafka.
         """
         until = self.world.loop.time() + SETTLE_S
         wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
