@@ -8,8 +8,8 @@ What lives here
 - `cluster_controller`: the controller as a node with other voters sees it, here or elsewhere; `controller_link` is the
   way there, `node_requests` what a node asks for itself, on the wire. `seat` sets all of this up, and ends it.
 - `duties`: what the active controller does of its own accord. `deaths`: which signs of death it believes.
-- `membership`: this broker in its cluster: registration, heartbeats, controlled shutdown. `controller_registration`: the
-  same of its controller.
+- `membership`: this broker in its cluster: registration, heartbeats, controlled shutdown. `controller_registration`:
+  this controller in it.
 - `driver`: the shell around the pure `headrace.raft.machine.Raft`. It stores elections, appends what was decided or
   fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
 - `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
