@@ -25,6 +25,7 @@ from headrace.wire.messages import k58_envelope as k58
 from headrace.wire.messages import k60_describe_cluster as k60
 from headrace.wire.messages import k62_broker_registration as k62
 from headrace.wire.messages import k63_broker_heartbeat as k63
+from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages import k67_allocate_producer_ids as k67
 from headrace.wire.messages.principal import DefaultPrincipalData
 
@@ -159,6 +160,8 @@ def enveloped(request: object, key: int, version: int) -> bytes:
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(), b"\x7f", ErrorCode.INVALID_REQUEST),
         (enveloped(k03.MetadataRequest(), ApiKey.METADATA, 12), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
         (enveloped(k58.EnvelopeRequest(), ApiKey.ENVELOPE, 0), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
+        (enveloped(k64.UnregisterBrokerRequest(1), ApiKey.UNREGISTER_BROKER, 0), principal(), bytes(4),
+         ErrorCode.INVALID_REQUEST),
         (b"\x00\x13\x00\x63\x00\x00\x00\x01\xff\xff\x00", principal(), bytes(4), ErrorCode.UNSUPPORTED_VERSION),
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), None, bytes(4),
          ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),

@@ -86,7 +86,6 @@ FORWARDED: Final = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
-        ApiKey.UNREGISTER_BROKER,
     }
 )
 """What an envelope may hold."""
