@@ -15,10 +15,8 @@ from headrace.broker.partitions.replica_manager import ReplicaManager
 from headrace.broker.partitions.replica_moves import ReplicaMoves
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.local_controller import LocalController
-from headrace.broker.quorum.membership import Membership
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum.producer_ids import ProducerIds
-from headrace.broker.quorum.seat import QuorumSeat
 from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
     from headrace.broker.quorum.duties import Duties
+    from headrace.broker.quorum.membership import Membership
+    from headrace.broker.quorum.seat import QuorumSeat
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.controller.brokers import Registration
@@ -238,6 +238,9 @@ class Broker:
             alone = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
             self.controller = self.local_controller = alone
             return
+        # Imported where there are others: a broker alone starts without.
+        from headrace.broker.quorum.seat import QuorumSeat
+
         self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
         self.controller_link, self.duties = self._seat.link, self._seat.duties
         self.controller, self.local_controller = self._seat.controller, self._seat.local
@@ -258,6 +261,8 @@ class Broker:
         """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns."""
         if self._seat is None:
             return
+        from headrace.broker.quorum.membership import Membership
+
         self._membership = Membership(
             self.node, self._seat.controller, lambda: self.config, self.quorum, self._failed_directories
         )
