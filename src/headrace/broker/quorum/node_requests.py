@@ -57,14 +57,12 @@ def _register(request: ask.RegisterBroker, _: ClusterImage) -> WireForm:
         broker_id=node.node_id,
         cluster_id=node.cluster_id,
         incarnation_id=node.incarnation_id,
-        listeners=[k62.Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                   for e in node.endpoints],
-        features=[k62.Feature(name=f.name, min_supported_version=f.min_level, max_supported_version=f.max_level)
-                  for f in node.features],
+        listeners=[k62.Listener(*endpoint) for endpoint in node.endpoints],
+        features=[k62.Feature(*feature) for feature in node.features],
         rack=node.rack,
         log_dirs=list(node.directories),
         previous_broker_epoch=node.previous_broker_epoch,
-    )  # fmt: skip
+    )
 
     def read(said: k62.BrokerRegistrationResponse) -> Registered:
         return Registered(ErrorCode(said.error_code), None, said.broker_epoch)
@@ -106,11 +104,9 @@ def _register_controller(request: ask.RegisterController, _: ClusterImage) -> Wi
         controller_id=node.id,
         incarnation_id=node.incarnation_id,
         zk_migration_ready=node.is_migration_ready,
-        listeners=[k70.Listener(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-                   for e in node.endpoints],
-        features=[k70.Feature(name=f.name, min_supported_version=f.min_level, max_supported_version=f.max_level)
-                  for f in node.features],
-    )  # fmt: skip
+        listeners=[k70.Listener(*endpoint) for endpoint in node.endpoints],
+        features=[k70.Feature(*feature) for feature in node.features],
+    )
 
     def read(said: k70.ControllerRegistrationResponse) -> ApiError:
         return ApiError(ErrorCode(said.error_code), said.error_message)
