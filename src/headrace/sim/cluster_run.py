@@ -26,11 +26,10 @@ from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, ClusterFaults
 from headrace.sim.faults import KINDS, Faults
 from headrace.sim.machine import Machine
 from headrace.sim.node import SimNode
-from headrace.sim.run import PATIENCE_S, PROGRESS, SETTINGS, Result, play
+from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
+from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
-from headrace.sim.workloads.producing import IdempotentProducer, PlainProducer
-from headrace.sim.workloads.reading import Reader, read_whole
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
 from headrace.sim.workloads.watching import Watcher
@@ -141,11 +140,10 @@ class ClusterRun:
         self.commits = Commits(self.world)
         self.bounds = Bounds(self.world)
         self._clients: dict[str, ClusterClient] = {}
-        self._producers: list[PlainProducer | IdempotentProducer] = []
-        self._readers: list[Reader] = []
         self._members: list[Member] = []
         self._administrator: ClusterClient | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
+        self.crowd = Crowd(self.world, self.history, self._places, self._client)
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         self.faults = [
             Faults(
@@ -275,7 +273,7 @@ class ClusterRun:
         if options.calm_trouble and world.objection is None:
             await self._trouble()
             await self._settle()
-        await self._look_at_answers()
+        await self.crowd.look_at_answers()
         await self._end()
 
     def _client(self, kind: str) -> ClusterClient:
@@ -285,19 +283,8 @@ class ClusterRun:
 
     def _start_clients(self) -> None:
         options = self.options
-        for _ in range(options.plain):
-            plain = PlainProducer(self._client("plain"), self.history, self._places)
-            plain.acks = (-1,)
-            self._producers.append(plain)
-            plain.client.owner.spawn(plain.run())
-        for _ in range(options.idempotent):
-            idempotent = IdempotentProducer(self._client("idempotent"), self.history, self._places)
-            self._producers.append(idempotent)
-            idempotent.client.owner.spawn(idempotent.run())
-        for place in self._places:
-            reader = Reader(self._client("reader"), self.history, place)
-            self._readers.append(reader)
-            reader.client.owner.spawn(reader.run())
+        # what one replica alone has acknowledged, a fault may take
+        self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,))
         for _ in range(options.members):
             member = Member(self._client("member"), self.commits, "group", self._places)
             self._members.append(member)
@@ -336,12 +323,10 @@ class ClusterRun:
         controller goes on as its coordinator, and clients find it, as in Kafka.
         """
         until = self.world.loop.time() + SETTLE_S
-        wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
-        ends = [(reader, self.history.end(reader.place)) for reader in self._readers]
+        expected = self.crowd.expectation()
         observer = self._client("observer")
         while self.world.objection is None:
-            late = [f"{each.client.host} gets nothing confirmed" for each, count in wanted if each.acknowledged < count]
-            late += [f"{each.client.host} is at {each.offset}, not at {end}" for each, end in ends if each.offset < end]
+            late = expected()
             late += self._out_of_sync() if is_whole else []
             if is_whole and self._members and not await is_settled(observer, "group", self._members):
                 late.append("the group does not settle")
@@ -362,34 +347,19 @@ class ClusterRun:
                         found.append(f"{topic.name}-{partition.index} on {broker.node_id}: {partition}")
         return found
 
-    async def _look_at_answers(self) -> None:
-        """Nobody waits longer than he asked for: a fetch that finds nothing is answered all the same."""
-        await sleep(2 * PATIENCE_S)
-        for reader in self._readers:
-            waits_s = reader.client.waits_s
-            self.world.demand(waits_s < PATIENCE_S, f"{reader.client.host} has waited {waits_s:.1f} s for an answer")
-
     async def _end(self) -> None:
         for client in self._clients.values():
             client.die()
         self._clients.clear()
         await sleep(5.0)
-        await self._read_all("before")
+        await self.crowd.read_all("before")
         self._compare()
         await gather(*[machine.stop() for machine in self.machines.values()])
         for machine in self.machines.values():
             await machine.ready()
-        await self._read_all("after")
+        await self.crowd.read_all("after")
         for machine in self.machines.values():
             await machine.switch_off()
-
-    async def _read_all(self, when: str) -> None:
-        self.world.trace.note("read all", when)
-        client = self._client("judge")
-        for place in self._places:
-            await read_whole(client, self.history, place)
-        client.leave()
-        await sleep(1.0)
 
     def _compare(self) -> None:
         """The logs of all replicas are equal, byte for byte."""
