@@ -52,6 +52,7 @@ from headrace.raft.machine import Raft
 from headrace.raft.messages import Entries, Position, ReplicaKey, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
+from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import AbortTransactionRecord
 
@@ -103,8 +104,7 @@ class QuorumDriver:
         self.log = log
         self.node_id = node_id
         self.image = ClusterImage(cluster_id=cluster_id)
-        self.kraft_version = 0
-        self.voters: tuple[Voter, ...] = tuple(voters)
+        self.sets = VoterHistory(VoterSet(tuple(voters), kraft_version=0))
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
@@ -129,7 +129,19 @@ class QuorumDriver:
         self._syncing: Future[None] | None = None
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
-        self._loading = SnapshotLoading(node, self._owner, log.files, self._step, cluster_id, self.voters, self._log)
+        self._loading = SnapshotLoading(
+            node, self._owner, log.files, self._step, cluster_id, lambda: self.sets, self._log
+        )
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Who votes by the newest set in the log, committed or not."""
+        return self.sets.newest.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized kraft.version."""
+        return self.sets.newest.kraft_version
 
     @property
     def epoch(self) -> int:
@@ -167,18 +179,19 @@ class QuorumDriver:
         Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
         that do not lie in the metadata. No record has been written then.
         """
-        loaded = self.log.load(self.image.cluster_id, committed_only=not self.is_alone)
+        loaded = self.log.load(
+            self.image.cluster_id, self.voters, lambda newest: newest.of(self.node_id) is None or len(newest.voters) > 1
+        )
         saved = self.log.read_quorum_state()
-        others = foreign_voters(self.voters, loaded.voters, saved)
+        others = foreign_voters(self.voters, loaded.sets.newest.voters, saved)
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
-        self.voters = loaded.voters or self.voters
+        self.sets = loaded.sets
         if self.is_alone and not loaded.image.is_empty:
             reasons += adoption.obstacles(loaded.image, self.node_id) + obstacles(loaded.image)
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image
         self._committed = loaded.image.offset + 1
-        self.kraft_version = loaded.kraft_version
         self._snapshots.loaded(loaded.image, loaded.log_bytes)
         # What a crash left in memory is on the disk before anybody hears how far this log goes.
         self.log.sync()
@@ -195,12 +208,10 @@ class QuorumDriver:
         self.codec = Codec(self.image.cluster_id, me, self.endpoint, dynamic=self.kraft_version > 0)
         return Raft(
             me,
-            self.voters,
+            self.sets,
             view,
             saved,
             jitter=self._node.entropy.random().randrange,
-            kraft_version=self.kraft_version,
-            voters_are_in_log=loaded.voters_are_in_log,
             settings=self._settings,
         )
 
@@ -553,7 +564,8 @@ class QuorumDriver:
     async def snapshot(self) -> None:
         """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
         image, log = self.image, self.raft.log
-        start = await self._snapshots.write(image, self.kraft_version, self.voters, log, keeps_old=not self.is_alone)
+        voters = self.sets.at(image.offset + 1)
+        start = await self._snapshots.write(image, voters, log, keeps_old=not self.is_alone)
         if start is not None:
             replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
             self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
