@@ -70,14 +70,14 @@ class Codec:
     1).
     """
 
-    def __init__(self, cluster_id: str, key: ReplicaKey, endpoint: Endpoint, *, dynamic: bool) -> None:
+    def __init__(self, cluster_id: str, key: ReplicaKey, endpoint: Endpoint, *, dynamic: Callable[[], bool]) -> None:
         self._cluster_id = cluster_id
         self._me = key
         self._endpoint = endpoint
         self._dynamic = dynamic
 
     def _key(self, node_id: int, directory_id: bytes) -> ReplicaKey:
-        return ReplicaKey(node_id, directory_id if self._dynamic else ZERO)
+        return ReplicaKey(node_id, directory_id if self._dynamic() else ZERO)
 
     def _addressed(self, node_id: int, directory_id: bytes) -> ReplicaKey:
         """Whom a request means: an old one does not say it, or not which directory."""
@@ -372,6 +372,12 @@ class Codec:
         if isinstance(asked, VoteRequest):
             return VoteResponse(said.leader_epoch, leader, said.vote_granted, asked.pre_vote, error)
         return EpochResponse(said.leader_epoch, leader, error)
+
+
+def told_leader(response: Any) -> tuple[int, str, int] | None:
+    """(node, host, port) of the leader that an answer names, None where it does not say where that is."""
+    nodes = getattr(response, "node_endpoints", ())
+    return next(((each.node_id, each.host, each.port) for each in nodes if each.node_id >= 0), None)
 
 
 def _known(leader_id: int) -> int | None:
