@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from headrace.raft import events as ev
-from headrace.raft.control import ControlRecord, Voter, VoterEndpoint
+from headrace.raft.control import ControlRecord, ControlType, Voter, VoterEndpoint
 from headrace.raft.leader import Leader
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import FIRST_BOOTSTRAP, Raft
@@ -192,6 +192,8 @@ class Cluster:
         node.holds_syncs = False
         node.received, node.part = [], b""
         del node.log[min(len(node.log), node.synced + keeps) :]
+        while len(node.log) > node.synced and node.log[-1].payload == ControlType.KRAFT_VERSION.name:
+            node.log.pop()  # the voters follow it in the same batch, of which a disk keeps all or nothing
         for (source, target), number in list(self._asked.items()):
             if self.refuses and self.place(source, target) == node_id and self.nodes[source].raft is not None:
                 self.step(source, ev.Unreachable(target, number))
