@@ -10,11 +10,13 @@ import pytest
 from peers.link import Link
 
 import headrace.testing
+from headrace.broker.partitions import lost_leaders
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import SIZE_BYTES, RequestHeader, encode_request
 from headrace.wire.messages import k03_metadata as k03
+from headrace.wire.messages import k10_find_coordinator as k10
 from headrace.wire.messages import k18_api_versions as k18
 from headrace.wire.messages import k19_create_topics as k19
 from headrace.wire.messages import k20_delete_topics as k20
@@ -233,3 +235,22 @@ def test_all_may_stop_at_once_and_come_back() -> None:
         with Link(cluster.nodes[2].port) as link:
             until(lambda: link.ask(k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="kept")]), 12)
                   .topics[0].error_code == 0)  # fmt: skip
+
+
+def test_who_asks_for_a_leader_that_just_died_hears_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a broker that fetched from it, Metadata and FindCoordinator wait for the election."""
+    monkeypatch.setattr(lost_leaders, "HOLD_S", PATIENCE_S)
+    with headrace.testing.cluster(settings={"early.fencing.enable": False}) as cluster:
+        asked = cluster.nodes[cluster.controller()]
+        with Link(asked.port) as link:
+            assert link.ask(topic_of("t"), 7).topics[0].error_code == 0
+            named = k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="t")])
+            groups = k10.FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}" for n in range(20)])
+            until(lambda: not any(each.error_code for each in link.ask(groups, 4).coordinators))
+            dies = next(leader for n in (0, 1) if (leader := cluster.leader("t", n)) != cluster.controller())
+            cluster.kill(dies)
+            until(lambda: bool(asked.inside.replicas.lost_leaders))
+            partitions = link.ask(named, 12).topics[0].partitions
+            assert dies not in {each.leader_id for each in partitions}
+            assert dies not in {each.node_id for each in link.ask(groups, 4).coordinators}
+            assert not asked.inside.replicas.lost_leaders

@@ -85,6 +85,8 @@ class Raft:
         self.voted: ReplicaKey | None = None
         self.role: Role = Unattached(None)
         self._hurries_until_ms = 0
+        self.bereft_of: int | None = None
+        """The leader of before, whose process was found gone."""
 
     # --- what a shell asks
 
@@ -253,7 +255,7 @@ class Raft:
         """
         if self.is_voter and self.settings.early_election_ms > 0:
             self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
-            self.leader_id = None
+            self.bereft_of, self.leader_id = self.leader_id, None
             self._become(Unattached(self.now + self.jitter(self.settings.early_election_ms)))
 
     def become_resigned(self) -> None:

@@ -66,6 +66,15 @@ async def test_who_answers_lives(node: PosixNode) -> None:
     assert not watched.dead
 
 
+async def test_whose_listener_goes_last_is_dead(node: PosixNode) -> None:
+    """The kernel closes the sockets of a dying process one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        watched = Watched(node, server.getsockname()[1])
+        watched.watch.suspect(7)
+        await asyncio.sleep(deaths.GRACE_S / 2)
+    await until(lambda: watched.dead == [(7, 40)])
+
+
 async def test_who_listens_again_within_the_grace_lives(
     node: PosixNode, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from headrace.wire.messages.k02_list_offsets import (
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import Following
+    from headrace.broker.partitions.lost_leaders import LostLeaders
     from headrace.broker.partitions.replica import Replica
     from headrace.config import BrokerConfig
     from headrace.env import LogSink, Node, Owner
@@ -56,6 +57,7 @@ class FetchLoop:
         node: Node,
         config: BrokerConfig,
         following: Following,
+        lost_leaders: LostLeaders,
         log: LogSink,
         owner: Owner,
         leader: int,
@@ -71,6 +73,7 @@ class FetchLoop:
         self._owner = owner
         self._config = config
         self._following = following
+        self._lost_leaders = lost_leaders
         self._log = log
         self._endpoint = endpoint
         self._broker_epoch = broker_epoch
@@ -195,6 +198,7 @@ class FetchLoop:
             self._connection.close()
         if self._is_reachable and self._is_wanted:
             self._is_reachable = False
+            self._lost_leaders.lost(self.leader)
             self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
 
     # --- asking
@@ -253,6 +257,7 @@ class FetchLoop:
         response = await connection.ask(request, FetchResponse, timeout_s=config.replica_socket_timeout_ms / 1000)
         if not self._is_reachable:
             self._is_reachable = True
+            self._lost_leaders.reached(self.leader)
             self._log.info("leader is reached again", leader=self.leader)
         return response
 

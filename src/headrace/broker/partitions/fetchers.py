@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.partitions.fetch_loop import FetchLoop
+from headrace.broker.partitions.lost_leaders import LostLeaders
 from headrace.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Fetchers:
         self._following = following
         self._image = image
         self._broker_epoch = broker_epoch
+        self.lost_leaders = LostLeaders(node, self._owner, image)
         self._loops: dict[Lane, FetchLoop] = {}
         self._tasks: dict[FetchLoop, Task[None]] = {}
         self._by_replica: dict[Replica, FetchLoop] = {}
@@ -76,10 +78,12 @@ class Fetchers:
         """Brokers may be elsewhere by now."""
         for loop in self._loops.values():
             loop.look_at_address()
+        self.lost_leaders.brokers_changed()
 
     async def stop(self) -> None:
         """Fetches nothing more; returns when nothing of it is under way."""
         self._stopped = True
+        self.lost_leaders.stop()
         for loop in self._tasks:
             loop.stop()
         if self._tasks:
@@ -94,6 +98,7 @@ class Fetchers:
             self._node,
             self._config,
             self._following,
+            self.lost_leaders,
             self._log,
             self._owner,
             lane[0],

@@ -105,6 +105,7 @@ class ReplicaManager:
         self._may_join: Mapping[int, int] = {}
         following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
         self._fetchers = Fetchers(node, config, metrics, following, image=image, broker_epoch=broker_epoch)
+        self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
         """Those whose roles change once their logs are cut."""
         self.storage_failed = failures.storage_failed
