@@ -12,6 +12,7 @@ Who votes is what the node was started with; changes of it come later. Source: K
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from headrace.raft import events as ev
 from headrace.raft.control import ControlRecord, Voter, kraft_version, leader_change, voters_record
@@ -38,14 +39,18 @@ from headrace.raft.quorum_state import NO_NODE, QuorumState
 from headrace.raft.roles import Candidate, Follower, Prospective, Resigned, Role, Unattached
 from headrace.wire.errors import ErrorCode
 
+FIRST_BOOTSTRAP: Final = -2
+"""The peer that the first of the bootstrap servers is; the others follow below it, as in Kafka."""
+
 
 class Raft:
     """A node of the quorum. `start` it once, then `step` it; times are milliseconds of a clock that never goes back.
 
     `log` is the shape of its log, all of it synced; `saved` what quorum-state said, None for a fresh node. `voters` are
-    all voters, with this node's key or without it (then it never stands). `kraft_version` decides how quorum-state is
-    written; `voters_are_in_log` is false while a fresh format's snapshot alone names them: the first leader then writes
-    them into the log. `jitter(n)` draws from [0, n).
+    all voters, with this node's key or without it: then it is an observer, which follows and never stands. `bootstrap`
+    is how many addresses there are beside theirs through which an observer finds the leader: they are peers -2, -3 and
+    so on. `kraft_version` decides how quorum-state is written; `voters_are_in_log` is false while a fresh format's
+    snapshot alone names them: the first leader then writes them into the log. `jitter(n)` draws from [0, n).
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Raft:
         kraft_version: int = 1,
         voters_are_in_log: bool = True,
         settings: RaftSettings | None = None,
+        bootstrap: int = 0,
     ) -> None:
         self.me = me
         self.voters = tuple(voters)
@@ -68,6 +74,7 @@ class Raft:
         # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
         self.other_voters = [key for key in keys if key.id != me.id]
         self.majority = len(keys) // 2 + 1
+        self.bootstrap = [ReplicaKey(FIRST_BOOTSTRAP - at) for at in range(bootstrap)]
         self.log = log
         self.jitter = jitter
         self.settings = settings or RaftSettings()
@@ -231,7 +238,7 @@ class Raft:
 
     def become_follower(self, epoch: int, leader_id: int) -> None:
         """Another voter leads this epoch."""
-        leader = self._key_of(leader_id)
+        leader = self._leader_key(leader_id)
         assert epoch >= self.epoch and leader is not None and leader != self.me
         assert epoch > self.epoch or self.leader_id in (None, leader_id), "an epoch has one leader"
         if epoch > self.epoch:
@@ -251,12 +258,19 @@ class Raft:
         """The leader's process is gone, so it commits nothing more: whoever asks may lead, and this node may too.
 
         Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
-        next message to its voters brings it back.
+        next message to its voters brings it back. An observer asks the others who leads now; they may have to find out
+        first.
         """
-        if self.is_voter and self.settings.early_election_ms > 0:
+        early_ms = self.settings.early_election_ms
+        if early_ms > 0 and not self.is_voter and isinstance(self.role, Follower):
+            gone = self.role.leader
+            self.lose_leader()
+            self.peers.rest(gone.id, self.now, early_ms)
+            self.role = Unattached(None, asked=gone)
+        elif early_ms > 0:
             self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
             self.bereft_of, self.leader_id = self.leader_id, None
-            self._become(Unattached(self.now + self.jitter(self.settings.early_election_ms)))
+            self._become(Unattached(self.now + self.jitter(early_ms)))
 
     def become_resigned(self) -> None:
         """Leads no more, because it stops, or because it cannot know whether another one does."""
@@ -281,9 +295,15 @@ class Raft:
     def _key_of(self, node_id: int) -> ReplicaKey | None:
         return next((key for key in self.other_voters if key.id == node_id), None)
 
+    def _leader_key(self, leader_id: int) -> ReplicaKey | None:
+        """Whom to follow. An observer may not have read yet that a node votes which leads."""
+        if self.is_voter or leader_id == self.me.id:
+            return self._key_of(leader_id)
+        return self._key_of(leader_id) or ReplicaKey(leader_id)
+
     def _adopt(self, epoch: int, leader_id: int | None) -> None:
         """Somebody knows of an epoch, and perhaps of its leader."""
-        leader = None if leader_id is None else self._key_of(leader_id)
+        leader = None if leader_id is None else self._leader_key(leader_id)
         if leader is not None and (epoch > self.epoch or (epoch == self.epoch and self.leader_id is None)):
             self.become_follower(epoch, leader.id)
         elif epoch > self.epoch:

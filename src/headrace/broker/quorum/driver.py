@@ -21,7 +21,7 @@ from headrace.broker.quorum.codec import Codec
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.links import VoterLinks
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
-from headrace.broker.quorum.progress import VoterProgress, progress_of
+from headrace.broker.quorum.progress import ReplicaProgress, observers_of, progress_of
 from headrace.broker.quorum.proposals import Values, batches_of, prepare
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
@@ -146,9 +146,13 @@ class QuorumDriver:
         """Whether no other node votes."""
         return all(voter.id == self.node_id for voter in self.voters)
 
-    def progress(self) -> list[VoterProgress]:
+    def progress(self) -> list[ReplicaProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
         return progress_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
+
+    def observers(self) -> list[ReplicaProgress]:
+        """How far every observer is; nothing where this node does not lead."""
+        return observers_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
 
     def endpoint(self, node_id: int) -> VoterEndpoint | None:
         """Where a voter's controller listener is."""
