@@ -137,6 +137,8 @@ class Raft:
             self.voted = ReplicaKey(saved.voted_id, saved.voted_directory_id)
         if saved.leader_id != NO_NODE:
             self.leader_id = saved.leader_id
+        if not self.is_voter and self.leader_id not in (None, self.me.id, *(key.id for key in self.other_voters)):
+            self.leader_id = None  # an observer that does not know where the leader is asks as if there were none
         if self.leader_id == self.me.id:
             self.role = Resigned((), self.now + self._election_wait_ms())
         elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
