@@ -1,5 +1,5 @@
-"""Several brokers, each a controller too, each a process of its own: one cluster, of Headrace's nodes or with some of
-Apache Kafka's among them."""
+"""Several brokers, each a process of its own, and each a controller too or beside controllers of their own: one
+cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages.k03_metadata import MetadataRequest
 
 from .headrace import START_PATIENCE_S, HeadracePeer
@@ -30,7 +31,11 @@ class KafkaNode(HeadracePeer):
 
 class HeadraceCluster:
     """Nodes 1 to `size`, of which those in `kafkas` are Apache Kafka's; `settings` go into the file of each. Within a
-    `with` block all of them run."""
+    `with` block all of them run.
+
+    With `controllers` these nodes are brokers alone, and controllers are nodes 101 and on. Several are the voters that
+    every file names; a single one votes by its metadata, and brokers know its address.
+    """
 
     def __init__(
         self,
@@ -38,12 +43,20 @@ class HeadraceCluster:
         settings: Mapping[str, str] | None = None,
         size: int = 3,
         kafkas: Collection[int] = (),
+        controllers: int = 0,
     ) -> None:
         self.directory = directory
         self.kafkas = set(kafkas)
         self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
+        self.controller_ports = {node: free_port() for node in range(101, 101 + controllers)}
         self._settings = dict(settings or {})
+        self.controllers = {node: self._controller(node) for node in self.controller_ports}
         self.nodes = {node: self._peer(node) for node in self.ports}
+
+    @property
+    def everybody(self) -> dict[int, HeadracePeer]:
+        """All processes."""
+        return {**self.controllers, **self.nodes}
 
     @property
     def bootstrap(self) -> str:
@@ -61,32 +74,52 @@ class HeadraceCluster:
 
     def _peer(self, node: int) -> HeadracePeer:
         client, controller = self.ports[node]
+        own = "" if self.controllers else f",CONTROLLER://127.0.0.1:{controller}"
+        settings = {
+            "process.roles": "broker" if self.controllers else "broker,controller",
+            "listeners": f"PLAINTEXT://127.0.0.1:{client}{own}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        }
+        return self._node(node, client, settings)
+
+    def _controller(self, node: int) -> HeadracePeer:
+        port = self.controller_ports[node]
+        settings = {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"}
+        return self._node(node, port, settings)
+
+    def _quorum(self, node: int) -> dict[str, str]:
+        """How a node finds the voters, where it is none of several."""
+        voters = self.controller_ports or {n: ports[1] for n, ports in self.ports.items()}
+        if len(voters) > 1:
+            return {"controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in voters.items())}
+        addresses = ",".join(f"127.0.0.1:{port}" for port in voters.values())
+        return {} if node in voters else {"controller.quorum.bootstrap.servers": addresses}
+
+    def _node(self, node: int, port: int, settings: Mapping[str, str]) -> HeadracePeer:
         folder = self.directory / str(node)
         folder.mkdir(parents=True)
         settings = {
-            "process.roles": "broker,controller",
+            **settings,
             "node.id": str(node),
-            "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
             "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[1]}" for n, ports in self.ports.items()),
             "log.dirs": str(self.data(node)),
             "default.replication.factor": "3",
             "min.insync.replicas": "2",
+            **self._quorum(node),
             **self._settings,
         }
         file = folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         kind = KafkaNode if node in self.kafkas else HeadracePeer
-        peer = kind(folder, properties=file, port=client)
+        peer = kind(folder, properties=file, port=port)
         peer.settings = {}
         return peer
 
     def format(self) -> None:
         """Formats every node, as an operator does."""
-        for node, peer in self.nodes.items():
+        for node, peer in self.everybody.items():
             arguments = ("format", "-t", CLUSTER_ID, "-c", str(peer.file))
             if node in self.kafkas:
                 kafka_tool("kafka.tools.StorageTool", *arguments)
@@ -96,7 +129,7 @@ class HeadraceCluster:
 
     def start(self) -> None:
         """Starts all, and waits until each serves, and knows of all the others."""
-        for peer in self.nodes.values():
+        for peer in self.everybody.values():
             peer.launch()
         for peer in self.nodes.values():
             peer.wait()
@@ -111,8 +144,15 @@ class HeadraceCluster:
         """SIGTERM to all of ours at once; Apache Kafka's are killed: their last would wait for a majority."""
         for node, peer in self.nodes.items():
             peer.kill() if node in self.kafkas else peer.terminate()
-        for peer in self.nodes.values():
+        for peer in self.everybody.values():
             assert peer.stop() == 0, "a clean stop"
+
+    def quorum(self) -> k55.ResponsePartitionData:
+        """The metadata quorum, as a broker that answers hears of it."""
+        asked = k55.TopicData(topic_name="__cluster_metadata", partitions=[k55.PartitionData()])
+        port = next(peer.port for peer in self.nodes.values() if peer.process is not None)
+        with Link(port) as link:
+            return link.ask(k55.DescribeQuorumRequest(topics=[asked]), 2).topics[0].partitions[0]
 
     def __enter__(self) -> Self:
         self.format()
@@ -125,7 +165,7 @@ class HeadraceCluster:
 
     def kill(self) -> None:
         """SIGKILL to all."""
-        for peer in self.nodes.values():
+        for peer in self.everybody.values():
             peer.kill()
 
     def __exit__(

@@ -183,7 +183,7 @@ def test_a_replica_that_had_all_when_it_last_fetched_was_caught_up_then() -> Non
     seen = raft.role.observers[KEYS[9]]
     assert (seen.end_offset, seen.fetched_ms, seen.caught_up_ms) == (1, 1300, 1000)
     raft.step(ev.Requested("f", replace(request, offset=2)), 1400)
-    assert (seen.end_offset, seen.fetched_ms, seen.caught_up_ms) == (2, 1400, 1000), "it lacked one when it last fetched"
+    assert (seen.end_offset, seen.fetched_ms, seen.caught_up_ms) == (2, 1400, 1000), "it lacked one the time before"
     raft.step(ev.Requested("f", replace(request, offset=3)), 1500)
     assert seen.caught_up_ms == 1500
 

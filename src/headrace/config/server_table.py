@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import INT_MAX, Setting, Type, Value, gzip_level_check
+from .setting import INT_MAX, Setting, Type, gzip_level_check
 
 _ONE_LOOP: Final = "requests run on one event loop, blocking work on a small pool; these sizes do not apply"
 _NO_RATES: Final = "this release does not limit connection rates"
@@ -22,13 +22,6 @@ _STABLE: Final = "this broker serves only stable versions"
 _ROLES: Final = ("broker", "controller")
 
 
-def _roles_check(value: Value) -> str:
-    assert isinstance(value, tuple)
-    if set(value) in (set(), {"controller"}, set(_ROLES)):
-        return ""
-    return "a broker without a controller in its process is not served yet"
-
-
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
     Setting("node.id", Type.INT, None, "Number of this node in the cluster.", at_least=0, synonyms=("broker.id",)),
     Setting("broker.id", Type.INT, -1, "Older name of `node.id`; both must agree when both are set."),
@@ -36,9 +29,8 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "process.roles",
         Type.LIST,
         (),
-        "Which parts run in this process: `broker,controller` (also if not set), or `controller` alone.",
+        "Which parts run in this process: `broker,controller` (also if not set), or one of them alone.",
         choices=_ROLES,
-        check=_roles_check,
     ),
     Setting(
         "broker.rack",

@@ -363,6 +363,12 @@ class Codec:
         return EpochResponse(said.leader_epoch, leader, error)
 
 
+def told_leader(response: Any) -> tuple[int, str, int] | None:
+    """(node, host, port) of the leader that an answer names, None where it does not say where that is."""
+    nodes = getattr(response, "node_endpoints", ())
+    return next(((each.node_id, each.host, each.port) for each in nodes if each.node_id >= 0), None)
+
+
 def _known(leader_id: int) -> int | None:
     return None if leader_id < 0 else leader_id
 
