@@ -152,7 +152,8 @@ class HeadraceCluster:
         asked = k55.TopicData(topic_name="__cluster_metadata", partitions=[k55.PartitionData()])
         port = next(peer.port for peer in self.nodes.values() if peer.process is not None)
         with Link(port) as link:
-            return link.ask(k55.DescribeQuorumRequest(topics=[asked]), 2).topics[0].partitions[0]
+            answer: k55.DescribeQuorumResponse = link.ask(k55.DescribeQuorumRequest(topics=[asked]), 2)
+            return answer.topics[0].partitions[0]
 
     def __enter__(self) -> Self:
         self.format()
