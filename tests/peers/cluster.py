@@ -141,10 +141,11 @@ class HeadraceCluster:
                     time.sleep(0.05)
 
     def stop(self) -> None:
-        """SIGTERM to all of ours at once; Apache Kafka's are killed: their last would wait for a majority."""
+        """SIGTERM to all of ours at once, but to controllers of their own when the brokers are gone; Apache Kafka's are
+        killed: their last would wait for a majority."""
         for node, peer in self.nodes.items():
             peer.kill() if node in self.kafkas else peer.terminate()
-        for peer in self.everybody.values():
+        for peer in [*self.nodes.values(), *self.controllers.values()]:
             assert peer.stop() == 0, "a clean stop"
 
     def quorum(self) -> k55.ResponsePartitionData:
