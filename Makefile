@@ -65,7 +65,7 @@ coverage: install
 	$(RUN) -m coverage report
 
 demo: install
-	$(RUN) -m demo $(if $(KEEP),--keep) $(ARGS)
+	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
 bench: install
 	$(RUN) -m bench $(ARGS)
