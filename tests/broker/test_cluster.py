@@ -11,6 +11,8 @@ from peers.link import Link
 
 import headrace.testing
 from headrace.broker.partitions import lost_leaders
+from headrace.broker.storage.storage_format import StorageError
+from headrace.machine.decision import Decision
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -29,6 +31,7 @@ from headrace.wire.messages import k62_broker_registration as k62
 from headrace.wire.messages import k63_broker_heartbeat as k63
 from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages import k67_allocate_producer_ids as k67
+from headrace.wire.messages import metadata_records as mr
 from headrace.wire.messages.principal import DefaultPrincipalData
 
 NODE_APIS = {56, 58, 62, 63, 67, 70, 73}
@@ -254,3 +257,16 @@ def test_who_asks_for_a_leader_that_just_died_hears_of_the_next_one(monkeypatch:
             assert dies not in {each.leader_id for each in partitions}
             assert dies not in {each.node_id for each in link.ask(groups, 4).coordinators}
             assert not asked.inside.replicas.lost_leaders
+
+
+def test_a_cluster_with_acls_is_not_joined() -> None:
+    """One of Apache Kafka's nodes may have stored them: a node of ours would serve everybody everything."""
+    acl = mr.AccessControlEntryRecord(id=b"a" * 16, principal="User:x", resource_name="t")
+    refused = pytest.raises(StorageError, match=r"cannot be joined: 1 ACLs are stored .*User:x on t")
+    with refused, headrace.testing.cluster() as cluster:
+        leader = cluster.controller()
+        follower = next(id_ for id_ in cluster.nodes if id_ != leader)
+        cluster.stop(follower)
+        cluster.nodes[leader].call(lambda inside: inside.quorum.submit(lambda _: Decision(None, [acl])))
+        until(lambda: len(cluster.nodes[leader].inside.image.kept.acls) == 1)
+        cluster.restart(follower)
