@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from peers.link import Link
 import headrace.testing
 from headrace.broker.partitions import lost_leaders
 from headrace.broker.storage.storage_format import StorageError
+from headrace.client.producer import Producer
 from headrace.machine.decision import Decision
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
@@ -270,3 +272,28 @@ def test_a_cluster_with_acls_is_not_joined() -> None:
         cluster.nodes[leader].call(lambda inside: inside.quorum.submit(lambda _: Decision(None, [acl])))
         until(lambda: len(cluster.nodes[leader].inside.image.kept.acls) == 1)
         cluster.restart(follower)
+
+
+def test_a_node_on_a_new_disk_copies_what_others_have() -> None:
+    with headrace.testing.cluster() as cluster:
+        with Link(cluster.nodes[1].port) as link:
+            assert link.ask(topic_of("copied"), 7).topics[0].error_code == 0
+        with cluster.client() as client, Producer(client) as producer:
+            for number in range(500):
+                producer.send("copied", b"%d" % number, partition=number % 2)
+        replaced = cluster.leader("copied", 0)
+        cluster.stop(replaced)
+        shutil.rmtree(cluster.nodes[replaced].data)
+        cluster._format()
+        fresh = cluster.restart(replaced).inside
+        until(lambda: all(len(p.isr) == 3 for p in fresh.image.topics.topics_by_name["copied"].partitions))
+        (home,) = fresh.layout.directory_ids.values()
+        until(lambda: all(
+            p.directory_of(replaced) == home for p in fresh.image.topics.topics_by_name["copied"].partitions
+        ))  # fmt: skip
+        for partition in range(2):
+            logs = {
+                b"".join(file.read_bytes() for file in sorted((node.data / f"copied-{partition}").glob("*.log")))
+                for node in cluster.nodes.values()
+            }
+            assert len(logs) == 1 and len(logs.pop()) > 1_000
