@@ -3,6 +3,7 @@ cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from .headrace import START_PATIENCE_S, HeadracePeer
 from .kafka import HEAP, free_port, java, kafka_tool
 from .link import Link
 
+JAVA_TERMINATED = 143
+"""Java's exit status after SIGTERM."""
 CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 
 
@@ -112,20 +115,39 @@ class HeadraceCluster:
         }
         file = folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return self._process(node, folder, file, port)
+
+    def _process(self, node: int, folder: Path, file: Path, port: int) -> HeadracePeer:
         kind = KafkaNode if node in self.kafkas else HeadracePeer
         peer = kind(folder, properties=file, port=port)
         peer.settings = {}
         return peer
 
+    def replace(self, node: int, *, fresh: bool = False) -> None:
+        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one."""
+        old = self.nodes[node]
+        assert old.file is not None
+        assert old.stop() in (0, JAVA_TERMINATED)
+        self.kafkas ^= {node}
+        if fresh:
+            shutil.rmtree(self.data(node))
+            self._format(node, old.file)
+        self.nodes[node] = self._process(node, old.directory, old.file, old.port)
+        self.nodes[node].start()
+
     def format(self) -> None:
         """Formats every node, as an operator does."""
         for node, peer in self.everybody.items():
-            arguments = ("format", "-t", CLUSTER_ID, "-c", str(peer.file))
-            if node in self.kafkas:
-                kafka_tool("kafka.tools.StorageTool", *arguments)
-            else:
-                command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
-                subprocess.run(command, check=True, timeout=60, capture_output=True)
+            assert peer.file is not None
+            self._format(node, peer.file)
+
+    def _format(self, node: int, file: Path) -> None:
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(file))
+        if node in self.kafkas:
+            kafka_tool("kafka.tools.StorageTool", *arguments)
+        else:
+            command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
+            subprocess.run(command, check=True, timeout=60, capture_output=True)
 
     def start(self) -> None:
         """Starts all, and waits until each serves, and knows of all the others."""
