@@ -67,8 +67,9 @@ coverage: install
 demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
+# CLUSTER=1: three nodes beside three of Apache Kafka. SCALE=1: the metadata of hundreds of brokers.
 bench: install
-	$(RUN) -m bench $(ARGS)
+	$(RUN) -m bench $(if $(CLUSTER),--cluster) $(if $(SCALE),--scale) $(ARGS)
 
 # Needs Java and Maven; the first run installs the PySpark that Spark's own connector is made for, beside ours.
 bench-spark: install
