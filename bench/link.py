@@ -57,7 +57,7 @@ class Link:
             at += got
         return bytes(data)
 
-    def create_topic(self, name: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
+    def create_topic(self, name: str, partitions: int = 1, *, replicas: int = 1, **configs: str) -> None:
         """Make a topic and wait until each partition has a leader; `retention_ms="5"` sets `retention.ms`."""
         settings = [
             CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in sorted(configs.items())

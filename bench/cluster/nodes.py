@@ -106,7 +106,7 @@ class Nodes:
     def create(self, name: str, partitions: int = 1) -> None:
         """A topic of three replicas, of which two must be in sync; returns when all are, as each node has it."""
         with Link(self.peers[self.running()[0]].port) as link:
-            link.create_topic(name, partitions, REPLICAS, min_insync_replicas="2")
+            link.create_topic(name, partitions, replicas=REPLICAS, min_insync_replicas="2")
         self.wait_in_sync(name, partitions)
 
     def drop(self, name: str) -> None:
