@@ -32,6 +32,7 @@ class SessionPartition:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "follower_log_start",
         "index",
         "last_fetched_epoch",
         "max_bytes",
@@ -50,6 +51,8 @@ class SessionPartition:
         self.max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
+        self.follower_log_start = -1
+        """Where the log of the follower begins that asks; -1: it is none, or does not tell."""
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
         self.reader: object = None

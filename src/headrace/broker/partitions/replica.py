@@ -118,6 +118,11 @@ class Replica:
         return self.state.high_watermark
 
     @property
+    def low_watermark(self) -> int:
+        """Where the partition begins on every replica that serves; only for a leader."""
+        return self.state.low_watermark(self.log.log_start_offset)
+
+    @property
     def leader_epoch(self) -> int:
         """The epoch that its leader leads under."""
         return self.state.leader_epoch
@@ -238,10 +243,10 @@ class Replica:
         for waiter in list(self.follower_waiters):
             waiter.moved(self, byte_count)
 
-    def fetched(self, node_id: int, broker_epoch: int, offset: int) -> Fetched:
-        """A follower has everything below `offset`: see `PartitionState.fetched`."""
+    def fetched(self, node_id: int, broker_epoch: int, offset: int, log_start: int) -> Fetched:
+        """A follower has everything from `log_start` to `offset`: see `PartitionState.fetched`."""
         min_insync = self.log.config.min_insync_replicas
-        fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync)
+        fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync, log_start)
         if fetched.moved:
             self._committed(0)
         return fetched

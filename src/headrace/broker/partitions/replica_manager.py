@@ -17,6 +17,7 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import Following
 from headrace.broker.partitions.isr_changes import IsrChanges, no_controller
 from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
+from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.storage.open_transactions import open_in_logs
@@ -99,6 +100,8 @@ class ReplicaManager:
         self.append_many = appender.append_many
         self.when_acknowledged = appender.when_acknowledged
         self._append_internal = appender.append_internal
+        self._deletions = RecordDeletions(node.clock, node.owner("deletions of records"))
+        self.when_deleted = self._deletions.when_deleted
         self._isr_changes = IsrChanges(
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
@@ -168,6 +171,7 @@ class ReplicaManager:
         self._may_join = {each.id: each.epoch for each in brokers if not (each.fenced or each.in_controlled_shutdown)}
         for replica in self._table:
             replica.state.brokers_are(self._may_join)
+        self._deletions.look_at_all()
 
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._stopped:
@@ -220,6 +224,7 @@ class ReplicaManager:
         else:
             self._table.rest(replica)
             replica.become_follower(partition)
+            self._deletions.look(replica)
             self._epoch_starts.forget(replica)
             self._fetchers.follow(replica)
 
@@ -236,6 +241,7 @@ class ReplicaManager:
         self._table.serve(replica)
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
+        self._deletions.look(replica)
 
     def _remove(self, key: Key, replica: Replica | None) -> None:
         """Other brokers have the partition now, and this one has it no more."""
@@ -256,6 +262,7 @@ class ReplicaManager:
 
     def _gone(self, replica: Replica) -> None:
         self.flusher.forget(replica)
+        self._deletions.look(replica)
         self._epoch_starts.forget(replica)
         self._fetchers.forget(replica)
         self._held_back.discard(replica.key)
@@ -326,9 +333,11 @@ class ReplicaManager:
         """The online replica of a partition, led or not."""
         return self._table.held(key)
 
-    def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int) -> ErrorCode:
-        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before."""
-        fetched = replica.fetched(node_id, broker_epoch, offset)
+    def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int, log_start: int) -> ErrorCode:
+        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before, from
+        `log_start` on (-1: it does not tell)."""
+        fetched = replica.fetched(node_id, broker_epoch, offset, log_start)
+        self._deletions.look(replica)
         if fetched.alter is not None:
             self._isr_changes.wish(replica, fetched.alter)
         return fetched.error
@@ -389,4 +398,5 @@ class ReplicaManager:
         self._isr_changes.stop()
         for replica in self._table:
             replica.become_offline(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._deletions.look(replica)
             self._epoch_starts.forget(replica)

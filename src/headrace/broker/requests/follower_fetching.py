@@ -75,7 +75,9 @@ class FollowerFetch(Fetch):
         if offset > log.end_offset:
             return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if not self._is_counted:
-            refused = self._broker.replicas.fetched(replica, self._follower, self._broker_epoch, offset)
+            refused = self._broker.replicas.fetched(
+                replica, self._follower, self._broker_epoch, offset, partition.follower_log_start
+            )
             assert not refused, "a follower that may fetch counts"
         data = self._data(replica, partition)
         limit = min(left, partition.max_bytes)
@@ -92,6 +94,8 @@ class FollowerFetch(Fetch):
         data = PartitionData(partition.index, 0, state.high_watermark, state.last_stable_offset, start)
         data.records = b""
         data.aborted_transactions = None
+        if 0 <= partition.told_log_start_offset < start:
+            self.failed = True  # whoever deleted records waits for the followers
         return data
 
     def _upper(self, replica: Replica) -> int:

@@ -184,6 +184,7 @@ def _asked(broker: Services, request: FetchRequest, uses_topic_ids: bool) -> dic
             partition.max_bytes = asked.partition_max_bytes
             partition.current_leader_epoch = asked.current_leader_epoch
             partition.last_fetched_epoch = asked.last_fetched_epoch
+            partition.follower_log_start = asked.log_start_offset
     return partitions
 
 
@@ -207,6 +208,7 @@ def _update(broker: Services, session: Session, request: FetchRequest, uses_topi
             known.max_bytes = asked.max_bytes
             known.current_leader_epoch = asked.current_leader_epoch
             known.last_fetched_epoch = asked.last_fetched_epoch
+            known.follower_log_start = asked.follower_log_start
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             key = (forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index)
