@@ -92,6 +92,7 @@ class BrokerFields:
     replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     replica_socket_timeout_ms: int
     security_inter_broker_protocol: str
     self_topics: bool

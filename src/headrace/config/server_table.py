@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import INT_MAX, Setting, Type, gzip_level_check
+from .setting import INT_MAX, Setting, Type, Value, gzip_level_check
 
 _ONE_LOOP: Final = "requests run on one event loop, blocking work on a small pool; these sizes do not apply"
 _NO_RATES: Final = "this release does not limit connection rates"
@@ -19,7 +19,12 @@ _NO_ELECTION: Final = "there are no other replicas to elect yet"
 _NO_REQUESTS: Final = "the broker sends no requests of its own yet"
 _STABLE: Final = "this broker serves only stable versions"
 
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _ROLES: Final = ("broker", "controller")
+
+
+def _selector_check(value: Value) -> str:
+    return "" if value in ("", RACK_AWARE) else f"the broker knows {RACK_AWARE} alone, and cannot load Java classes"
 
 
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
@@ -36,9 +41,8 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "broker.rack",
         Type.STRING,
         None,
-        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Nothing else "
-        "follows from it yet: replicas are spread over racks, and consumers read from the nearest replica, when there "
-        "are several brokers.",
+        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Replicas are "
+        "spread over racks, and `replica.selector.class` can send consumers to the replica in their own.",
     ),
     Setting(
         "listeners",
@@ -361,8 +365,10 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "replica.selector.class",
         Type.STRING,
         None,
-        "Class that picks the replica that a consumer reads from.",
-        unserved=_NO_JAVA,
+        "Which replica a consumer reads from: not set, the leader; "
+        "`org.apache.kafka.common.replica.RackAwareReplicaSelector`, a replica in the rack that the consumer names "
+        "(`client.rack`).",
+        check=_selector_check,
     ),
     Setting(
         "metric.reporters",

@@ -59,13 +59,14 @@ class SessionPartition:
         """What the shell keeps of the partition from one fetch to the next."""
 
     def must_tell(
-        self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, diverges: bool
+        self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, leads_away: bool
     ) -> bool:
-        """Whether an incremental answer has to name this partition."""
+        """Whether an incremental answer has to name this partition; `leads_away`: the reader's log diverges, or it is
+        to read from another replica."""
         return (
             has_records
             or error != ErrorCode.NONE
-            or diverges
+            or leads_away
             or high_watermark != self.told_high_watermark
             or log_start_offset != self.told_log_start_offset
         )

@@ -172,6 +172,8 @@ class Cluster:
         self.refuses = ErrorCode.NONE
         """What a change of an in-sync set is answered with, as a whole."""
         self.deaf: set[int] = set()
+        self.racks: dict[int, str] = {}
+        """Where brokers stand that are registered from now on."""
         self._epoch = 100
         self.records: list[Any] = []
         self.machines = {node: self._machine(node, settings) for node in range(1, count + 1)}
@@ -247,10 +249,11 @@ class Cluster:
 
     def register(self, node_id: int, port: int = PORT, *, fenced: bool = False) -> None:
         self._epoch += 1
+        rack = self.racks.get(node_id)
         endpoint = mr.BrokerEndpoint(name=LISTENER, host=f"broker{node_id}", port=port, security_protocol=0)
         self.write(
             mr.RegisterBrokerRecord(
-                broker_id=node_id, broker_epoch=self._epoch, end_points=[endpoint], fenced=fenced, rack=None
+                broker_id=node_id, broker_epoch=self._epoch, end_points=[endpoint], fenced=fenced, rack=rack
             )
         )
 

@@ -133,6 +133,11 @@ class Replica:
         return self.state.role is not Role.OFFLINE
 
     @property
+    def serves_as_follower(self) -> bool:
+        """Whether consumers may read here what another broker leads: as far as is known to be committed."""
+        return self.state.role is Role.FOLLOWER and not self.is_being_cut
+
+    @property
     def under_min_isr(self) -> bool:
         """Whether too few replicas are in sync for acks=all."""
         return self.state.is_under_min_isr(self.log.config.min_insync_replicas)
@@ -269,9 +274,11 @@ class Replica:
         log = self.log
         if log.producers.unstable is not self.state.unstable:
             self.transactions_changed()
-        self.state.followed(log.end_offset, high_watermark)
+        moved = self.state.followed(log.end_offset, high_watermark)
         if log.log_start_offset < log_start_offset <= self.state.high_watermark:
             log.delete_records_before(log_start_offset)
+        if moved and self.fetch_waiters:
+            self._committed(0)
 
     def was_cut(self) -> None:
         """Its log was cut to its leader's, or begins elsewhere."""
@@ -280,6 +287,7 @@ class Replica:
         self.state.truncated(log.end_offset, log.producers.unstable)
         # What a leader's log begins with is committed.
         self.state.followed(log.end_offset, log.log_start_offset)
+        self.touch()
 
     def when_synced(self, offset: int, callback: AcknowledgeCallback) -> None:
         """Calls back with NONE once everything below `offset` is on disk, or with an error."""

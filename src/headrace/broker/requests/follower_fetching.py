@@ -68,7 +68,7 @@ class FollowerFetch(Fetch):
             if epoch < 0:
                 return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < partition.last_fetched_epoch or end_offset < offset:
-                self.failed = True
+                self.has_news = True
                 data = self._data(replica, partition)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data
@@ -95,7 +95,7 @@ class FollowerFetch(Fetch):
         data.records = b""
         data.aborted_transactions = None
         if 0 <= partition.told_log_start_offset < start:
-            self.failed = True  # whoever deleted records waits for the followers
+            self.has_news = True  # whoever deleted records waits for the followers
         return data
 
     def _upper(self, replica: Replica) -> int:
