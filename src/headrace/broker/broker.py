@@ -88,6 +88,7 @@ class Broker:
             self.logs,
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
+            settings=lambda: self.config,
             cannot_go_on=self.fail,
             alter_partitions=self._alter_partitions,
             broker_epoch=lambda: self.epoch,
@@ -112,6 +113,7 @@ class Broker:
             self.replicas.find_held,
             self.replicas.directory_failed,
             self.replicas.moved,
+            self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
         self.node_id = config.node_id

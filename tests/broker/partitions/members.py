@@ -84,6 +84,7 @@ class Member:
             self.logs,
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
+            settings=lambda: self.config,
             cannot_go_on=lambda why: self.on_failure and self.on_failure(why),
             alter_partitions=cluster.alter,
             broker_epoch=lambda: cluster.image.brokers[self.node_id].epoch,
@@ -95,7 +96,12 @@ class Member:
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
         self.moves = ReplicaMoves(
-            node, self.logs, self.replicas.find_held, self.replicas.directory_failed, self.replicas.moved
+            node,
+            self.logs,
+            self.replicas.find_held,
+            self.replicas.directory_failed,
+            self.replicas.moved,
+            self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
         self._listeners: list[Any] = [self.dynamic.changed]

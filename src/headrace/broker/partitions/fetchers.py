@@ -13,6 +13,7 @@ from headrace.metadata.image import NO_LEADER
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import Following
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.partitions.throttles import Throttles
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node
@@ -34,6 +35,7 @@ class Fetchers:
         *,
         image: Callable[[], ClusterImage],
         broker_epoch: Callable[[], int],
+        throttles: Throttles,
     ) -> None:
         """`image` returns the newest image, `broker_epoch` is that of this broker's registration."""
         self._node = node
@@ -44,6 +46,7 @@ class Fetchers:
         self._image = image
         self._broker_epoch = broker_epoch
         self.lost_leaders = LostLeaders(node, self._owner, image)
+        self._throttles = throttles
         self._loops: dict[Lane, FetchLoop] = {}
         self._tasks: dict[FetchLoop, Task[None]] = {}
         self._by_replica: dict[Replica, FetchLoop] = {}
@@ -104,6 +107,7 @@ class Fetchers:
             lane[0],
             endpoint=self._endpoint,
             broker_epoch=self._broker_epoch,
+            throttles=self._throttles,
         )
         task = self._tasks[loop] = self._owner.spawn(loop.run())
         task.add_done_callback(lambda _: self._tasks.pop(loop, None))

@@ -20,6 +20,7 @@ from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError
 from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
+from headrace.broker.partitions.throttles import Throttles
 from headrace.broker.storage.open_transactions import open_in_logs
 from headrace.broker.storage.storage_format import StorageError
 from headrace.log.filenames import directory_name
@@ -59,10 +60,12 @@ class ReplicaManager:
         cannot_go_on: Callable[[str], None],
         alter_partitions: Ask = no_controller,
         broker_epoch: Callable[[], int] = lambda: -1,
+        settings: Callable[[], BrokerConfig] | None = None,
     ) -> None:
-        """`image` returns the newest image, `topic_config` what is in force for a topic; `cannot_go_on` is told why the
-        broker has to stop. `alter_partitions` asks the active controller for changes of in-sync sets, `broker_epoch`
-        is that of this broker's registration, -1 before it.
+        """`image` returns the newest image, `topic_config` what is in force for a topic, `settings` what is in force
+        for the broker (None: `config`, always); `cannot_go_on` is told why the broker has to stop. `alter_partitions`
+        asks the active controller for changes of in-sync sets, `broker_epoch` is that of this broker's registration, -1
+        before it.
         """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
@@ -107,7 +110,16 @@ class ReplicaManager:
         )
         self._may_join: Mapping[int, int] = {}
         following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
-        self._fetchers = Fetchers(node, config, metrics, following, image=image, broker_epoch=broker_epoch)
+        self.throttles = Throttles(node.clock, config.node_id, settings or (lambda: config))
+        self._fetchers = Fetchers(
+            node,
+            config,
+            metrics,
+            following,
+            image=image,
+            broker_epoch=broker_epoch,
+            throttles=self.throttles,
+        )
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
         """Those whose roles change once their logs are cut."""

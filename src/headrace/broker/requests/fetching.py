@@ -345,9 +345,13 @@ class Fetch:
     def _finish(self, answers: list[Answer]) -> None:
         respond = self._respond
         assert respond is not None
-        self._broker.fetches.follower_bytes.value += self.follower_bytes_read
+        self._count()
         self.cancel()
         respond(answers)
+
+    def _count(self) -> None:
+        """What the last reading found goes out."""
+        self._broker.fetches.follower_bytes.value += self.follower_bytes_read
 
     def cancel(self) -> None:
         """Nobody waits any more."""
