@@ -36,8 +36,10 @@ class Fetchers:
         image: Callable[[], ClusterImage],
         broker_epoch: Callable[[], int],
         throttles: Throttles,
+        lanes: Callable[[], int],
     ) -> None:
-        """`image` returns the newest image, `broker_epoch` is that of this broker's registration."""
+        """`image` returns the newest image, `broker_epoch` is that of this broker's registration, `lanes` returns
+        num.replica.fetchers."""
         self._node = node
         self._config = config
         self._log = node.logger("partitions")
@@ -47,6 +49,8 @@ class Fetchers:
         self._broker_epoch = broker_epoch
         self.lost_leaders = LostLeaders(node, self._owner, image)
         self._throttles = throttles
+        self._lanes = lanes
+        self._lanes_now = lanes()
         self._loops: dict[Lane, FetchLoop] = {}
         self._tasks: dict[FetchLoop, Task[None]] = {}
         self._by_replica: dict[Replica, FetchLoop] = {}
@@ -77,6 +81,15 @@ class Fetchers:
         if not loop:
             self._loops = {lane: each for lane, each in self._loops.items() if each is not loop}
 
+    def settings_changed(self) -> None:
+        """There may be more or fewer connections to a leader from now on: its partitions are spread over them again."""
+        if self._lanes() == self._lanes_now:
+            return
+        self._lanes_now = self._lanes()
+        for replica in list(self._by_replica):
+            self.forget(replica)
+            self.follow(replica)
+
     def brokers_changed(self) -> None:
         """Brokers may be elsewhere by now."""
         for loop in self._loops.values():
@@ -94,7 +107,7 @@ class Fetchers:
         self._owner.close()
 
     def _lane(self, replica: Replica) -> int:
-        return (31 * int.from_bytes(replica.topic_id[-4:], "big") + replica.index) % self._config.num_replica_fetchers
+        return (31 * int.from_bytes(replica.topic_id[-4:], "big") + replica.index) % self._lanes_now
 
     def _begin(self, lane: Lane) -> FetchLoop:
         loop = self._loops[lane] = FetchLoop(

@@ -110,7 +110,8 @@ class ReplicaManager:
         )
         self._may_join: Mapping[int, int] = {}
         following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
-        self.throttles = Throttles(node.clock, config.node_id, settings or (lambda: config))
+        in_force = settings or (lambda: config)
+        self.throttles = Throttles(node.clock, config.node_id, in_force)
         self._fetchers = Fetchers(
             node,
             config,
@@ -119,6 +120,7 @@ class ReplicaManager:
             image=image,
             broker_epoch=broker_epoch,
             throttles=self.throttles,
+            lanes=lambda: in_force().num_replica_fetchers,
         )
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
@@ -191,6 +193,8 @@ class ReplicaManager:
         if delta.changed_brokers:
             self._brokers_are(new)
             self._fetchers.brokers_changed()
+        if delta.changed_configs:
+            self._fetchers.settings_changed()
         for topic in delta.deleted_topics.values():
             for partition in topic.partitions:
                 key = (topic.name, partition.index)
