@@ -7,7 +7,7 @@ What they are told of the cluster is written by the test: records, which every m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -269,15 +269,16 @@ class Cluster:
         replicas: Sequence[int] = (1, 2),
         leader: int = 1,
         isr: Sequence[int] | None = None,
-        **configs: str,
+        configs: Mapping[str, str] | None = None,
+        **more_configs: str,
     ) -> bytes:
-        """A topic of one partition; returns its id."""
+        """A topic of one partition; returns its id. A setting is named in `configs`, or, with `_` for `.`, as such."""
         self._epoch += 1
         topic_id = self._epoch.to_bytes(16, "big")
         records: list[Any] = [mr.TopicRecord(name, topic_id)]
         records += [
             mr.ConfigRecord(resource_type=2, resource_name=name, name=key.replace("_", "."), value=value)
-            for key, value in configs.items()
+            for key, value in {**(configs or {}), **more_configs}.items()
         ]
         records.append(
             mr.PartitionRecord(

@@ -65,7 +65,7 @@ def assigned(*answers: ErrorCode | None, moved: bool = False, known: bool = Fals
         node = SimNode(world, "node", SimDisk(world.rng("disk")), world.rng("chance"))
         world.add(node)
         owner = node.owner("directory assignment")
-        assignment = DirectoryAssignment(controller, lambda: images[-1], 1, IDS, owner)  # type: ignore[arg-type]
+        assignment = DirectoryAssignment(controller, lambda: images[-1], 1, IDS, owner)
         for index in range(2):
             assignment.note(log(index, "/one"))
         await asyncio.sleep(0.05)
@@ -112,7 +112,7 @@ def wait_until_told(cluster: TestCluster) -> None:
         async def nobody(*_: object) -> Any:
             raise ControllerError(ErrorCode.NOT_CONTROLLER)
 
-        broker.assignments._controller = SimpleNamespace(ask=nobody)  # type: ignore[assignment]
+        broker.assignments._controller = SimpleNamespace(ask=nobody)
     admin.create_topics([NewTopic("t", 3, 3)])["t"].result(20)
 
     def directories() -> list[bytes]:
@@ -124,7 +124,7 @@ def wait_until_told(cluster: TestCluster) -> None:
     ids = {id_ for node in cluster.nodes.values() for id_ in node.inside.layout.directory_ids.values()}
     assert not ids & set(directories())
     for id_, node in cluster.nodes.items():
-        node.inside.assignments._controller = SimpleNamespace(ask=asked[id_])  # type: ignore[assignment]
+        node.inside.assignments._controller = SimpleNamespace(ask=asked[id_])
     last = time.monotonic() + 20
     while not set(directories()) <= ids:
         assert time.monotonic() < last

@@ -123,7 +123,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_move_keeps_to_its_rate(homes: Homes, copied: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_moves, "PIECE_BYTES", 10_000)
     rate = 100_000
-    settings = {"log.dirs": ",".join(map(str, homes)), "replica.alter.log.dirs.io.max.bytes.per.second": rate}
+    settings = {"log.dirs": ",".join(map(str, homes)), "replica.alter.log.dirs.io.max.bytes.per.second": str(rate)}
     with running_broker(settings, data=homes[0]) as served, Raw(served.port) as raw:
         create_topic(served.port, "t")
         append(raw, *[b"%d" % n * 1000 for n in range(130)])

@@ -40,7 +40,7 @@ def test_a_replica_that_is_not_in_sync_comes_at_the_rate_until_that_is_another_o
 
     async def test() -> None:
         set_rate(cluster, f"{side}.rate", RATE)
-        cluster.create(isr=(1,), **{f"{side}.replicas": replicas})
+        cluster.create(isr=(1,), configs={f"{side}.replicas": replicas})
         await fill(cluster, 30)
         await asyncio.sleep(2)
         assert await measure(cluster, 15) == pytest.approx(RATE, rel=0.2)
@@ -60,10 +60,10 @@ def test_what_is_not_named_and_what_is_in_sync_is_not_held_back(side: str) -> No
 
     async def test() -> None:
         set_rate(cluster, f"{side}.rate", 1000)
-        cluster.create(isr=(1,), **{f"{side}.replicas": "1:1,1:2"})
+        cluster.create(isr=(1,), configs={f"{side}.replicas": "1:1,1:2"})
         await fill(cluster, 3)
         await cluster.until(lambda: cluster.partition().isr == (1, 2), 2.0)
-        cluster.create("in-sync", **{f"{side}.replicas": "*"})
+        cluster.create("in-sync", configs={f"{side}.replicas": "*"})
         began = cluster.world.loop.time()
         for _ in range(10):
             assert await cluster[1].produce(b"x" * 200_000, topic="in-sync") is ErrorCode.NONE
@@ -78,7 +78,7 @@ def test_a_throttled_partition_keeps_no_other_waiting() -> None:
 
     async def test() -> None:
         set_rate(cluster, f"{FOLLOWER}.rate", 10_000)
-        cluster.create(isr=(1,), **{f"{FOLLOWER}.replicas": "*"})
+        cluster.create(isr=(1,), configs={f"{FOLLOWER}.replicas": "*"})
         await fill(cluster, 3)
         cluster.create("other")
         for _ in range(5):

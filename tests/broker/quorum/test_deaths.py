@@ -24,11 +24,14 @@ class Watched:
     """A watch on broker 7, which listens at a port or does not."""
 
     def __init__(self, node: PosixNode, port: int) -> None:
-        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", port, 0)
-        broker = Broker(7, 40, bytes(16), (endpoint,), (), None, False, False, ())
+        inside = Endpoint("INSIDE", "127.0.0.1", port, 0)
+        outside = Endpoint("OUTSIDE", "127.0.0.1", 1, 0)  # nothing listens there
+        broker = Broker(7, 40, bytes(16), (outside, inside), (), None, False, False, ())
         self.image = ClusterImage(brokers={7: broker})
         self.dead: list[tuple[int, int]] = []
-        self.watch = DeathWatch(node, lambda: self.image, lambda id_, epoch: self.dead.append((id_, epoch)))
+        self.watch = DeathWatch(
+            node, lambda: self.image, lambda: "INSIDE", lambda id_, epoch: self.dead.append((id_, epoch))
+        )
 
     def becomes(self, **changes: object) -> None:
         self.image = ClusterImage(brokers={7: replace(self.image.brokers[7], **changes)})  # type: ignore[arg-type]

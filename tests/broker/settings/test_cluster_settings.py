@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -114,12 +115,16 @@ def test_a_change_at_one_node_is_in_force_at_the_others(three: TestCluster, case
         alter(three, at, case.kind, case.resource, case.name, case.value)
         for node in nodes:
             if node in concerned:
-                until(lambda node=node: three.nodes[node].call(case.in_force) == case.wanted, (case, node))
+                until(partial(is_in_force, three, node, case), (case, node))
                 assert described(three, node, case.kind, case.resource or "", case.name) == case.value
             else:
                 assert three.nodes[node].call(case.in_force) == before[node]
         alter(three, at, case.kind, case.resource, case.name, None)
         until(lambda: {node: three.nodes[node].call(case.in_force) for node in nodes} == before, case)
+
+
+def is_in_force(cluster: TestCluster, node: int, case: Case) -> bool:
+    return cluster.nodes[node].call(case.in_force) == case.wanted
 
 
 def snapshots(cluster: TestCluster, node: int) -> int:
@@ -136,7 +141,7 @@ def test_a_node_that_was_away_has_them_from_the_log_and_from_a_snapshot(three: T
     concerned = [case for case in cases if case.resource in ("", "t", str(away))]
 
     def has_all() -> bool:
-        return all(three.nodes[away].call(case.in_force) == case.wanted for case in concerned)
+        return all(is_in_force(three, away, case) for case in concerned)
 
     three.stop(away)
     for case in cases:

@@ -109,19 +109,7 @@ class ReplicaManager:
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
         self._may_join: Mapping[int, int] = {}
-        following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
-        in_force = settings or (lambda: config)
-        self.throttles = Throttles(node.clock, config.node_id, in_force)
-        self._fetchers = Fetchers(
-            node,
-            config,
-            metrics,
-            following,
-            image=image,
-            broker_epoch=broker_epoch,
-            throttles=self.throttles,
-            lanes=lambda: in_force().num_replica_fetchers,
-        )
+        self._fetchers = self._make_fetchers(config, settings or (lambda: config), metrics, failures, broker_epoch)
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
         """Those whose roles change once their logs are cut."""
@@ -130,6 +118,30 @@ class ReplicaManager:
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(table.by_name))
         metrics.gauge("replicas.offline", lambda: len(table.offline) + len(self._opener.put_off))
+
+    def _make_fetchers(
+        self,
+        config: BrokerConfig,
+        settings: Callable[[], BrokerConfig],
+        metrics: Registry,
+        failures: Failures,
+        broker_epoch: Callable[[], int],
+    ) -> Fetchers:
+        node = self._node
+        self.throttles = Throttles(node.clock, self.node_id, settings)
+        following = Following(
+            node, self._logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over
+        )
+        return Fetchers(
+            node,
+            config,
+            metrics,
+            following,
+            image=self._image,
+            broker_epoch=broker_epoch,
+            throttles=self.throttles,
+            lanes=lambda: settings().num_replica_fetchers,
+        )
 
     # --- following the image
 

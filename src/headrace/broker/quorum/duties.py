@@ -51,7 +51,7 @@ class Duties:
         self._marked = -1
         self._heard: set[int] = set()
         """The brokers that this controller has heard of since it is active."""
-        self._deaths = DeathWatch(node, lambda: driver.image, self._dead)
+        self._deaths = DeathWatch(node, lambda: driver.image, lambda: config().inter_broker_listener, self._dead)
         driver.on_decides = self._changed
 
     def _changed(self) -> None:
