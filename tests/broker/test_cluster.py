@@ -24,6 +24,7 @@ from headrace.wire.messages import k10_find_coordinator as k10
 from headrace.wire.messages import k18_api_versions as k18
 from headrace.wire.messages import k19_create_topics as k19
 from headrace.wire.messages import k20_delete_topics as k20
+from headrace.wire.messages import k30_create_acls as k30
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k56_alter_partition as k56
@@ -167,7 +168,7 @@ def enveloped(request: object, key: int, version: int) -> bytes:
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(), b"\x7f", ErrorCode.INVALID_REQUEST),
         (enveloped(k03.MetadataRequest(), ApiKey.METADATA, 12), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
         (enveloped(k58.EnvelopeRequest(), ApiKey.ENVELOPE, 0), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
-        (enveloped(k64.UnregisterBrokerRequest(1), ApiKey.UNREGISTER_BROKER, 0), principal(), bytes(4),
+        (enveloped(k30.CreateAclsRequest(), ApiKey.CREATE_ACLS, 3), principal(), bytes(4),
          ErrorCode.INVALID_REQUEST),
         (b"\x00\x13\x00\x63\x00\x00\x00\x01\xff\xff\x00", principal(), bytes(4), ErrorCode.UNSUPPORTED_VERSION),
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), None, bytes(4),
@@ -224,6 +225,18 @@ def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> No
     three.restart(leaving)
     until(lambda: not left.image.brokers[leaving].fenced)
     until(lambda: all(len(p.isr) == 3 for p in left.image.topics.topics_by_name["handed-over"].partitions))
+
+
+def test_a_broker_that_is_gone_is_forgotten_and_may_come_back(three: TestCluster) -> None:
+    gone, asked = [id_ for id_ in three.nodes if id_ != three.controller()]
+    three.stop(gone)
+    image = lambda: three.nodes[asked].inside.image  # noqa: E731
+    with Link(three.nodes[asked].port) as link:
+        assert link.ask(k64.UnregisterBrokerRequest(gone), 0).error_code == ErrorCode.NONE
+        until(lambda: gone not in image().brokers)
+        assert link.ask(k64.UnregisterBrokerRequest(gone), 0).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    three.restart(gone)
+    until(lambda: gone in image().brokers and not image().brokers[gone].fenced)
 
 
 def test_all_may_stop_at_once_and_come_back() -> None:
