@@ -230,13 +230,13 @@ def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> No
 def test_a_broker_that_is_gone_is_forgotten_and_may_come_back(three: TestCluster) -> None:
     gone, asked = [id_ for id_ in three.nodes if id_ != three.controller()]
     three.stop(gone)
-    image = lambda: three.nodes[asked].inside.image  # noqa: E731
+    left = three.nodes[asked].inside
     with Link(three.nodes[asked].port) as link:
         assert link.ask(k64.UnregisterBrokerRequest(gone), 0).error_code == ErrorCode.NONE
-        until(lambda: gone not in image().brokers)
+        until(lambda: gone not in left.image.brokers)
         assert link.ask(k64.UnregisterBrokerRequest(gone), 0).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     three.restart(gone)
-    until(lambda: gone in image().brokers and not image().brokers[gone].fenced)
+    until(lambda: gone in left.image.brokers and not left.image.brokers[gone].fenced)
 
 
 def test_all_may_stop_at_once_and_come_back() -> None:
