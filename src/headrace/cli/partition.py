@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,14 +62,14 @@ def reassign(
     if file is not None and (topics or brokers or replication_factor):
         raise click.UsageError("--file says everything: give no topics, --brokers or --replication-factor with it")
     if cancel:
-        if brokers or replication_factor:
-            raise click.UsageError("--cancel takes topics or --file, and neither --brokers nor --replication-factor")
+        if brokers or replication_factor or undo:
+            raise click.UsageError("--cancel takes topics or --file, and nothing of where to")
         chosen = list(placed_by_hand) or chosen_partitions(client, topics) or None
         plan: moving.Plan = moving.under_way(client, chosen)
     else:
         infos = _movable(client, sorted(placed_by_hand) or chosen_partitions(client, topics))
         if file is not None:
-            named_brokers(client, sorted({broker for replicas in placed_by_hand.values() for broker in replicas}))
+            _must_be_up(client, infos, placed_by_hand)
             then = placed_by_hand
         else:
             ids = None if brokers is None else parse_brokers(brokers, "--brokers")
@@ -99,9 +100,9 @@ def move(client: Client, partition: str, to: str | None, cancel: bool, execute: 
     if to is None:
         plan: moving.Plan = moving.under_way(client, chosen)
     else:
-        ids = parse_brokers(to, "--to")
-        named_brokers(client, ids)
-        plan = moving.plan_of(_movable(client, chosen), {chosen[0]: tuple(ids)})
+        infos, then = _movable(client, chosen), {chosen[0]: tuple(parse_brokers(to, "--to"))}
+        _must_be_up(client, infos, then)
+        plan = moving.plan_of(infos, then)
     moving.run(client, plan, execute=execute, as_json=as_json, what="moving")
 
 
@@ -119,6 +120,13 @@ def _movable(client: Client, chosen: list[TopicPartition]) -> dict[TopicPartitio
         topic, index = min(moved)
         raise Failure(f"topic {topic} partition {index} is on the move already; wait for it, or use --cancel")
     return {at: infos[at] for at in chosen}
+
+
+def _must_be_up(
+    client: Client, infos: Mapping[TopicPartition, PartitionInfo], then: Mapping[TopicPartition, Sequence[int]]
+) -> None:
+    """A broker that is down gets nothing new: such a move would not end. It may keep what it has."""
+    named_brokers(client, sorted({r for at, replicas in then.items() for r in replicas if r not in infos[at].replicas}))
 
 
 def _placed(
