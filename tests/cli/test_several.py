@@ -13,7 +13,6 @@ import pytest
 from click.testing import Result
 
 import headrace.testing
-from headrace.client import moves
 from headrace.testing.running_cluster import TestCluster
 
 PATIENCE_S = 20.0
@@ -197,16 +196,23 @@ def test_replication_is_throttled(run_json: Any, run: Any, line: Any) -> None:
     assert "is not a rate" in line("partition", "throttle", "slow", "--rate", "fast", code=2)
 
 
-def test_a_move_is_called_off(run: Any, run_json: Any, line: Any, three: TestCluster) -> None:
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_move_that_is_left_alone_is_called_off(
+    run: Any, run_json: Any, line: Any, three: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("topic", "create", "back", "-p", "1", "-r", "1")
     old = three.controller()
     new = next(each for each in (2, 3) if each != old)  # not 1, which commands ask first
     run("partition", "move", "back:0", "--to", f"{old}", "--execute")
     three.pause(new)  # so that the move does not end
     try:
-        with three.client() as client:
-            assert moves.move_partitions(client, {("back", 0): [new]}) == {("back", 0): None}
-            until(lambda: ("back", 0) in moves.list_moves(client))
+        with monkeypatch.context() as patch:
+            patch.setattr("headrace.cli.moving._wait", interrupted)
+            left = run("partition", "move", "back:0", "--to", f"{new}", "--execute", code=130)
+            assert "the moves go on; `headrace partition reassign --cancel`" in left.stderr
         assert "is on the move already" in line("partition", "reassign", "back", "-r", "2")
         assert run_json("partition", "reassign", "--cancel")["partitions"][0]["to"] == [old]
         assert "called off 1 partition" in run("partition", "reassign", "back", "--cancel", "--execute").stdout
@@ -256,16 +262,17 @@ def test_what_a_dead_broker_leaves(run: Any, run_json: Any, three: TestCluster) 
     run("partition", "move", "lost:0", "--to", f"{dead}", "--execute")
     run("topic", "create", "ill", "-p", "1", "--set", "min.insync.replicas=3")
     three.kill(dead)
-    until(lambda: three.nodes[three.controller()].inside.image.brokers[dead].fenced)
+    alive = [node.inside for id_, node in three.nodes.items() if id_ != dead]
+    until(lambda: all(node.image.brokers[dead].fenced for node in alive))
     found = run_json("cluster", "health", code=1)
     assert {"topic": "lost", "partition": 0} in found["offline"]
     assert {"topic": "ill", "partition": 0} in found["under_replicated"]
     assert {"topic": "ill", "partition": 0} in found["under_min_isr"]
-    assert any(each.startswith("1 partition without a leader: lost:0") for each in found["problems"])
+    assert any("without a leader: " in each for each in found["problems"])
     (described,) = run_json("topic", "describe", "ill")
     assert described["partitions"][0]["offline"] == described["partitions"][0]["elr"] == [dead]
     planned = run_json("partition", "elect", "unclean")["partitions"]
-    assert [(each["topic"], each["from"]) for each in planned] == [("lost", None)]
+    assert ("lost", None) in [(each["topic"], each["from"]) for each in planned]
     refused = run("partition", "elect", "unclean", "lost", "--execute", code=1).stderr
     assert "topic lost partition 0" in refused
     three.restart(dead)
