@@ -29,6 +29,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import open_quorum
 from headrace.broker.requests.apis.k03_metadata import handle as metadata
+from headrace.broker.serve import GC_THRESHOLD
 from headrace.broker.settings.config_rules import rules_of
 from headrace.config import BrokerConfig
 from headrace.controller.context import ConfigRules, ControllerContext
@@ -188,6 +189,7 @@ class Scale:
     async def all(self) -> None:
         """Everything, one after the other."""
         await self.build()
+        gc.freeze()  # as a broker does with the image that it starts with
         full = self._driver.image
         await self.heartbeats()
         await self.snapshot()
@@ -320,6 +322,7 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     size = Size(asked.brokers, asked.topics, asked.partitions)
     path = asked.into or result_file("scale-")
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
     with tempfile.TemporaryDirectory(prefix="headrace-scale-") as directory:
         asyncio.run(measure(size, Table(size, path), Path(directory)))
     print(f"kept in {path}")
