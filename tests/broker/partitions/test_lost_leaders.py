@@ -90,6 +90,15 @@ async def test_a_loss_of_before_does_not_end_the_wait_for_another(seen: Seen, mo
     assert seen.lost
 
 
+async def test_a_lost_broker_is_named_for_a_while(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_leaders, "NAMED_S", 0.1)
+    seen.lost.lost(1)
+    seen.becomes(1, fenced=True)
+    assert not seen.lost
+    assert list(seen.lost.recent) == [1]
+    await until(lambda: not seen.lost.recent)
+
+
 async def test_whoever_is_gone_is_not_told(seen: Seen) -> None:
     seen.lost.lost(1)
     told = seen.lost.known(frozenset({1}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.partitions.following import PIECE_BATCHES, PIECE_BYTES, Appended
 from headrace.client.async_connection import AsyncConnection
-from headrace.client.errors import ClientError, ProtocolMismatchError, UnreachableError
+from headrace.client.errors import ClientError, ProtocolMismatchError, RefusedError, UnreachableError
 from headrace.replicas.fetcher import Fetcher, Followed, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
 from headrace.replicas.pieces import pieces
 from headrace.wire.apis import ApiKey
@@ -141,6 +141,7 @@ class FetchLoop:
         if self._opening is not None:
             self._opening.cancel()
         if self._connection is not None:
+            self._connection.on_end = None
             self._connection.close()
 
     # --- the loop
@@ -222,8 +223,14 @@ class FetchLoop:
             self._connection.close()
         if self._is_reachable and self._is_wanted:
             self._is_reachable = False
-            self._lost_leaders.lost(self.leader)
+            if isinstance(error, RefusedError):
+                self._lost_leaders.lost(self.leader)
             self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
+
+    def _lost(self) -> None:
+        """The leader has ended the connection. Whoever asks for it next may be here in this very turn of the loop."""
+        if self._is_wanted:
+            self._lost_leaders.lost(self.leader)
 
     # --- asking
 
@@ -245,6 +252,7 @@ class FetchLoop:
         if isinstance(opened, ClientError):
             raise opened
         self._connection = connection = opened
+        connection.on_end = self._lost
         if not connection.channel.supports(ApiKey.FETCH, _LEAST_VERSION):
             connection.close()
             raise ProtocolMismatchError(f"broker {self.leader} serves no Fetch of version {_LEAST_VERSION} or newer")

@@ -16,7 +16,7 @@ from headrace.broker.requests.authorized_operations import NOT_REQUESTED, author
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import start_creating
 from headrace.controller.names import illegal_name
-from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
+from headrace.metadata.image import INTERNAL_TOPICS, Broker, ClusterImage, Partition, Topic
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -54,6 +54,14 @@ async def _later(
     return _answer(broker, request, context)
 
 
+def _just_lost(broker: Services, image: ClusterImage) -> Iterator[Broker]:
+    """Brokers that were fenced a moment ago. See `lost_leaders`."""
+    for leader in broker.replicas.lost_leaders.recent:
+        known = image.brokers.get(leader)
+        if known is not None and known.fenced:
+            yield known
+
+
 def _leaders(image: ClusterImage, request: MetadataRequest) -> Iterator[int]:
     """Of the partitions that are asked for."""
     topics: Iterable[Topic | None]
@@ -73,7 +81,7 @@ def _answer(broker: Services, request: MetadataRequest, context: RequestContext)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=b.id, host=endpoint.host, port=endpoint.port, rack=b.rack)
-            for b in image.online_brokers()
+            for b in (*image.online_brokers(), *_just_lost(broker, image))
             if (endpoint := b.endpoint(context.listener)) is not None
         ],
         cluster_id=broker.cluster_id,
