@@ -17,7 +17,6 @@ from peers.kafka import java, kafka_tool
 
 from headrace.broker.storage.storage_format import snapshot_name
 from headrace.wire.batch import read_header
-from headrace.wire.errors import ErrorCode
 
 OURS = 1
 ROUNDS_MIN, ROUNDS_MAX = 4, 16
