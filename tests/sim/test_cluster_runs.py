@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
 
-from headrace.sim.cluster_run import run_cluster_seed
+from headrace.sim.cluster_run import ClusterRun, run_cluster_seed
 from headrace.sim.sabotage import PLANTED_IN_CLUSTERS, planted
 
 SEEDS = (4, 24, 36)
@@ -74,3 +75,17 @@ def test_a_seed_has_one_trace_whatever_the_process() -> None:
     first = digest("0")
     assert first.startswith("digest: ")
     assert digest("1") == first
+
+
+def test_a_run_that_an_objection_ends_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: ignored.append(raised.exc_value))
+    run = ClusterRun(1)
+    run.world.loop.call_at(8.0, run.world.object, "enough")
+    result = run.run()
+    assert str(result.objection) == "enough"
+    assert result.simulated_s < 9
+    assert run.world.nodes() == []
+    del run
+    gc.collect()
+    assert ignored == []
