@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-frames", type=int, default=20_000, help="mutated frames that the fuzz test sends")
     parser.addoption("--against", choices=["headrace", "kafka"], default="headrace", help="whom tests/compat asks")
     parser.addoption("--kills", type=int, default=30, help="how often the crash test kills the broker")
+    parser.addoption("--cluster-kills", type=int, default=15, help="how many rounds of kills a cluster goes through")
     parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
 
 
