@@ -51,6 +51,7 @@ class VoterLinks:
         self._finished: Future[None] | None = None
         self._next: dict[int, Send] = {}
         self._opening: set[int] = set()
+        self._of_other_clusters: set[int] = set()
 
     def send(self, send: Send) -> None:
         """Asks a voter. The machine waits for one answer a voter: what is not sent yet when the next one comes, it has
@@ -105,8 +106,17 @@ class VoterLinks:
             self._log.warning("a voter's answer cannot be used", voter=send.peer, why=error)
             self._failed(send, error)
         else:
+            self._look_at_cluster(send.peer, answer.error)
             self._heard(Answered(send.peer, send.number, answer))
         self._look()
+
+    def _look_at_cluster(self, peer: int, error: ErrorCode) -> None:
+        """Says it once of each voter that this node, or that voter, stands on a directory of another cluster."""
+        if error is not ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._of_other_clusters.discard(peer)
+        elif peer not in self._of_other_clusters:
+            self._of_other_clusters.add(peer)
+            self._log.error("voter belongs to another cluster than the directories of this node", voter=peer)
 
     def _failed(self, send: Send, error: BaseException) -> None:
         self._log.debug("a voter cannot be asked", voter=send.peer, why=error)
