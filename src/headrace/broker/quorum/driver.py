@@ -275,7 +275,10 @@ class QuorumDriver:
             if values is not None:
                 self._propose(values)
         except OSError as error:
-            # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again.
+            # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again. Beside other
+            # voters one of them leads in the meantime: all of the cluster waits for who does.
+            if not self.is_alone:
+                self._owner.soon(self.resign)
             asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return asked
         except Exception as error:
