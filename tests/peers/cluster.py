@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping
+from itertools import permutations
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from headrace.wire.messages.k03_metadata import MetadataRequest
 from .headrace import START_PATIENCE_S, HeadracePeer
 from .kafka import HEAP, free_port, java, kafka_tool
 from .link import Link
+from .ways import Ways
 
 CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 
@@ -71,10 +73,13 @@ class HeadraceCluster:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[1]}" for n, ports in self.ports.items()),
+            "controller.quorum.voters": ",".join(
+                f"{n}@127.0.0.1:{port}" for n, port in self._voters_of(node).items()
+            ),
             "log.dirs": str(self.data(node)),
             "default.replication.factor": "3",
             "min.insync.replicas": "2",
+            **self._listeners_of(node),
             **self._settings,
         }
         file = folder / "server.properties"
@@ -83,6 +88,14 @@ class HeadraceCluster:
         peer = kind(folder, properties=file, port=client)
         peer.settings = {}
         return peer
+
+    def _voters_of(self, node: int) -> dict[int, int]:
+        """The ports at which a node finds the controllers."""
+        return {each: controller for each, (_, controller) in self.ports.items()}
+
+    def _listeners_of(self, node: int) -> dict[str, str]:
+        """Settings of a node's listeners, where they are not as usual."""
+        return {}
 
     def format(self) -> None:
         """Formats every node, as an operator does."""
@@ -135,3 +148,46 @@ class HeadraceCluster:
             self.stop()
         else:
             self.kill()
+
+
+class ClusterWithWays(HeadraceCluster):
+    """Nodes that reach each other through `ways` alone; clients reach each as ever."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, size: int = 3) -> None:
+        nodes = range(1, size + 1)
+        self.ways = Ways(nodes)
+        self._replica_ports = {node: (free_port(), free_port()) for node in nodes}
+        """Where a node listens for the others, and where its proxy does."""
+        self._ways_to = {pair: free_port() for pair in permutations(nodes, 2)}
+        super().__init__(directory, settings, size)
+
+    def _voters_of(self, node: int) -> dict[int, int]:
+        own = super()._voters_of(node)
+        return {each: port if each == node else self._ways_to[node, each] for each, port in own.items()}
+
+    def _listeners_of(self, node: int) -> dict[str, str]:
+        client, controller = self.ports[node]
+        own, through = self._replica_ports[node]
+        local = "127.0.0.1"
+        return {
+            "listeners": f"PLAINTEXT://{local}:{client},NODES://{local}:{own},CONTROLLER://{local}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{local}:{client},NODES://{local}:{through}",
+            "inter.broker.listener.name": "NODES",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,NODES:PLAINTEXT",
+        }
+
+    def start(self) -> None:
+        for (source, node), port in self._ways_to.items():
+            self.ways.open(port, self.ports[node][1], node, source)
+        for node, (own, through) in self._replica_ports.items():
+            self.ways.open(through, own, node)
+        super().start()
+
+    def kill(self) -> None:
+        super().kill()
+        self.ways.close()
+
+    def stop(self) -> None:
+        self.ways.heal()
+        super().stop()
+        self.ways.close()
