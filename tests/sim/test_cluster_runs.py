@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
-from headrace.sim.cluster_run import ClusterRun, run_cluster_seed
+from headrace.sim.cluster_run import ClusterRun, run_apart_seed, run_cluster_seed
 from headrace.sim.sabotage import PLANTED_IN_CLUSTERS, planted
 
 SEEDS = (4, 24, 36)
+SEEDS_APART = (1, 2)
 BLOCKS = 3
 BLOCK_SEEDS = 6
 
@@ -41,6 +42,13 @@ SEEDS_OF_A_PLANT = 6
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     result = run_cluster_seed(seed)
     assert result.objection is None, f"python -m headrace.sim --cluster --seed {seed}"
+    assert result.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS_APART)
+def test_brokers_beside_controllers_keep_their_promises(seed: int) -> None:
+    result = run_apart_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --apart --seed {seed}"
     assert result.acknowledged > 0
 
 

@@ -264,13 +264,11 @@ class Opener:
             return False
         if any(key in home.found for home in self._logs.directories.values()):
             return True
+        online = self._logs.online()
         wanted = partition.directory_of(self._node_id)
-        if wanted in NO_DIRECTORY:
+        if wanted in NO_DIRECTORY or any(self._directory_ids.get(home.path) == wanted for home in online):
             return False
-        works = self._logs.online()
-        if any(self._directory_ids.get(home.path) == wanted for home in works):
-            return False
-        may_come_back = len(works) < len(self._logs.directories)
+        may_come_back = len(online) < len(self._logs.directories)
         complete = (*partition.isr, *partition.eligible_leaders)
         return may_come_back or not complete or self._node_id in complete
 
