@@ -1,5 +1,5 @@
-"""One node's disk is full: what it leads refuses records until there is room, the others go on without it, and it
-catches up. A node that cannot write its metadata ends, and comes back when there is room."""
+"""One node's disk is full for records: what it leads refuses them until there is room, the others go on without what it
+follows, and it catches up."""
 
 from __future__ import annotations
 
@@ -96,27 +96,3 @@ def test_a_leader_without_room_refuses_until_there_is_some(three: TestCluster, r
         assert raw.ask(produce("t", batch(b"after")), 9).responses[0].partition_responses[0].error_code == 0
     until(lambda: all_in_sync(three, "t") and equal_logs(three, "t"))
     until(lambda: read(three, "t") == [b"before", b"after"])
-
-
-@pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
-def test_a_node_without_room_for_its_metadata_ends_and_comes_back(
-    three: TestCluster, room: Room, leads: bool
-) -> None:
-    make(three, "t")
-    write(three, "t", b"before")
-    active = three.controller()
-    full = active if leads else next(node for node in three.nodes if node != active)
-    ended: list[str] = []
-    three.nodes[full].call(lambda inside: setattr(inside, "on_failure", ended.append))
-    room.none_under = f"{three.nodes[full].data}/"
-    until(lambda: bool(ended))
-    assert "metadata log cannot be written" in ended[0]
-    three.kill(full)  # as its owner does
-    until(lambda: three.controller() != full and without(three, "t", full))
-    write(three, "t", b"without it")
-    room.none_under = ""
-    three.restart(full)
-    until(lambda: all_in_sync(three, "t"))
-    write(three, "t", b"after")
-    until(lambda: equal_logs(three, "t"))
-    until(lambda: read(three, "t") == [b"before", b"without it", b"after"])
