@@ -4,6 +4,7 @@ directory, with an emptied disk, without a meta.properties. The others go on, an
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,6 +208,25 @@ def test_an_emptied_disk_of_the_last_in_sync_is_no_empty_log(three: TestCluster)
     three.restart(first)
     until(lambda: all_in_sync(three, "t"))
     until(lambda: read(three, "t") == [b"a", b"b"])
+
+
+def test_an_emptied_disk_of_the_only_replica_is_no_empty_log(three: TestCluster) -> None:
+    """Nobody else has its records: it takes none in their place, and says so."""
+    with Link(three.nodes[1].port) as link:
+        assert link.ask(topic_of("t", 1), 7).topics[0].error_code == 0
+    emptied = three.leader("t", 0)
+    write(three, "t", b"a")
+    cluster_id = three.nodes[emptied].inside.cluster_id
+    three.kill(emptied)
+    shutil.rmtree(three.nodes[emptied].data)
+    format_storage(PosixEnvironment(), BrokerConfig.load(three.nodes[emptied].settings), cluster_id)
+    three.restart(emptied)
+    with Raw(three.nodes[emptied].port, timeout_s=60) as raw:
+        for _ in range(10):
+            said = raw.ask(produce("t", batch(b"b")), 9).responses[0].partition_responses[0]
+            assert said.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
+            time.sleep(0.05)
+    assert not (three.data / str(emptied) / "t-0").exists()
 
 
 def restart_together(cluster: TestCluster, nodes: list[int]) -> None:

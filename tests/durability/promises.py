@@ -20,9 +20,12 @@ SYNC_PATIENCE_S = 60.0
 
 
 class Load:
-    """One idempotent producer, writing numbered records until told to stop, and what it was promised."""
+    """One idempotent producer, writing numbered records until told to stop, and what it was promised.
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    `silence_ms` is how long it waits for a broker that is there and does not answer.
+    """
+
+    def __init__(self, bootstrap: str, name: str, silence_ms: int = 60_000) -> None:
         self.name = name
         self.sent = 0
         self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) -> number
@@ -32,6 +35,7 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 1,
+                "socket.timeout.ms": silence_ms,
                 "message.timeout.ms": int(DELIVERY_PATIENCE_S * 1000),
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,

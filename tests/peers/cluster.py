@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping
+from itertools import permutations
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,7 @@ from headrace.wire.messages.k03_metadata import MetadataRequest
 from .headrace import START_PATIENCE_S, HeadracePeer
 from .kafka import HEAP, free_port, java, kafka_tool
 from .link import Link
+from .ways import Ways
 
 JAVA_TERMINATED = 143
 """Java's exit status after SIGTERM."""
@@ -199,3 +201,48 @@ class HeadraceCluster:
             self.stop()
         else:
             self.kill()
+
+
+class ClusterWithWays(HeadraceCluster):
+    """Nodes that reach each other through `ways` alone; clients reach each as ever."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, size: int = 3) -> None:
+        nodes = range(1, size + 1)
+        self.ways = Ways(nodes)
+        self._replica_ports = {node: (free_port(), free_port()) for node in nodes}
+        """Where a node listens for the others, and where its proxy does."""
+        self._ways_to = {pair: free_port() for pair in permutations(nodes, 2)}
+        super().__init__(directory, settings, size)
+
+    def _peer(self, node: int) -> HeadracePeer:
+        client, controller = self.ports[node]
+        own, through = self._replica_ports[node]
+        local = "127.0.0.1"
+        settings = {
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://{local}:{client},NODES://{local}:{own},CONTROLLER://{local}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{local}:{client},NODES://{local}:{through}",
+            "inter.broker.listener.name": "NODES",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,NODES:PLAINTEXT",
+        }
+        return self._node(node, client, settings)
+
+    def _quorum(self, node: int) -> dict[str, str]:
+        ports = {each: self._ways_to.get((node, each), controller) for each, (_, controller) in self.ports.items()}
+        return {"controller.quorum.voters": ",".join(f"{each}@127.0.0.1:{port}" for each, port in ports.items())}
+
+    def start(self) -> None:
+        for (source, node), port in self._ways_to.items():
+            self.ways.open(port, self.ports[node][1], node, source)
+        for node, (own, through) in self._replica_ports.items():
+            self.ways.open(through, own, node)
+        super().start()
+
+    def kill(self) -> None:
+        super().kill()
+        self.ways.close()
+
+    def stop(self) -> None:
+        self.ways.heal()
+        super().stop()
+        self.ways.close()
