@@ -58,6 +58,8 @@ class BrokerFields:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+    metrics_listener: str
+    metrics_topics_max: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int
     offset_metadata_max_bytes: int

@@ -210,7 +210,7 @@ class Connection:
         bulk = server.bulk
         at = self._requests(server.buffer, view, end)
         if server.bulk == bulk:
-            server.talked()
+            server.talked_at = server.began
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
@@ -241,6 +241,7 @@ class Connection:
         """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
         at = 0
         server = self.server
+        server.began = server.monotonic()
         run = server.requests.short_produce
         limit = server.frame_bytes_max
         produces = self.listener.produces
@@ -363,6 +364,9 @@ class Connection:
             parts = self._encode(reply, result)
             if parts is not None:
                 self._answer_now(reply, parts)
+        times = self.server.times
+        if times is not None:
+            times.answered(reply.key, self.server.began)
 
     def wait_for(self, reply: Reply, pending: Pending[Any]) -> None:
         """Keeps the place of an answer that comes later."""
@@ -388,6 +392,7 @@ class Connection:
 
     def _expect(self, reply: Reply) -> None:
         self.unanswered.append(reply)
+        reply.began = self.server.began
         self.server.requests_budget.force(reply.held)
         if len(self.unanswered) >= self.server.unanswered_max or self._kept > OUTPUT_BYTES:
             self.block(Blocked.UNANSWERED)
@@ -397,6 +402,8 @@ class Connection:
         if self.closed:
             return
         reply.parts = [] if value is None else self._encode(reply, value)
+        if self.server.times is not None:
+            self.server.times.answered(reply.key, reply.began)
         if reply.parts is not None:
             self._emit_answered()
 

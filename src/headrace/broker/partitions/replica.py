@@ -50,6 +50,8 @@ class Replica:
     __slots__ = (
         "_clock",
         "answers_wait",
+        "bytes_in",
+        "bytes_out",
         "error",
         "fetch_waiters",
         "flush_gated",
@@ -87,6 +89,8 @@ class Replica:
         self.answers_wait = True
         """Whether an append may have to wait for its acknowledgement: for a sync, or for others."""
         self.flushing = False
+        self.bytes_in = self.bytes_out = 0
+        """What this broker has appended, and has had fetched, since it has the replica."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.offset_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()

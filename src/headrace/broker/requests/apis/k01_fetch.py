@@ -232,6 +232,9 @@ def _response(broker: Services, answers: list[Answer], session_id: int, version:
             broker.request_errors.count(ApiKey.FETCH, data.error_code)
         if data.records:
             size += len(data.records)
+            replica = broker.replicas.by_name.get((partition.topic, partition.index))
+            if replica is not None:
+                replica.bytes_out += len(data.records)
         if data.current_leader is not None:
             moved = True
     broker.fetches.bytes.value += size
