@@ -1,0 +1,145 @@
+"""What is added up of the partitions that a broker leads, with followers that lag and topics that come and go."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.broker.telemetry.families import Family
+from headrace.broker.telemetry.metrics import Registry
+from headrace.broker.telemetry.partition_numbers import PartitionNumbers
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import ClusterImage, Partition
+from headrace.replicas.partition import PartitionState
+from headrace.wire.messages import metadata_records as mr
+
+ME = 1
+TOPIC_ID = b"t" * 16
+
+
+def partition(index: int, isr: tuple[int, ...], leader: int = ME, epoch: int = 0) -> Partition:
+    return Partition(index, (1, 2, 3), (bytes(16),) * 3, isr, leader, 0, epoch)
+
+
+def replica(topic: str, index: int, *, isr: tuple[int, ...] = (1, 2, 3), end: int = 100, min_isr: int = 2) -> Any:
+    state = PartitionState(ME)
+    state.become_leader(partition(index, isr), end, 0, end)
+    config = SimpleNamespace(min_insync_replicas=min_isr)
+    log = SimpleNamespace(end_offset=end, log_start_offset=10, config=config)
+    return SimpleNamespace(topic=topic, index=index, state=state, log=log, bytes_in=0, bytes_out=0)
+
+
+def numbers(led: list[Any], topics_max: int = 10) -> PartitionNumbers:
+    return PartitionNumbers(ME, lambda: led, topics_max, Registry())
+
+
+def values(of: PartitionNumbers) -> dict[str, Any]:
+    """By name without what all share: a number, or numbers by the value of the one label."""
+    found: dict[str, Any] = {}
+    for family in of.families():
+        if isinstance(family, Family):
+            plain = {next(iter(labels.values()), ""): value for _, labels, value in family.samples}
+            name = family.name.rpartition("kafka_server_")[2].removeprefix("headrace_")
+            found[name] = plain[""] if set(plain) == {""} else plain
+    return found
+
+
+def test_in_sync_or_not() -> None:
+    led = [
+        replica("a", 0),
+        replica("a", 1, isr=(1, 3)),
+        replica("a", 2, isr=(1,)),
+        replica("b", 0, isr=(1, 2), min_isr=1),
+        replica("b", 1, isr=(1, 2, 3), min_isr=5),  # more than there are replicas cannot be wanted
+    ]
+    found = values(numbers(led))
+    assert found["replicamanager_leadercount"] == 5
+    assert found["replicamanager_underreplicatedpartitions"] == 3
+    assert found["replicamanager_underminisrpartitioncount"] == 1
+    assert found["replicamanager_atminisrpartitioncount"] == 1
+
+
+def test_how_far_followers_are() -> None:
+    one, two = replica("a", 0), replica("a", 1, isr=(1, 3))
+    for each, fetched in ((one, 90), (two, 40)):
+        each.state.log_end = 100
+        each.state.fetched(2, -1, fetched, 0, 1)
+        each.state.fetched(3, -1, 100, 0, 1)
+    found = values(numbers([one, two]))
+    assert found["follower_lag_max_messages"] == {"2": 60, "3": 0}
+    assert found["follower_lag_messages"] == {"2": 70, "3": 0}
+    assert found["follower_partitions"] == {"2": 2, "3": 2}
+    assert found["follower_partitions_out_of_sync"] == {"2": 1, "3": 0}
+    never = values(numbers([replica("a", 0)]))
+    assert never["follower_lag_max_messages"] == {"2": 100, "3": 100}
+
+
+def test_what_topics_take() -> None:
+    led = [replica("a", 0), replica("a", 1)]
+    counted = numbers(led)
+    assert values(counted)["brokertopicmetrics_messagesin"] == {"": 0, "a": 0}
+    led[0].log.end_offset, led[0].bytes_in, led[1].bytes_out = 130, 500, 70
+    found = values(counted)
+    assert found["brokertopicmetrics_messagesin"]["a"] == 30
+    assert found["brokertopicmetrics_bytesin"]["a"] == 500
+    assert found["brokertopicmetrics_bytesout"]["a"] == 70
+    assert found["topic_offsets"] == {"a": 120 + 90}
+    assert found["topic_leaders"] == {"a": 2}
+
+
+def test_what_another_leader_took_is_not_counted() -> None:
+    led = [replica("a", 0), replica("a", 1)]
+    counted = numbers(led)
+    led[1].bytes_in = 40
+    values(counted)
+    away = led.pop()
+    assert values(counted)["topic_leaders"] == {"a": 1}
+    away.log.end_offset = 900
+    away.state.epoch_start = 900
+    led.append(away)
+    away.log.end_offset = 905
+    found = values(counted)
+    assert found["brokertopicmetrics_messagesin"]["a"] == 5
+    assert found["brokertopicmetrics_bytesin"]["a"] == 40, "what was counted is not counted again"
+
+
+def test_a_topic_that_is_gone_leaves_its_place() -> None:
+    led = [replica("a", 0), replica("b", 0), replica("c", 0)]
+    counted = numbers(led, topics_max=2)
+    found = values(counted)
+    assert (set(found["topic_leaders"]), found["topics_without_series"]) == ({"a", "b"}, 1)
+    del led[0]
+    values(counted)
+    found = values(counted)
+    assert (set(found["topic_leaders"]), found["topics_without_series"]) == ({"b", "c"}, 0)
+    assert values(numbers(led, topics_max=0))["topics_without_series"] == 2
+
+
+def changed(image: ClusterImage, *records: Any) -> tuple[ClusterImage, ImageDelta]:
+    delta = ImageDelta(image)
+    delta.apply_all(records)
+    return delta.image(offset=image.offset + 1, epoch=0, timestamp_ms=0), delta
+
+
+def test_changes_of_in_sync_sets() -> None:
+    made = [
+        mr.PartitionRecord(partition_id=i, topic_id=TOPIC_ID, replicas=[1, 2, 3], isr=[1, 2, 3], leader=leader)
+        for i, leader in enumerate((1, 1, 2))
+    ]
+    counted = numbers([])
+    image, delta = changed(ClusterImage(), mr.TopicRecord(name="t", topic_id=TOPIC_ID), *made)
+    counted.changed(ClusterImage(), image, delta)
+    changes: list[Any] = [
+        {"partition_id": 0, "isr": [1, 2]},  # a shrink
+        {"partition_id": 2, "isr": [2, 3]},  # of another leader
+        {"partition_id": 1, "isr": [2], "leader": 2},  # the leader changed: no shrink of ours
+        {"partition_id": 0, "isr": [2, 1]},  # the order alone
+        {"partition_id": 0, "isr": [1, 2, 3]},  # an expand
+        {"partition_id": 0, "removing_replicas": [3]},
+    ]
+    for fields in changes:
+        before = image
+        image, delta = changed(before, mr.PartitionChangeRecord(topic_id=TOPIC_ID, **fields))
+        counted.changed(before, image, delta)
+    found = values(counted)
+    assert (found["replicamanager_isrshrinks"], found["replicamanager_isrexpands"]) == (1, 1)
