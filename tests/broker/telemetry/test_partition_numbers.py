@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.broker.telemetry.families import Family
 from headrace.broker.telemetry.metrics import Registry
-from headrace.broker.telemetry.partition_numbers import PartitionNumbers
+from headrace.broker.telemetry.partition_numbers import PARTITIONS_AT_ONCE, PartitionNumbers
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, Partition
 from headrace.replicas.partition import PartitionState
@@ -113,6 +113,20 @@ def test_a_topic_that_is_gone_leaves_its_place() -> None:
     found = values(counted)
     assert (set(found["topic_leaders"]), found["topics_without_series"]) == ({"b", "c"}, 0)
     assert values(numbers(led, topics_max=0))["topics_without_series"] == 2
+
+
+def test_thousands_of_partitions_leave_the_loop_its_turns() -> None:
+    """No more than so many replicas are looked at between two yields, whatever else a section does."""
+    looked: list[Any] = []
+
+    led = [replica(f"t{i % 250}", i // 250) for i in range(1000)]
+    counted = numbers(led)
+    at_once, seen = 0, 0
+    counted._look_at = lambda each: looked.append(each)  # type: ignore[method-assign]
+    for _ in counted.families():
+        at_once, seen = max(at_once, len(looked) - seen), len(looked)
+    assert len(looked) == 1000
+    assert at_once <= PARTITIONS_AT_ONCE
 
 
 def changed(image: ClusterImage, *records: Any) -> tuple[ClusterImage, ImageDelta]:
