@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from broker.telemetry.pages import Web, get
 
+from headrace.broker.broker import Broker
 from headrace.broker.telemetry import http_server
 from headrace.broker.telemetry.http_server import (
     CONNECTIONS_MAX,
@@ -46,6 +47,16 @@ def server_of(node: TestBroker) -> HttpServer:
     server = node.inside.monitor._http
     assert server is not None
     return server
+
+
+def close_all(node: TestBroker) -> None:
+    """Ends what earlier tests have left open."""
+
+    def close(_: Broker) -> None:
+        for each in list(server_of(node).connections):
+            each.close()
+
+    node.call(close)
 
 
 # --- requests
@@ -160,7 +171,7 @@ def test_a_refusal_arrives_and_the_connection_ends(
 
 def test_nothing_of_a_stranger_is_kept(node: TestBroker, port: int) -> None:
     server = server_of(node)
-    node.call(lambda _: [each.close() for each in list(server.connections)])
+    close_all(node)
     with Web(port) as web:
         web.send(b"G" * (HEAD_BYTES_MAX + 1))
         assert web.answer().status == 431
@@ -228,7 +239,7 @@ def test_a_client_that_leaves_before_its_answer(node: TestBroker, port: int, mon
 def test_more_connections_than_there_may_be(node: TestBroker, port: int) -> None:
     """A newcomer takes the place of the one that is silent for longest."""
     server = server_of(node)
-    node.call(lambda _: [each.close() for each in list(server.connections)])
+    close_all(node)
     webs = [Web(port) for _ in range(CONNECTIONS_MAX)]
     try:
         assert [web.get("/livez").status for web in webs] == [200] * CONNECTIONS_MAX
@@ -243,7 +254,7 @@ def test_more_connections_than_there_may_be(node: TestBroker, port: int) -> None
 
 def test_connections_at_work_are_not_ended_for_others(node: TestBroker, port: int) -> None:
     server = server_of(node)
-    node.call(lambda _: [each.close() for each in list(server.connections)])
+    close_all(node)
     webs = [Web(port) for _ in range(CONNECTIONS_MAX)]
     try:
         for web in webs:

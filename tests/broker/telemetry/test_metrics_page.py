@@ -12,6 +12,7 @@ import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.telemetry.pages import Answer, get
 
+from headrace.broker.broker import Broker
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 
@@ -191,7 +192,12 @@ def test_a_page_is_made_once_for_those_who_ask_together(node: TestBroker, monkey
 
     monkeypatch.setattr(exposition, "_begin", counted)
     pages: list[bytes | None] = []
-    node.call(lambda _: [exposition.render(pages.append) for _ in range(3)])
+
+    def ask(_: Broker) -> None:
+        for _each in range(3):
+            exposition.render(pages.append)
+
+    node.call(ask)
     deadline = time.monotonic() + 10
     while len(pages) < 3:
         assert time.monotonic() < deadline

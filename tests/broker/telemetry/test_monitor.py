@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from broker.controllers import until
 from broker.telemetry.pages import Answer, get
 from peers.kafka import free_port
 
@@ -201,9 +202,6 @@ async def test_controllers(tmp_path: Path) -> None:
         running[node] = ControllerNode(config, env)
         await running[node].start()
 
-    async def pages() -> list[str]:
-        return [(await page(node.monitor.port, "/metrics")).body.decode() for node in running.values()]
-
     try:
         await start(1)
         assert await said(running[1].monitor.port, "/livez") == (200, "alive")
@@ -211,10 +209,12 @@ async def test_controllers(tmp_path: Path) -> None:
         await start(2)
         await start(3)
         async with asyncio.timeout(20):
-            while {await said(node.monitor.port, "/readyz") for node in running.values()} != {(200, "ready")}:
-                await asyncio.sleep(0.05)
-            texts = await pages()
-            active = [text for text in texts if "\nkafka_controller_kafkacontroller_activecontrollercount 1.0\n" in text]
+            await until(lambda: sum(node.quorum.decides for node in running.values()) == 1)
+            for node in running.values():
+                while await said(node.monitor.port, "/readyz") != (200, "ready"):  # noqa: ASYNC110 - asks the node
+                    await asyncio.sleep(0.02)
+        texts = [(await page(node.monitor.port, "/metrics")).body.decode() for node in running.values()]
+        active = [text for text in texts if "\nkafka_controller_kafkacontroller_activecontrollercount 1" in text]
         assert len(active) == 1
         assert "\nkafka_controller_kafkacontroller_activebrokercount 0.0\n" in active[0]
         assert active[0].count("\nheadrace_quorum_voter_lag_records{voter=") == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from headrace.broker.telemetry.families import Family
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.partition_numbers import PARTITIONS_AT_ONCE, PartitionNumbers
@@ -115,14 +117,14 @@ def test_a_topic_that_is_gone_leaves_its_place() -> None:
     assert values(numbers(led, topics_max=0))["topics_without_series"] == 2
 
 
-def test_thousands_of_partitions_leave_the_loop_its_turns() -> None:
+def test_thousands_of_partitions_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than so many replicas are looked at between two yields, whatever else a section does."""
     looked: list[Any] = []
 
     led = [replica(f"t{i % 250}", i // 250) for i in range(1000)]
     counted = numbers(led)
     at_once, seen = 0, 0
-    counted._look_at = lambda each: looked.append(each)  # type: ignore[method-assign]
+    monkeypatch.setattr(counted, "_look_at", looked.append)
     for _ in counted.families():
         at_once, seen = max(at_once, len(looked) - seen), len(looked)
     assert len(looked) == 1000

@@ -77,11 +77,11 @@ class RegistryNumbers:
             yield from self._of_topics(statistics)
         yield from self._times_of_requests()
         yield from others
-        for name, value in statistics.gauges.items():
+        for name, level in statistics.gauges.items():
             if name in KAFKA_GAUGES:
-                yield gauge(*KAFKA_GAUGES[name], value)
+                yield gauge(*KAFKA_GAUGES[name], level)
             elif name not in ELSEWHERE:
-                yield gauge(own_name(name), f"The gauge {name}.", value)
+                yield gauge(own_name(name), f"The gauge {name}.", level)
 
     def _of_topics(self, statistics: Statistics) -> Iterator[Family]:
         for key in (ApiKey.PRODUCE, ApiKey.FETCH):
