@@ -16,6 +16,7 @@ def test_a_large_family_is_made_in_pieces() -> None:
     family = counters("many", "Some.", [({"topic": f"t{i}"}, i) for i in range(100)])
     pieces = list(text.pieces(family))
     assert all(piece.count(b"\n") <= SAMPLES_AT_ONCE + 2 for piece in pieces)
+    assert b"".join(pieces).count(b"#") == 2, "what it is stands there once"
     (found,) = parser.text_string_to_metric_families(b"".join(pieces).decode())
     assert (found.name, found.type, found.documentation) == ("many", "counter", "Some.")
     assert [(sample.labels["topic"], sample.value) for sample in found.samples] == [(f"t{i}", i) for i in range(100)]
