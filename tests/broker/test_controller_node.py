@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,8 +40,9 @@ R = TypeVar("R", bound=Response)
 class Quorum:
     """Voters 1 to 3, each with a directory and a port of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self.settings = dict(settings or {})
         self.ports = {node: free_port() for node in NODES}
         self.nodes: dict[int, ControllerNode] = {}
         self.client = PosixNode()
@@ -50,6 +51,7 @@ class Quorum:
     def config(self, node: int) -> BrokerConfig:
         return BrokerConfig.load(
             {
+                **self.settings,
                 "node.id": str(node),
                 "process.roles": "controller",
                 "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}",
@@ -116,8 +118,10 @@ class Quorum:
         raise AssertionError("nobody leads")
 
 
-async def three(folder: Path, body: Callable[[Quorum], Awaitable[None]]) -> None:
-    quorum = Quorum(folder)
+async def three(
+    folder: Path, body: Callable[[Quorum], Awaitable[None]], settings: Mapping[str, str] | None = None
+) -> None:
+    quorum = Quorum(folder, settings)
     try:
         for node in NODES:
             await quorum.start(node)

@@ -14,8 +14,6 @@ from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
 from headrace.controller.brokers import (
     Registration,
-    decide_assign_directories,
-    decide_directories_failed,
     decide_elect_returned,
     decide_fence,
     decide_register,
@@ -23,14 +21,12 @@ from headrace.controller.brokers import (
 )
 from headrace.controller.configs import Alteration, AlterOperation, decide_alter_configs
 from headrace.controller.context import ControllerContext
+from headrace.controller.directories import decide_assign_directories, decide_directories_failed
 from headrace.controller.features import FeatureUpdate, decide_update_features
-from headrace.controller.partitions import (
-    decide_create_partitions,
-    decide_elect_leaders,
-    decide_reassign,
-    list_reassignments,
-)
+from headrace.controller.leaders import decide_elect_leaders
+from headrace.controller.partitions import decide_create_partitions
 from headrace.controller.producer_ids import decide_allocate_producer_ids
+from headrace.controller.reassignments import decide_reassign, list_reassignments
 from headrace.controller.topics import decide_create_topics, decide_delete_topics
 from headrace.machine import Decision
 from headrace.metadata import bootstrap
@@ -88,10 +84,10 @@ class Controller(Scripted):
             node, bytes(16), (Endpoint("PLAINTEXT", "localhost", 9092, 0),), (), None, directories
         )
         decision = decide_register(self.image, registration)
-        self.say(f"broker epoch {decision.reply}")
+        self.say(f"broker epoch {decision.reply.broker_epoch}")
         self.commit(decision)
         if "only" not in words.switches:
-            self.unfence(node, decision.reply)
+            self.unfence(node, decision.reply.broker_epoch)
             self.commit(decide_elect_returned(self.image, node, was_clean="unclean" not in words.switches))
 
     def do_unfence(self, words: Words) -> None:
@@ -125,7 +121,7 @@ class Controller(Scripted):
             topic = self.image.topics.by_name(name)
             topic_id = bytes(16) if topic is None else topic.id
             chosen.append((topic_id, int(index), int(directory).to_bytes(16, "big")))
-        self.commit(decide_assign_directories(self.image, 1, chosen))
+        self.commit(decide_assign_directories(self.image, self.context, 1, chosen))
 
     def do_create(self, words: Words) -> None:
         """create TOPIC [partitions=N] [rf=N] [replicas=INDEX:A+B,...] [SETTING=VALUE]...: arguments are those of the
@@ -207,7 +203,7 @@ class Controller(Scripted):
         """elect [TOPIC-INDEX...]: without any, of every partition."""
         asked = (word.rpartition("-") for word in words.plain)
         wanted = [(name, [int(index)]) for name, _, index in asked] or None
-        decision = decide_elect_leaders(self.image, 1 if "unclean" in words.switches else 0, wanted)
+        decision = decide_elect_leaders(self.image, self.context, 1 if "unclean" in words.switches else 0, wanted)
         for name, parts in decision.reply:
             for index, error in parts:
                 self.say(f"{name}-{index}: {outcome(*error)}")
@@ -219,7 +215,7 @@ class Controller(Scripted):
         name, _, index = place.rpartition("-")
         target = None if brokers == "cancel" else [int(b) for b in brokers.split("+")]
         may_change_factor = "keep-factor" not in words.switches
-        decision = decide_reassign(self.image, [(name, [(int(index), target)])], may_change_factor)
+        decision = decide_reassign(self.image, self.context, [(name, [(int(index), target)])], may_change_factor)
         for topic, parts in decision.reply:
             for at, error in parts:
                 self.say(f"{topic}-{at}: {outcome(*error)}")
@@ -234,7 +230,7 @@ class Controller(Scripted):
         kind = 2 if "safe-downgrade" in words.switches else 3 if "unsafe-downgrade" in words.switches else 1
         update = FeatureUpdate(name, int(level), kind)
         validate_only = "validate-only" in words.switches
-        decision = decide_update_features(self.image, [update], 1, validate_only=validate_only)
+        decision = decide_update_features(self.image, [update], self.context, validate_only=validate_only)
         self.say(outcome(*decision.reply))
         self.commit(decision)
 

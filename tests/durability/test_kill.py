@@ -12,147 +12,13 @@ import random
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from durability.promises import PARTITIONS, TOPIC, Load, Promises, read_all
 from peers.headrace import HeadracePeer
 
-TOPIC = "kept"
-PARTITIONS = 3
-PAYLOAD = b"." * 200
-IN_FLIGHT_MAX = 2_000
 UPTIME_MAX_S = 0.6
-DELIVERY_PATIENCE_S = 120.0
-
-
-class Load:
-    """One idempotent producer, writing numbered records until told to stop, and what it was promised."""
-
-    def __init__(self, bootstrap: str, name: str) -> None:
-        self.name = name
-        self.sent = 0
-        self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) -> number
-        self.failed: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": int(DELIVERY_PATIENCE_S * 1000),
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 100,
-                "retry.backoff.ms": 20,
-                "log_level": 0,
-            }
-        )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name)
-
-    def _note(self, error: Any, message: Message) -> None:
-        if error is not None:
-            self.failed.append(str(error))
-            return
-        number = int(message.key() or b"")
-        self.acknowledged[message.partition() or 0, message.offset() or 0] = number
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            if len(self._producer) < IN_FLIGHT_MAX:
-                for _ in range(20):
-                    number = self.sent
-                    self._producer.produce(
-                        TOPIC,
-                        key=str(number),
-                        value=f"{self.name}:{number}:".encode() + PAYLOAD,
-                        partition=number % PARTITIONS,
-                        on_delivery=self._note,
-                    )
-                    self.sent += 1
-            self._producer.poll(0.002)
-        assert self._producer.flush(DELIVERY_PATIENCE_S) == 0, "every record gets an answer"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """No more records; returns when each has its answer."""
-        self._stop.set()
-        self._thread.join()
-
-
-class Promises:
-    """What a consumer group and an administrator were promised in the time between two kills."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self.committed = -1
-        self.asked = 0
-        self.rounds = 0
-        self.topics: list[str] = []
-        self.killed = threading.Event()
-
-    def work(self) -> None:
-        """Makes a topic, then commits growing offsets until the broker is killed."""
-        settings = {
-            "bootstrap.servers": self.bootstrap, "group.id": "keepers", "log_level": 0, "socket.timeout.ms": 2000,
-        }  # fmt: skip
-        consumer = Consumer(settings)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        try:
-            self.rounds += 1  # a name of its own each time: a topic that was made without an answer is there already
-            name = f"made-{self.rounds}"
-            admin.create_topics([NewTopic(name, 1, 1)], request_timeout=2)[name].result(2)
-            self.topics.append(name)
-            while not self.killed.is_set():
-                self.asked += 1
-                consumer.commit(offsets=[TopicPartition(TOPIC, 0, self.asked)], asynchronous=False)
-                self.committed = self.asked
-        finally:
-            consumer.close()
-
-    def check(self) -> None:
-        """What was promised is there now. Raises AssertionError."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "keepers", "log_level": 0})
-        try:
-            found = consumer.committed([TopicPartition(TOPIC, 0)], timeout=30)[0].offset
-            known = set(consumer.list_topics(timeout=30).topics)
-        finally:
-            consumer.close()
-        assert self.committed <= max(found, -1) <= self.asked, f"committed {self.committed}, found {found}"
-        assert set(self.topics) <= known, f"topics lost: {sorted(set(self.topics) - known)}"
-
-
-def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
-    """Every record of the topic: partition -> [(offset, number)], in offset order."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0, "check.crcs": True})
-    found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(PARTITIONS)}
-    try:
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in found}
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in found])
-        position = dict.fromkeys(found, 0)
-        patience = time.monotonic() + DELIVERY_PATIENCE_S
-        while any(position[p] < ends[p] for p in found):
-            assert time.monotonic() < patience, f"reading stopped at {position} of {ends}"
-            for message in consumer.consume(10_000, timeout=1):
-                if message.error():
-                    raise KafkaException(message.error())
-                partition, offset = message.partition() or 0, message.offset() or 0
-                value = message.value() or b""
-                assert value.endswith(PAYLOAD), f"partition {partition} offset {offset}: value damaged"
-                found[partition].append((offset, int(value.split(b":")[1])))
-                position[partition] = offset + 1
-    finally:
-        consumer.close()
-    return found
 
 
 @pytest.mark.slow
@@ -172,7 +38,7 @@ def test_what_was_acknowledged_survives_kills(
         with Load(broker.bootstrap, "load") as load:
             for _ in range(request.config.getoption("--kills") // 2):
                 promises.killed.clear()
-                worker = threading.Thread(target=_until_killed, args=(promises,))
+                worker = threading.Thread(target=promises.keep_until_killed)
                 worker.start()
                 time.sleep(rng.uniform(0.02, UPTIME_MAX_S))  # the moment of the kill is what is drawn
                 broker.kill()
@@ -190,11 +56,3 @@ def test_what_was_acknowledged_survives_kills(
         numbers = [number for _, number in records]
         assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
         assert all(load.acknowledged[partition, offset] == number for offset, number in records)
-
-
-def _until_killed(promises: Promises) -> None:
-    """The broker may vanish under any call: what was not answered was not promised."""
-    try:
-        promises.work()
-    except KafkaException:
-        return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from durability.test_kill import DELIVERY_PATIENCE_S, PARTITIONS, TOPIC, Load, read_all
+from durability.promises import DELIVERY_PATIENCE_S, PARTITIONS, TOPIC, Load, read_all
 from peers.headrace import HeadracePeer
 
 from headrace.log.results import RecoveryReport

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from headrace.env.network import Stream
-from headrace.env.posix_node import PosixNode, fields_text
+from headrace.env.posix_node import PosixNode, fields_text, on_hang_up
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -153,3 +154,16 @@ async def test_a_kill_leaves_nothing(node: PosixNode) -> None:
 )
 def test_an_event_is_one_line(fields: dict[str, object], text: str) -> None:
     assert fields_text("topic created", fields) == text
+
+
+async def test_the_end_of_a_pipe_is_heard_once() -> None:
+    mine, theirs = os.pipe()
+    heard: list[str] = []
+    on_hang_up(mine, lambda: heard.append("end"))
+    await asyncio.sleep(0.02)
+    assert heard == []
+    os.close(theirs)
+    await until(lambda: heard)
+    await asyncio.sleep(0.02)
+    assert heard == ["end"]
+    os.close(mine)

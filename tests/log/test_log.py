@@ -206,6 +206,9 @@ def test_truncation(open_at: Open, append: Append, read_values: Any) -> None:
     log.truncate_to(25, now_ms=NOW_MS)
     assert log.end_offset == log.recovery_point == 25
     assert log.epochs.entries() == [(0, 0), (1, 10), (2, 20)]
+    log.epochs.assign(4, 25)
+    log.truncate_to(25, now_ms=NOW_MS)
+    assert log.epochs.entries() == [(0, 0), (1, 10), (2, 20)], "an epoch without a record goes, too"
     assert log.producers.get(1).batches[-1].last_sequence == 24  # type: ignore[union-attr]
     assert append(log, b"new", epoch=5, producer_id=1, producer_epoch=0, base_sequence=25).base_offset == 25
     assert read_values(log)[-2:] == [(24, b"024"), (25, b"new")]

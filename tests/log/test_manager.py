@@ -282,6 +282,7 @@ def test_checkpoints_of_a_deleted_topic_do_not_reach_its_successor(tmp_path: Pat
     log.delete_records_before(40)
     manager.checkpoint_recovery_points()
     manager.checkpoint_log_starts()
+    manager.checkpoint_high_watermarks()
     manager.delete("t", 0)
     if crash_between:
         manager.unlock()
@@ -291,6 +292,7 @@ def test_checkpoints_of_a_deleted_topic_do_not_reach_its_successor(tmp_path: Pat
     crashed = make(tmp_path)
     again = crashed.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(crashed))
     assert (again.log_start_offset, again.end_offset) == (0, 10)
+    assert ("t", 0) not in crashed.directory_of(again).high_watermarks
 
 
 def test_an_open_log_of_another_topic_makes_way(tmp_path: Path) -> None:

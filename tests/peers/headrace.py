@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,7 @@ class HeadracePeer:
         self.file = properties
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
+        self._terminated = False
 
     @property
     def bootstrap(self) -> str:
@@ -74,27 +74,44 @@ class HeadracePeer:
 
     def start(self, patience_s: float = START_PATIENCE_S) -> None:
         """Start, and wait for the first answer. Raises RuntimeError with the broker's last words."""
+        self.launch()
+        self.wait(patience_s)
+
+    def launch(self) -> None:
+        """Start, and wait for nothing."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        before = time.monotonic()
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(self.command(), stdout=out, stderr=subprocess.STDOUT, cwd=self.directory)
+
+    def wait(self, patience_s: float = START_PATIENCE_S) -> None:
+        """Returns when it answers. Raises RuntimeError with the broker's last words."""
+        before = time.monotonic()
         while not answers(self.port):
+            assert self.process is not None
             if self.process.poll() is not None or time.monotonic() - before > patience_s:
                 raise RuntimeError("headrace did not start:\n" + self.log.read_text()[-3000:])
             time.sleep(0.01)
 
+    def terminate(self) -> None:
+        """SIGTERM, and wait for nothing; `stop` comes after it."""
+        if self.process is not None and not self._terminated:
+            self._terminated = True  # once: at its very end a process has no handler of signals any more
+            self.process.terminate()
+
     def stop(self) -> int:
         """SIGTERM, and wait: a clean shutdown. The exit status."""
-        return self._end(signal.SIGTERM)
+        self.terminate()
+        return self._wait()
 
     def kill(self) -> int:
         """SIGKILL."""
-        return self._end(signal.SIGKILL)
+        if self.process is not None:
+            self.process.kill()
+        return self._wait()
 
-    def _end(self, how: signal.Signals) -> int:
+    def _wait(self) -> int:
         if self.process is None:
             return 0
-        self.process.send_signal(how)
         try:
             status = self.process.wait(STOP_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -103,6 +120,7 @@ class HeadracePeer:
             raise
         finally:
             self.process = None
+            self._terminated = False
         return status
 
     def __enter__(self) -> Self:

@@ -1,24 +1,36 @@
 """Nodes of a quorum with disks and a network in memory, for transcripts and for random schedules.
 
-A disk keeps what is synced; a crash takes what is not. Messages wait in a list until somebody delivers, loses or
-reorders them. After every step the promises are checked: one leader an epoch, and nothing committed is ever lost.
+A disk keeps what is synced; a crash takes what is not. What a snapshot takes the place of stays in the list that stands
+for the log, as the snapshot's content. Messages wait in a list until somebody delivers, loses or reorders them. After
+every step the promises are checked: one leader an epoch, and nothing committed is ever lost.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.raft import events as ev
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.leader import Leader
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, FetchResponse, Position, ReplicaKey, Request, Response
+from headrace.raft.messages import (
+    Entries,
+    FetchResponse,
+    FetchSnapshotResponse,
+    Position,
+    ReplicaKey,
+    Request,
+    Response,
+)
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState, decode_quorum_state, encode_quorum_state
 from headrace.wire.errors import ErrorCode
+
+EMPTY: Final = Position(0, 0)
 
 
 class Entry(NamedTuple):
@@ -59,6 +71,12 @@ class Node:
     synced: int = 0
     saved: bytes | None = None
     holds_syncs: bool = False
+    start: Position = EMPTY
+    """Where its log begins, behind the oldest snapshot that it keeps."""
+    snapshots: dict[Position, bytes] = field(default_factory=dict)
+    received: list[ev.Piece] = field(default_factory=list)
+    """Pieces of a snapshot that are not stored yet."""
+    part: bytes = b""
 
     disk: int = 0
     """Which disk it has: a new one has another directory id."""
@@ -91,6 +109,10 @@ class Cluster:
         self.network: list[Message] = []
         self.say = say
         self.settings = RaftSettings()
+        self.refuses = False
+        """Whether a node that is down refuses connections, and those that it had are broken: else there is silence."""
+        self._asked: dict[tuple[int, int], int] = {}
+        """The last request from one node to another."""
         self.leaders: dict[int, int] = {}
         self.committed: list[Entry] = []
         self.commit_epochs: list[int] = []
@@ -104,15 +126,16 @@ class Cluster:
         assert node.raft is None
         node.life += 1
         node.synced = len(node.log)
-        epochs = [
-            Position(entry.epoch, at)
-            for at, entry in enumerate(node.log)
-            if at == 0 or node.log[at - 1].epoch < entry.epoch
-        ]
+        epochs = []
+        last = node.start.epoch
+        for at in range(node.start.offset, len(node.log)):
+            if node.log[at].epoch > last:
+                last = node.log[at].epoch
+                epochs.append(Position(last, at))
+        newest = max(node.snapshots, key=lambda end: end.offset, default=node.start)
+        view = LogView(node.start.offset, len(node.log), epochs, node.start.epoch, newest)
         saved = None if node.saved is None else decode_quorum_state(node.saved)
-        node.raft = Raft(
-            node.key, self.voters, LogView(0, len(node.log), epochs), saved, jitter=node.jitter, settings=self.settings
-        )
+        node.raft = Raft(node.key, self.voters, view, saved, jitter=node.jitter, settings=self.settings)
         self._perform(node, node.raft.start(self.now))
 
     def crash(self, node_id: int, keeps: int = 0) -> None:
@@ -120,13 +143,18 @@ class Cluster:
         node = self.nodes[node_id]
         node.raft = None
         node.holds_syncs = False
+        node.received, node.part = [], b""
         del node.log[min(len(node.log), node.synced + keeps) :]
+        for (source, target), number in list(self._asked.items()):
+            if self.refuses and target == node_id and self.nodes[source].raft is not None:
+                self.step(source, ev.Unreachable(target, number))
 
     def wipe(self, node_id: int) -> None:
         """A node that is down gets a new, empty disk."""
         node = self.nodes[node_id]
         assert node.raft is None
         node.log, node.synced, node.saved = [], 0, None
+        node.start, node.snapshots = EMPTY, {}
         node.disk += 1
 
     def add_observer(self, node_id: int) -> None:
@@ -145,6 +173,39 @@ class Cluster:
         assert node.raft is not None
         node.synced = len(node.log)
         self.step(node_id, ev.Synced(node.raft.log.last))
+        if node.received:
+            self.store(node)
+
+    def store(self, node: Node) -> None:
+        """Stores a piece of a snapshot; the last one makes it one."""
+        piece = node.received.pop(0)
+        if piece.position == 0:
+            node.part = b""
+        assert len(node.part) == piece.position, "pieces follow one another"
+        node.part += piece.data
+        if not piece.is_last:
+            self.step(node.id, ev.PieceStored(piece.snapshot, len(node.part)))
+            return
+        node.snapshots[piece.snapshot] = node.part
+        if not node.received:
+            self.step(node.id, ev.SnapshotLoaded(piece.snapshot))
+
+    def snapshot(self, node_id: int, *, keeps: bool = False) -> bool:
+        """A node writes a snapshot of what is committed; the log before it, or before an older one, goes."""
+        node = self.nodes[node_id]
+        raft = node.raft
+        if raft is None or raft.high_watermark <= raft.log.snapshot.offset:
+            return False
+        end = Position(raft.log.epoch_below(raft.high_watermark), raft.high_watermark)
+        node.snapshots[end] = json.dumps(node.log[: end.offset]).encode()
+        # What is synced with the snapshot is what the snapshot holds.
+        node.synced = max(node.synced, end.offset)
+        if not keeps:
+            node.start = end
+            node.snapshots = {end: node.snapshots[end]}
+        self.say(f"{node.id} has a snapshot of all below {end.offset}, and its log begins at {node.start.offset}")
+        self.step(node.id, ev.Snapshotted(end, node.start))
+        return True
 
     def propose(self, node_id: int, payloads: list[str]) -> bool:
         """Appends to a node's log, if it leads."""
@@ -159,6 +220,11 @@ class Cluster:
         assert raft is not None
         if out.store is not None:
             self._store(node, out.store)
+        if out.install is not None:
+            node.log = [Entry(*each) for each in json.loads(node.snapshots[out.install])]
+            node.start, node.synced = out.install, len(node.log)
+            node.snapshots = {out.install: node.snapshots[out.install]}
+            self.say(f"{node.id} has loaded the snapshot of all below {out.install.offset}")
         if out.truncate_to is not None:
             self.say(f"{node.id} truncates to {out.truncate_to}")
             del node.log[out.truncate_to :]
@@ -168,12 +234,17 @@ class Cluster:
             node.log += [Entry(entries.epoch, payload) for payload in self._payloads(entries)]
             self.say(f"{node.id} appends {entries.base_offset}..{entries.end_offset - 1} of epoch {entries.epoch}")
         for send in out.send:
+            self._asked[node.id, send.peer] = send.number
             self.network.append(Message(node.id, send.peer, node.life, send.number, send.message))
         for reply in out.reply:
             self._reply(node, reply)
         if out.committed is not None:
             self.say(f"{node.id} commits up to {out.committed}")
         self._check(node, raft)
+        if out.piece is not None:
+            node.received.append(out.piece)
+            if not node.holds_syncs:
+                self.store(node)
         if node.synced < len(node.log) and not node.holds_syncs:
             self.sync(node.id)
 
@@ -188,7 +259,14 @@ class Cluster:
     def _reply(self, node: Node, reply: ev.Reply) -> None:
         token, message = reply.token, reply.message
         assert isinstance(token, Token)
+        if isinstance(message, FetchSnapshotResponse) and not message.error:
+            data = node.snapshots.get(message.snapshot)
+            if data is None:
+                message = replace(message, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+            else:
+                message = replace(message, size=len(data), data=data[reply.read_from : reply.read_to])
         if isinstance(message, FetchResponse) and reply.read_to > reply.read_from:
+            assert reply.read_from >= node.start.offset, "what a snapshot replaced is not there"
             assert reply.read_to <= node.synced, "what is not synced is not handed out"
             entries = [
                 Entries(at, node.log[at].epoch, 1, (node.log[at].payload,))
@@ -207,15 +285,15 @@ class Cluster:
                 token = Token(message.source, message.life, message.number)
                 self.step(target.id, ev.Requested(token, message.content))
             else:
-                self.lose(message)
+                self.lose(message, refused=self.refuses)
         elif target.raft is not None and target.life == message.life:
             self.step(target.id, ev.Answered(message.source, message.number, message.content))
 
-    def lose(self, message: Message) -> None:
-        """A request does not arrive, and its sender is told."""
+    def lose(self, message: Message, *, refused: bool = False) -> None:
+        """A request does not arrive, and its sender is told; `refused`: as if no process were there."""
         source = self.nodes[message.source]
         if isinstance(message.content, Request) and source.raft is not None and source.life == message.life:
-            self.step(source.id, ev.Unreachable(message.target, message.number))
+            self.step(source.id, ev.Unreachable(message.target, message.number, refused))
 
     # --- the promises -----------------------------------------------------------------------------------------------
 

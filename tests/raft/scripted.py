@@ -10,8 +10,11 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
     observer 4           starts a node that does not vote
     stop 1               a node resigns
     cut 1 2, heal 1 2    messages between two nodes are lost without a word (one node: all of its links)
+    refusals             from here on a node that is down refuses connections
     hold 1, sync 1       a node's syncs wait until it is told to
     propose 1 a b        entries, where the node leads
+    snapshot 1           a node writes a snapshot, and its log begins behind it (--keep: where it did)
+    pieces 20            followers ask for so many bytes of a snapshot at once
     time 2000            time passes
     state                every node: role, epoch, leader, vote, end of its log, high watermark
     log 1                the entries of a node's log
@@ -20,6 +23,7 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from raft.cluster import Cluster, Message, Token, error_name
@@ -32,6 +36,8 @@ from headrace.raft.messages import (
     EpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Position,
     ReplicaKey,
     Request,
@@ -89,6 +95,9 @@ class Quorum(Scripted):
     def do_heal(self, words: Words) -> None:
         self.cut.difference_update(self.links(words.plain))
 
+    def do_refusals(self, words: Words) -> None:
+        self.cluster.refuses = True
+
     def do_hold(self, words: Words) -> None:
         self.cluster.nodes[int(words.plain[0])].holds_syncs = True
 
@@ -99,6 +108,14 @@ class Quorum(Scripted):
     def do_propose(self, words: Words) -> None:
         if not self.cluster.propose(int(words.plain[0]), words.plain[1:]):
             self.say(f"{words.plain[0]} does not lead")
+
+    def do_snapshot(self, words: Words) -> None:
+        if not self.cluster.snapshot(int(words.plain[0]), keeps="keep" in words.switches):
+            self.say(f"{words.plain[0]} has nothing new")
+
+    def do_pieces(self, words: Words) -> None:
+        """Of nodes that start from now on."""
+        self.cluster.settings = replace(self.cluster.settings, fetch_snapshot_bytes=int(words.plain[0]))
 
     def do_refuse(self, words: Words) -> None:
         """The disk has no room for what was appended from this offset on."""
@@ -154,6 +171,9 @@ class Quorum(Scripted):
             message = VoteRequest(epoch, source, to, end, "pre" in words.switches)
         elif words.plain[1] == "begin":
             message = BeginQuorumEpochRequest(epoch, source.id, to)
+        elif words.plain[1] == "snapshot":
+            end = Position(*map(int, words.named["end"].split(",")))
+            message = FetchSnapshotRequest(epoch, source, end, int(words.named.get("position", 0)), 100)
         elif words.plain[1] == "end":
             message = EndQuorumEpochRequest(epoch, source.id, ())
         else:
@@ -194,7 +214,7 @@ class Quorum(Scripted):
     def is_worth_saying(self, content: Request | Response) -> bool:
         """Fetches that bring what they are for show in what is appended and committed."""
         if isinstance(content, FetchResponse):
-            return bool(content.error) or content.diverging is not None
+            return bool(content.error) or content.diverging is not None or content.snapshot is not None
         return not isinstance(content, FetchRequest | EpochResponse)
 
     def say_roles(self) -> None:
@@ -224,6 +244,8 @@ def said(message: Request | Response) -> str:
         return f"ends epoch {message.epoch}, successors {[key.id for key in message.successors]}"
     if isinstance(message, FetchRequest):
         return f"fetch epoch={message.epoch} end={message.last_fetched_epoch},{message.offset}"
+    if isinstance(message, FetchSnapshotRequest):
+        return f"snapshot? epoch={message.epoch} end={said_position(message.snapshot)} position={message.position}"
     return said_response(message)
 
 
@@ -236,10 +258,18 @@ def said_response(message: Any) -> str:
         more = ""
         if message.diverging is not None:
             more = f" diverging={said_position(message.diverging)}"
+        elif message.snapshot is not None:
+            more = f" snapshot={said_position(message.snapshot)}"
         elif message.entries:
             more = f" entries {message.entries[0].base_offset}..{message.entries[-1].end_offset - 1}"
         return (
             f"fetched epoch={message.epoch} leader={message.leader_id} "
             f"high_watermark={message.high_watermark}{more}{error_name(message)}"
+        )
+    if isinstance(message, FetchSnapshotResponse):
+        end = message.position + len(message.data)
+        return (
+            f"snapshot: epoch={message.epoch} end={said_position(message.snapshot)} "
+            f"bytes {message.position}..{end} of {message.size}{error_name(message)}"
         )
     return f"epoch={message.epoch} leader={message.leader_id}{error_name(message)}"

@@ -80,9 +80,11 @@ def test_a_sync_that_began_before_a_truncation_says_nothing_of_what_lies_there_n
 
 def test_a_shorter_log_keeps_its_epochs() -> None:
     log = LogView(0, 9, [Position(1, 0), Position(2, 3), Position(4, 7)])
+    log.snapshotted(Position(2, 5))
     log.shorten(Position(2, 5))
     assert (log.start_offset, log.start_epoch, log.last) == (5, 2, (4, 9))
     assert log.end_of(2) == (2, 7) and log.end_of(3) == (2, 7) and log.end_of(4) == (4, 9)
+    log.snapshotted(Position(4, 9))
     log.shorten(Position(4, 9))
     assert log.last == (4, 9) == log.end_of(4) and log.last_synced == (4, 9)
     log.start_at(Position(6, 20))

@@ -1,4 +1,4 @@
-"""Single answers of the machine that no transcript shows: snapshots, old peers, observers, answers that come late."""
+"""Single answers of the machine that no transcript shows: old peers, observers, answers that come late."""
 
 from __future__ import annotations
 
@@ -70,17 +70,6 @@ def test_who_lacks_what_a_snapshot_replaced_gets_the_snapshot() -> None:
         assert isinstance(message, FetchResponse) and message.snapshot == (2, 5)
     out = raft.step(ev.Requested("f", FetchRequest(raft.epoch, KEYS[2], 2, 5)), 1000)
     assert (out.reply[0].read_from, out.reply[0].read_to) == (5, 9)
-
-
-def test_a_follower_asks_for_nothing_while_it_loads_a_snapshot() -> None:
-    raft, fetch = follower()
-    out = raft.step(ev.Answered(1, fetch.number, FetchResponse(1, 1, 9, snapshot=Position(1, 7))), 10)
-    assert out.load_snapshot == (1, 7) and not out.send
-    out = raft.step(ev.SnapshotLoaded(Position(1, 7)), 20)
-    assert out.committed == 7
-    (again,) = out.send
-    assert isinstance(again.message, FetchRequest) and again.message.offset == 7
-    assert again.message.last_fetched_epoch == 1
 
 
 def test_a_voter_that_does_not_know_pre_votes_is_asked_for_its_vote() -> None:

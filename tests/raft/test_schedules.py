@@ -1,4 +1,5 @@
-"""Random schedules of three voters: messages lost and reordered, crashes that take what is not synced, slow syncs.
+"""Random schedules of three voters: messages lost and reordered, crashes that take what is not synced, slow syncs,
+snapshots that take the place of a log.
 
 `Cluster` checks the promises after every step: one leader an epoch, nothing committed lost. Then everybody comes back,
 and the quorum must go on. That the checks find what they are for is shown with faults that are planted in the machine.
@@ -7,6 +8,7 @@ and the quorum must go on. That the checks find what they are for is shown with 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,12 +32,16 @@ class Schedule:
         self.random = random.Random(seed)
         self.cluster = Cluster(size, lambda _, n: self.random.randrange(n))
         self.proposed = 0
+        self.snapshots = self.random.choice((0.0, 0.01, 0.05))
+        pieces = self.random.choice((30, 300, 1_000_000))
+        self.cluster.settings = replace(self.cluster.settings, fetch_snapshot_bytes=pieces)
         for node in self.cluster.nodes.values():
             node.holds_syncs = True
             self.cluster.start(node.id)
         # some schedules are calm enough for logs to grow, others hardly let anyone speak
         self.loss = self.random.choice((0.0, 0.02, 0.2))
         self.crashes = self.random.choice((0.0, 0.01, 0.03))
+        self.cluster.refuses = self.random.random() < 0.5
         self.hasty = self.random.random() < 0.5
 
     def run(self, steps: int = STEPS) -> None:
@@ -53,6 +59,8 @@ class Schedule:
                 self.deliver()
         elif draw < self.crashes:
             self.cluster.crash(node.id, keeps=self.random.randrange(3))
+        elif draw < self.crashes + self.snapshots:
+            self.cluster.snapshot(node.id, keeps=self.random.random() < 0.5)
         elif draw < 0.1:
             self.pass_time(self.random.choice((1, 10, 100, 1000) if self.hasty else (1, 10, 50)))
         elif draw < 0.2:
@@ -71,7 +79,8 @@ class Schedule:
         message = self.cluster.network.pop(self.random.randrange(min(6, len(self.cluster.network))))
         draw = self.random.random()
         if draw < self.loss / 2:
-            self.cluster.lose(message)
+            # now and then it looks as if the process were gone, and it is not
+            self.cluster.lose(message, refused=self.random.random() < 0.2)
         elif draw >= self.loss:
             self.cluster.deliver(message)
 
@@ -118,12 +127,15 @@ class Schedule:
 @pytest.mark.parametrize("first", range(0, 100, SEEDS_AT_ONCE))
 def test_no_schedule_breaks_a_promise(first: int, size: int) -> None:
     committed = 0
+    lines: list[str] = []
     for seed in range(first, first + SEEDS_AT_ONCE):
         schedule = Schedule(seed, size)
+        schedule.cluster.say = lines.append
         schedule.run(STEPS if size < 5 else 2 * STEPS)
         committed += len(schedule.cluster.committed)
         schedule.heal()
     assert committed > 5 * SEEDS_AT_ONCE, "the schedules do nothing"
+    assert size < 3 or any("has loaded the snapshot" in line for line in lines)
 
 
 def found(seeds: int = 400, size: int = 3) -> str:
@@ -190,4 +202,25 @@ def test_too_small_a_majority_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_logs_that_part_unseen_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogView, "end_of", lambda self, epoch: Position(epoch, self.end_offset))
+    assert found()
+
+
+def test_a_snapshot_of_what_is_not_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Cluster.snapshot
+
+    def snapshot(self: Cluster, node_id: int, *, keeps: bool = False) -> bool:
+        raft = self.nodes[node_id].raft
+        if raft is not None:
+            raft.high_watermark = raft.log.end_offset
+        return real(self, node_id, keeps=keeps)
+
+    monkeypatch.setattr(Cluster, "snapshot", snapshot)
+    assert found().startswith("Lost")
+
+
+def test_a_log_that_outlives_the_snapshot_that_was_loaded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_at(self: LogView, end: Position) -> None:
+        self.start_epoch, self.start_offset = self.snapshot = end
+
+    monkeypatch.setattr(LogView, "start_at", start_at)
     assert found()

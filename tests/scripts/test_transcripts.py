@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from controller.scripted import Controller
+from controller.clustered import ClusteredController
 from groups.scripted import Coordinator
 from machine.scripted import Runtimes
 from raft.scripted import Quorum
+from replicas.fetching import Fetching
 from replicas.scripted import Replica
 from scripts.transcript import Scripted, Words, rewritten
 
 FOLDER = Path(__file__).parent
 MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
-    "controller": Controller,
+    "controller": ClusteredController,
+    "fetching": Fetching,
     "groups": Coordinator,
     "machine": Runtimes,
     "raft": Quorum,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
@@ -18,6 +18,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum.producer_ids import ProducerIds
+from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.requests.fetching import Fetches
@@ -34,10 +35,16 @@ from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
     from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.duties import Duties
+    from headrace.broker.quorum.membership import Membership
+    from headrace.broker.quorum.seat import QuorumSeat
     from headrace.broker.self_topics import SelfTopics
     from headrace.config import BrokerConfig
     from headrace.controller.brokers import Registration
+    from headrace.controller.in_sync import PartitionsAltered
+    from headrace.controller.requests import AlterPartitions
     from headrace.env import Node
     from headrace.metadata.image import ClusterImage
 
@@ -54,6 +61,7 @@ class Broker:
 
     quorum: QuorumDriver
     controller: Controller
+    local_controller: Controller
     layout: StorageLayout
     node_id: int
     cluster_id: str
@@ -81,8 +89,11 @@ class Broker:
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
             cannot_go_on=self.fail,
+            alter_partitions=self._alter_partitions,
+            broker_epoch=lambda: self.epoch,
         )
-        dispatch = Dispatch(self, ProduceRun(self))
+        keys = {*SERVED, *CLUSTER} if len(config.static_voters) > 1 else SERVED
+        dispatch = Dispatch(self, ProduceRun(self), keys)
         self.server = Server(
             node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
         )
@@ -98,7 +109,7 @@ class Broker:
         self.moves = ReplicaMoves(
             node,
             self.logs,
-            self.replicas.find,
+            self.replicas.find_held,
             self.replicas.directory_failed,
             self.replicas.moved,
         )
@@ -106,6 +117,10 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.epoch = -1
+        self.controller_link: ControllerLink | None = None
+        self.duties: Duties | None = None
+        self._seat: QuorumSeat | None = None
+        self._membership: Membership | None = None
         self.on_failure: Callable[[str], None] | None = None
         self.metrics.gauge("defects", lambda: node.defects.count)
         self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
@@ -157,9 +172,7 @@ class Broker:
             self.quorum.on_failure = self.fail
             self.monitor.follows(quorum)
             self.cluster_id = self.layout.cluster_id
-            self.controller = LocalController(
-                self.quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy
-            )
+            self._reach_controller(quorum)
             self.producer_ids = ProducerIds(self.controller, self.node_id)
             self.assignments = DirectoryAssignment(
                 self.controller,
@@ -176,6 +189,7 @@ class Broker:
                 offset=self.image.offset,
                 shutdown=self._last_shutdown(),
             )
+            await self._enter()
             self.dynamic.start(lambda: self.image)
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
@@ -184,10 +198,7 @@ class Broker:
             await self.replicas.start(
                 self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads
             )
-            ports = {opened.name: opened.port for opened in self.server.listeners}
-            online = [home.path for home in self.logs.online()]
-            node = registration(self.node, self.config, self.layout, ports, online)
-            self.epoch = await self._register(node)
+            await self._join()
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start(self.quorum)
             if self.self_topics is not None:
@@ -215,7 +226,9 @@ class Broker:
                 self.self_topics.close()
             await self.moves.stop()
             self.monitor.close()
+            await self.replicas.stop_fetching()
             await self.server.close()
+            await self._leave_cluster()
             if quorum is not None:
                 await quorum.close()
         finally:
@@ -225,12 +238,64 @@ class Broker:
     def _since_ms(self, began: float) -> int:
         return round((self.node.clock.monotonic() - began) * 1000)
 
-    async def _register(self, node: Registration) -> int:
-        """Registers this broker. Raises StorageError where the metadata log cannot take that."""
+    def _reach_controller(self, quorum: QuorumDriver) -> None:
+        """Takes this node's seat beside other voters, where there are any: they are served and spoken with from here
+        on."""
+        if quorum.is_alone:
+            alone = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
+            self.controller = self.local_controller = alone
+            return
+        # Imported where there are others: a broker alone starts without.
+        from headrace.broker.quorum.seat import QuorumSeat
+
+        self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
+        self.controller_link, self.duties = self._seat.link, self._seat.duties
+        self.controller, self.local_controller = self._seat.controller, self._seat.local
+        self.server.serve_controllers()
+        self._seat.start()
+
+    def _alter_partitions(self, request: AlterPartitions) -> Awaitable[PartitionsAltered]:
+        return self.controller.ask(request)
+
+    def _registration(self) -> Registration:
+        ports = {opened.name: opened.port for opened in self.server.listeners}
+        online = self.logs.online()
+        epochs = {home.broker_epoch for home in online}
+        previous = epochs.pop() if self.logs.was_clean and len(epochs) == 1 else -1
+        return registration(self.node, self.config, self.layout, ports, [home.path for home in online], previous)
+
+    async def _enter(self) -> None:
+        """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns."""
+        if self._seat is None:
+            return
+        from headrace.broker.quorum.membership import Membership
+
+        self._membership = Membership(
+            self.node, self._seat.controller, lambda: self.config, self.quorum, self._failed_directories
+        )
+        self._seat.controller.heartbeat_now = self._membership.heartbeat_now
+        await self._membership.register(self._registration())
+        self.epoch = self._membership.epoch
+
+    def _failed_directories(self) -> tuple[bytes, ...]:
+        online = {home.path for home in self.logs.online()}
+        return tuple(id_ for path, id_ in self.layout.directory_ids.items() if path not in online)
+
+    async def _join(self) -> None:
+        """The logs are ready: this broker may lead. Raises StorageError where the metadata log cannot take that."""
+        if self._membership is not None:
+            await self._membership.join()
+            return
         try:
-            return await register(self.controller, node, was_clean=self.logs.was_clean)
+            self.epoch = await register(self.controller, self._registration(), was_clean=self.logs.was_clean)
         except ControllerError as error:
             raise StorageError(f"the broker cannot register: {error}") from error
+
+    async def _leave_cluster(self) -> None:
+        if self._membership is not None:
+            await self._membership.close()
+        if self._seat is not None:
+            await self._seat.close()
 
     def _listen(self) -> None:
         """Binds exactly the listeners that are in force now."""
@@ -249,17 +314,21 @@ class Broker:
         began = self.node.clock.monotonic()
         self._log.info("broker stops", connections=len(self.server.connections))
         self.monitor.ends()
+        if self._membership is not None:
+            await self._membership.leave()
         self.server.stop_listening()
         await self.groups.stop()
         await self.moves.stop()
         if self.self_topics is not None:
             await self.self_topics.stop()
+        await self.replicas.stop_fetching()
         self.replicas.stop()
         await asyncio.sleep(DRAIN_S if self.server.connections else 0)
         await self.server.close()
         await self.background.stop()
-        if self.epoch >= 0:
+        if self._membership is None and self.epoch >= 0:
             await self._deregister()
+        await self._leave_cluster()
         await self.quorum.close()
         await self.node.workers.run(lambda: self.logs.shutdown(self.epoch))
         self.monitor.close()

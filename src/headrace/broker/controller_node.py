@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace import __version__
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.server import OpenListener, Server
-from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
+from headrace.broker.quorum.seat import QuorumSeat
+from headrace.broker.requests.apis import CLUSTER
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
@@ -21,7 +22,9 @@ from headrace.wire.apis import ApiKey
 if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.duties import Duties
     from headrace.broker.storage.storage_format import StorageLayout
     from headrace.config import BrokerConfig
     from headrace.env import DiskLock, Node
@@ -44,6 +47,8 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.END_QUORUM_EPOCH,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
+        ApiKey.DESCRIBE_CLUSTER,
+        *CLUSTER,
     }
 )
 """What needs nothing of a broker's."""
@@ -84,6 +89,7 @@ class ControllerNode:
 
     quorum: QuorumDriver
     controller: Controller
+    local_controller: Controller
     layout: StorageLayout
     node_id: int
     cluster_id: str
@@ -109,6 +115,9 @@ class ControllerNode:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.on_failure: Callable[[str], None] | None = None
+        self.controller_link: ControllerLink | None = None
+        self.duties: Duties | None = None
+        self._seat: QuorumSeat | None = None
         self._locks: list[DiskLock] = []
         self.metrics.gauge("defects", lambda: node.defects.count)
         self.monitor = monitor_of_controller(self)
@@ -139,13 +148,17 @@ class ControllerNode:
             self.monitor.follows(quorum)
             quorum.on_image(self._events.changed)
             self.cluster_id = self.layout.cluster_id
-            self.controller = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
-            quorum.start()
+            self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
+            self.controller, self.local_controller = self._seat.controller, self._seat.local
+            self.duties = self._seat.duties
             self.server.serve()
+            self._seat.start()
             self.monitor.serves()
         except BaseException:
             self.monitor.close()
             await self.server.close()
+            if self._seat is not None:
+                await self._seat.close()
             if quorum is not None:
                 await quorum.close()
             self._unlock()
@@ -158,6 +171,8 @@ class ControllerNode:
         """A clean stop: a leader lets another one lead."""
         self.monitor.ends()
         self.server.stop_listening()
+        if self._seat is not None:
+            await self._seat.close()
         await self.quorum.close()
         await self.server.close()
         self.monitor.close()

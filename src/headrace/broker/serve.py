@@ -16,7 +16,7 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, ConfigError
 from headrace.env.posix import raise_open_files_limit
 from headrace.env.posix_network import run_loop
-from headrace.env.posix_node import WORKER_THREADS, PosixNode, on_stop_signal
+from headrace.env.posix_node import WORKER_THREADS, PosixNode, done_before, on_hang_up, on_stop_signal
 from headrace.log.manager import CheckpointError, LogDirFailed, LogDirLocked
 from headrace.wire.address import address_text
 
@@ -52,11 +52,14 @@ def make_controller(config: BrokerConfig) -> ControllerNode:
     return ControllerNode(config, PosixNode(worker_threads=WORKER_THREADS))
 
 
-def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) -> int:
+def run(
+    properties: Mapping[str, str], say: Callable[[str], None] = say_line, *, lifeline: int | None = None
+) -> int:
     """Serves until SIGTERM or SIGINT, then shuts down cleanly; returns the exit status.
 
     `properties` is what a server.properties file says. Raises ConfigError for what cannot be served, and StartError
-    where the broker cannot start; the text of both is one line. `say` gets the lines about listeners.
+    where the broker cannot start; the text of both is one line. `say` gets the lines about listeners. `lifeline` is a
+    descriptor whose end is one more signal to stop: whoever holds its other end is gone.
     """
     warnings: list[str] = []
     try:
@@ -67,7 +70,7 @@ def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line) ->
     raise_open_files_limit()
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     try:
-        return run_loop(_serve(config, warnings, say))
+        return run_loop(_serve(config, warnings, say, lifeline))
     except (StorageError, LogDirLocked, LogDirFailed, CheckpointError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
@@ -79,10 +82,14 @@ def _warn(lines: Sequence[str]) -> None:
         log.warning("%s", line)
 
 
-async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None]) -> int:
+async def _serve(
+    config: BrokerConfig, warnings: Sequence[str], say: Callable[[str], None], lifeline: int | None
+) -> int:
     stop = asyncio.Event()
     failures: list[str] = []
     on_stop_signal(stop.set)
+    if lifeline is not None:
+        on_hang_up(lifeline, stop.set)
 
     def failed(why: str) -> None:
         failures.append(why)
@@ -91,7 +98,10 @@ async def _serve(config: BrokerConfig, warnings: Sequence[str], say: Callable[[s
     broker = make_controller(config) if config.is_controller_alone else make_broker(config)
     broker.on_failure = failed
     _warn(warnings)  # not before: a broker that publishes its log publishes these too
-    await broker.start()
+    if len(config.static_voters) <= 1:
+        await broker.start()
+    elif not await done_before(stop, broker.start()):  # it may wait for the others for a minute
+        return 0
     gc.freeze()
     for opened in broker.listeners:
         say(f"headrace: {opened.name} listens on {address_text(opened.host, opened.port)}")

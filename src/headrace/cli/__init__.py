@@ -20,7 +20,7 @@ BROKEN_PIPE = 141
 INTERRUPTED = 130
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("headrace.cli.serve:serve", "Run a broker."),
+    "serve": ("headrace.cli.serve:serve", "Run a broker, or several."),
     "storage": ("headrace.cli.storage:storage", "Format directories, and show their cluster."),
     "topic": ("headrace.cli.topic:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("headrace.cli.produce:produce", "Write records to a topic from lines or files."),

@@ -6,13 +6,21 @@ order in which they were sent; one that takes too long ends the connection, sinc
 
 from __future__ import annotations
 
+import errno
 from asyncio import Future
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace import __version__
 from headrace.client.channel import Call, Channel, Request, Response
-from headrace.client.errors import BrokerError, ClientError, ConnectionLostError, TimedOutError, UnreachableError
+from headrace.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    RefusedError,
+    TimedOutError,
+    UnreachableError,
+)
 from headrace.env.network import WOULD_BLOCK
 from headrace.wire.errors import ErrorCode
 
@@ -194,7 +202,8 @@ async def _connect(node: Node, owner: Owner, host: str, port: int, timeout_s: fl
     def failed(error: OSError) -> None:
         if not future.done():
             why = error.strerror or str(error)
-            future.set_exception(UnreachableError(f"cannot connect to {host}:{port}: {why}"))
+            kind = RefusedError if error.errno == errno.ECONNREFUSED else UnreachableError
+            future.set_exception(kind(f"cannot connect to {host}:{port}: {why}"))
 
     def timed_out() -> None:
         if not future.done():

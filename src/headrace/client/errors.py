@@ -17,6 +17,10 @@ class UnreachableError(ClientError):
     """No broker answers at the addresses given."""
 
 
+class RefusedError(UnreachableError):
+    """The machine at an address answers that no process listens there."""
+
+
 class ConnectionLostError(ClientError):
     """A connection ended with calls outstanding; whether they took effect is unknown."""
 

@@ -159,6 +159,14 @@ class BrokerConfig(BrokerFields):
         advertised = {point.name: point for point in self._endpoints("advertised.listeners", given)} if given else {}
         return tuple(advertised.get(point.name, point) for point in self.listeners)
 
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves: the one that is named so, or after their
+        protocol, or else the first."""
+        name = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        names = [point.name for point in self.listeners]
+        return name if name in names or not names else names[0]
+
     def _endpoints(self, setting: str, texts: Value) -> tuple[Endpoint, ...]:
         assert isinstance(texts, tuple)
         protocols = protocol_map(self.listener_security_protocol_map)

@@ -15,7 +15,10 @@ class BrokerFields:
 
     acks_flush: str
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
+    broker_heartbeat_interval_ms: int
     broker_rack: str | None
+    broker_session_timeout_ms: int
     busy_poll_us: int
     connection_max_queued_requests: int
     connections_max_idle_ms: int
@@ -24,6 +27,7 @@ class BrokerFields:
     controller_quorum_bootstrap_servers: tuple[str, ...]
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_election_timeout_ms: int
+    controller_quorum_fetch_snapshot_max_bytes: int
     controller_quorum_fetch_timeout_ms: int
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
@@ -31,13 +35,16 @@ class BrokerFields:
     cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
     delete_topic_enable: bool
+    early_fencing_enable: bool
     fetch_max_bytes: int
     group_count_max: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
     inter_broker_listener_name: str | None
+    leader_imbalance_check_interval_seconds: int
     listener_security_protocol_map: str
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
@@ -58,10 +65,14 @@ class BrokerFields:
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
     metadata_log_segment_ms: int
+    metadata_max_idle_interval_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
     metrics_listener: str
     metrics_topics_max: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int
+    num_replica_fetchers: int
     offset_metadata_max_bytes: int
     offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
@@ -76,10 +87,18 @@ class BrokerFields:
     producer_ids_max_per_partition: int
     queued_max_request_bytes: int
     queued_max_response_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
+    replica_socket_timeout_ms: int
+    security_inter_broker_protocol: str
     self_topics: bool
     self_topics_metrics_interval_ms: int
+    socket_connection_setup_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
@@ -87,3 +106,4 @@ class BrokerFields:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    unclean_leader_election_interval_ms: int

@@ -8,7 +8,7 @@ from .setting import LONG_MAX, Family, Setting, Type
 
 _OWN: Final = "a broker has no controller but its own yet"
 _STATIC: Final = "the voters are those of `controller.quorum.voters`, or this node alone"
-_NO_REPLICATION: Final = "this release does not replicate between brokers"
+_NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _NO_TRANSACTIONS: Final = "this release does not serve transactions"
 
 CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
@@ -16,7 +16,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.voters",
         Type.LIST,
         (),
-        "The fixed voters, as `id@host:port`. Other voters than this node need `process.roles=controller`.",
+        "The fixed voters, as `id@host:port`.",
     ),
     Setting(
         "controller.quorum.bootstrap.servers",
@@ -68,7 +68,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "The most bytes in a fetch of a metadata snapshot.",
         at_least=1,
-        unserved="snapshots are not fetched yet",
     ),
     Setting(
         "controller.quorum.fetch.timeout.ms",
@@ -96,21 +95,18 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.INT,
         2000,
         "Time between two heartbeats of a broker to the controller.",
-        unserved=_OWN,
     ),
     Setting(
         "broker.session.timeout.ms",
         Type.INT,
         9000,
         "Time without a heartbeat after which the controller fences a broker.",
-        unserved=_OWN,
     ),
     Setting(
         "initial.broker.registration.timeout.ms",
         Type.INT,
         60000,
         "How long a broker tries to register before it gives up.",
-        unserved=_OWN,
     ),
     Setting(
         "controlled.shutdown.enable",
@@ -158,7 +154,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.BOOLEAN,
         True,
         "Whether leaderships return to the preferred replicas by themselves.",
-        unserved=_OWN,
     ),
     Setting(
         "leader.imbalance.check.interval.seconds",
@@ -166,7 +161,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         300,
         "How often the controller compares leaders with the preferred replicas.",
         at_least=1,
-        unserved=_OWN,
     ),
     Setting(
         "unclean.leader.election.interval.ms",
@@ -175,14 +169,12 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How often the controller looks at partitions without a leader.",
         at_least=1,
         internal=True,
-        unserved=_OWN,
     ),
     Setting(
         "socket.connection.setup.timeout.ms",
         Type.LONG,
         10000,
         "How long a broker waits for its own connections to open.",
-        unserved=_OWN,
     ),
     Setting(
         "socket.connection.setup.timeout.max.ms",
@@ -198,7 +190,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Connections that replicate from each source broker.",
         at_least=1,
         update="cluster-wide",
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "replica.fetch.backoff.ms",
@@ -206,7 +197,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1000,
         "How long a follower pauses after a fetch that failed.",
         at_least=0,
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "replica.fetch.max.bytes",
@@ -214,10 +204,9 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         1048576,
         "Bytes of one partition that a follower asks for.",
         at_least=0,
-        unserved=_NO_REPLICATION,
     ),
     Setting(
-        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for.", unserved=_NO_REPLICATION
+        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."
     ),
     Setting(
         "replica.fetch.response.max.bytes",
@@ -225,31 +214,28 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         10485760,
         "Bytes that a follower asks for in one fetch.",
         at_least=0,
-        unserved=_NO_REPLICATION,
     ),
     Setting(
-        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch.", unserved=_NO_REPLICATION
+        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."
     ),
     Setting(
         "replica.lag.time.max.ms",
         Type.LONG,
         30000,
         "A follower that has not caught up for this long leaves the in-sync set.",
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "replica.socket.receive.buffer.bytes",
         Type.INT,
         65536,
         "Receive buffer of replicating connections.",
-        unserved=_NO_REPLICATION,
+        unserved=_NO_RECEIVE_BUFFER,
     ),
     Setting(
         "replica.socket.timeout.ms",
         Type.INT,
         30000,
         "How long a replicating connection waits for a response.",
-        unserved=_NO_REPLICATION,
     ),
     Setting(
         "transaction.max.timeout.ms",

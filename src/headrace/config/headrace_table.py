@@ -47,6 +47,10 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
     Setting("log.open.segments.max", Type.INT, 4096,
             "Segments whose files the broker keeps open; beyond it the broker closes those used least recently.",
             at_least=16, ours=True),
+    Setting("early.fencing.enable", Type.BOOLEAN, True,
+            "Whether the controller fences a broker at once that refuses connections, and voters replace such a leader "
+            "at once; false: only silence counts, as in Apache Kafka.",
+            ours=True),
     Setting("group.count.max", Type.INT, 100000,
             "Groups that a broker keeps; beyond it the broker refuses a new group.",
             at_least=1, ours=True),

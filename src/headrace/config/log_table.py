@@ -9,8 +9,6 @@ from .setting import DOUBLE_MAX, LONG_MAX, Family, Setting, Type, retention_chec
 _GROWING: Final = "segments grow as they are written"
 _ONE_CLEANER: Final = "the cleaner has one worker"
 _CLEANER_READS: Final = "the cleaner reads whole batches, as large as they are"
-_SNAPSHOT_REPLACES: Final = "a new snapshot replaces the metadata log before it and the older snapshots at once"
-_NO_NOOPS: Final = "the controller writes no no-op records yet"
 _NO_TIER: Final = "there is no remote storage yet"
 _MISSING_TIER: Final = f"{_NO_TIER}, and what it holds would be missing"
 _AT_ONCE: Final = "a broker whose log directory failed takes its partitions offline at once"
@@ -288,15 +286,13 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         "metadata.max.retention.bytes",
         Type.LONG,
         104857600,
-        "Size of metadata log and snapshots at which the broker deletes the oldest.",
-        unserved=_SNAPSHOT_REPLACES,
+        "Size of metadata log and snapshots at which one of several voters deletes the oldest.",
     ),
     Setting(
         "metadata.max.retention.ms",
         Type.LONG,
         604800000,
-        "Age at which the broker deletes metadata segments and snapshots.",
-        unserved=_SNAPSHOT_REPLACES,
+        "Age at which one of several voters deletes metadata segments and snapshots.",
     ),
     Setting(
         "metadata.max.idle.interval.ms",
@@ -304,7 +300,6 @@ LOG_ROWS: Final[tuple[Setting, ...]] = (
         500,
         "How often the controller writes a no-op record; 0: never.",
         at_least=0,
-        unserved=_NO_NOOPS,
     ),
     Setting(
         "cordoned.log.dirs",

@@ -89,8 +89,8 @@ def _check_voters(config: BrokerConfig) -> None:
         raise ConfigError("controller.quorum.voters", shown, "it names a node twice")
     if ids and config.node_id not in ids:
         raise ConfigError("controller.quorum.voters", shown, f"it does not name this node, which is {config.node_id}")
-    if ids and ids != [config.node_id] and not config.is_controller_alone:
-        why = "only a node with process.roles=controller has other voters beside it in this release"
+    if ids and ids != [config.node_id] and not config.controller_listeners:
+        why = "a node that has other voters beside it needs a listener of those in controller.listener.names"
         raise ConfigError("controller.quorum.voters", shown, why)
     own_ports = {point.port for point in config.controller_listeners}
     for address in config.controller_quorum_bootstrap_servers:

@@ -1,15 +1,16 @@
-"""Brokers and controllers: registration, unfencing, the elections of a broker that came back, fencing at the end.
+"""What a broker registers; and a cluster of one broker: registration, unfencing, the elections of a broker that came
+back, fencing at the end.
 
-Each is a decision of its own: between them a broker catches up and recovers its logs.
+Each is a decision of its own: between them the broker catches up and recovers its logs. It has no sessions and no
+heartbeats, and leads whatever it has. Brokers of a larger cluster are in `membership` and `heartbeats`.
 
 Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
@@ -22,9 +23,18 @@ from headrace.wire.messages.metadata_records import BrokerRegistrationChangeReco
 _FENCE, _UNFENCE = 1, -1
 
 
+def supported_features() -> tuple[im.SupportedFeature, ...]:
+    """The feature levels that a node of ours can run at."""
+    return tuple(im.SupportedFeature(name, *span) for name, span in bootstrap.SUPPORTED_FEATURES.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a node says of itself when it starts; `incarnation_id` is drawn afresh at every start."""
+    """What a node says of itself when it starts; `incarnation_id` is drawn afresh at every start.
+
+    `previous_broker_epoch` is the one that it noted at its last clean stop, or -1. Only a cluster's controller asks for
+    the cluster id, the features and that epoch; only a cluster of one broker asks for the controller's endpoints.
+    """
 
     node_id: int
     incarnation_id: bytes
@@ -32,27 +42,36 @@ class Registration:
     controller_endpoints: tuple[im.Endpoint, ...]
     rack: str | None
     directories: tuple[bytes, ...]
+    cluster_id: str = ""
+    features: tuple[im.SupportedFeature, ...] = field(default_factory=supported_features)
+    previous_broker_epoch: int = -1
+    cordoned_directories: tuple[bytes, ...] | None = None
 
 
-def supported_features() -> tuple[im.SupportedFeature, ...]:
-    """The feature levels that a node of ours can run at."""
-    return tuple(im.SupportedFeature(name, *span) for name, span in bootstrap.SUPPORTED_FEATURES.items())
+class Registered(NamedTuple):
+    """The answer to a registration: the broker epoch, or why there is none."""
+
+    error: ErrorCode
+    message: str | None = None
+    broker_epoch: int = -1
 
 
-def decide_register(image: ClusterImage, registration: Registration) -> Decision[int]:
+def decide_register(image: ClusterImage, registration: Registration) -> Decision[Registered]:
     """Registers a node as controller and broker. It is fenced: nobody sends clients to it before it is unfenced.
 
-    The reply is the broker epoch, which is the offset of the first of these records.
+    The broker epoch is the offset of the first of these records.
     """
     level = image.features.metadata_version
     epoch = image.offset + 1
-    features = supported_features()
     records: list[Any] = []
     if levels.supports_controller_registration(level):
         records.append(
             controller_record(
                 im.Controller(
-                    registration.node_id, registration.incarnation_id, registration.controller_endpoints, features
+                    registration.node_id,
+                    registration.incarnation_id,
+                    registration.controller_endpoints,
+                    registration.features,
                 )
             )
         )
@@ -62,7 +81,7 @@ def decide_register(image: ClusterImage, registration: Registration) -> Decision
         epoch=epoch,
         incarnation_id=registration.incarnation_id,
         endpoints=registration.endpoints,
-        features=features,
+        features=registration.features,
         rack=registration.rack,
         fenced=True,
         in_controlled_shutdown=False,
@@ -71,7 +90,7 @@ def decide_register(image: ClusterImage, registration: Registration) -> Decision
     record = broker_record(broker, level)
     record.cordoned_log_dirs = None
     records.append(record)
-    return Decision(epoch, records)
+    return Decision(Registered(ErrorCode.NONE, None, epoch), records)
 
 
 def decide_unfence(image: ClusterImage, node_id: int, broker_epoch: int) -> Decision[ErrorCode]:
@@ -101,7 +120,7 @@ def decide_elect_returned(image: ClusterImage, node_id: int, *, was_clean: bool)
         for partition in topic.partitions:
             if node_id in partition.replicas and partition.directory_of(node_id) not in working:
                 if partition.leader == node_id:
-                    records.append(_step_down(topic.id, partition))
+                    records.append(step_down(topic.id, partition))
             elif partition.leader == node_id:
                 if not was_clean or partition.leader_recovery_state != im.LEADER_RECOVERED:
                     change = PartitionChangeRecord(partition_id=partition.index, topic_id=topic.id, leader=node_id)
@@ -134,29 +153,9 @@ def _election(topic_id: bytes, partition: Partition, node_id: int, has_elr: bool
     return change
 
 
-def _step_down(topic_id: bytes, partition: Partition) -> PartitionChangeRecord:
+def step_down(topic_id: bytes, partition: Partition) -> PartitionChangeRecord:
     """Leaves a partition without leader: its only replica cannot be read. It stays in sync, so it may lead again."""
     return PartitionChangeRecord(partition_id=partition.index, topic_id=topic_id, leader=im.NO_LEADER)
-
-
-def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequence[bytes]) -> Decision[None]:
-    """Notes that only these log directories of a broker work any more: what it leads elsewhere has no leader now."""
-    broker = image.brokers.get(node_id)
-    if broker is None or not levels.supports_directories(image.features.metadata_version):
-        return Decision(None)
-    failed = set(broker.directories) - set(working)
-    if not failed:
-        return Decision(None)
-    records: list[Any] = [
-        BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker.epoch, log_dirs=sorted(working))
-    ]
-    records += [
-        _step_down(topic.id, partition)
-        for topic in image.topics
-        for partition in topic.partitions
-        if partition.leader == node_id and partition.directory_of(node_id) in failed
-    ]
-    return Decision(None, records)
 
 
 def decide_fence(image: ClusterImage, node_id: int) -> Decision[None]:
@@ -165,25 +164,3 @@ def decide_fence(image: ClusterImage, node_id: int) -> Decision[None]:
     if broker is None or broker.fenced:
         return Decision(None)
     return Decision(None, [BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker.epoch, fenced=_FENCE)])
-
-
-def decide_assign_directories(
-    image: ClusterImage, node_id: int, chosen: Sequence[tuple[bytes, int, bytes]]
-) -> Decision[None]:
-    """Notes which log directory a broker chose for its replicas, given as (topic id, partition, directory id)."""
-    if not levels.supports_directories(image.features.metadata_version):
-        return Decision(None)
-    records: list[PartitionChangeRecord] = []
-    for topic_id, index, directory in chosen:
-        topic = image.topics.by_id(topic_id)
-        if topic is None or index >= len(topic.partitions):
-            continue
-        partition = topic.partitions[index]
-        if node_id not in partition.replicas or partition.directory_of(node_id) == directory:
-            continue
-        directories = [
-            directory if replica == node_id else old
-            for replica, old in zip(partition.replicas, partition.directories, strict=True)
-        ]
-        records.append(PartitionChangeRecord(partition_id=index, topic_id=topic_id, directories=directories))
-    return Decision(None, records)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.names import illegal_name
 from headrace.machine import Decision
 from headrace.metadata import levels
@@ -66,7 +66,7 @@ def decide_alter_configs(
             continue
         outcome = _alter(image, alteration, context)
         if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
-            outcome = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
+            outcome = TOO_MANY_RECORDS
         if isinstance(outcome, ApiError):
             answers.append(outcome)
         else:
@@ -127,7 +127,7 @@ def _check_resource(image: ClusterImage, alteration: Alteration, context: Contro
         if image.topics.by_name(name) is None:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     elif alteration.resource_type == ResourceType.BROKER:
-        return check_broker_name(name, context.node_id) if name else None
+        return _check_node(image, name, context) if name else None
     elif alteration.resource_type == ResourceType.GROUP:
         if not name:
             return ApiError(bad, "Default group resources are not allowed.")
@@ -139,14 +139,29 @@ def _check_resource(image: ClusterImage, alteration: Alteration, context: Contro
     return None
 
 
+def _check_node(image: ClusterImage, name: str, context: ControllerContext) -> ApiError | None:
+    """Why a resource of type BROKER is no node of the cluster, or None. A broker alone is the whole cluster."""
+    node_id = _node_id(name)
+    if context.sessions is None or node_id is None:
+        return check_broker_name(name, context.node_id)
+    if node_id in image.brokers or node_id in image.controllers:
+        return None
+    return ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {node_id} found.")
+
+
 def check_broker_name(name: str, node_id: int) -> ApiError | None:
     """Why a resource of type BROKER is not this node, or None."""
-    digits = name[1:] if name[:1] in ("-", "+") else name
-    if not (digits.isascii() and digits.isdigit()):
+    named = _node_id(name)
+    if named is None:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != node_id:
+    if named != node_id:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id}, but received {name}")
     return None
+
+
+def _node_id(name: str) -> int | None:
+    digits = name[1:] if name[:1] in ("-", "+") else name
+    return int(name) if digits.isascii() and digits.isdigit() else None
 
 
 def _changes(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from headrace.controller.sessions import BrokerSessions
 from headrace.wire.errors import ErrorCode
 
 MAX_RECORDS_PER_REQUEST = 10_000
@@ -17,6 +18,9 @@ class ApiError(NamedTuple):
 
     code: ErrorCode
     message: str | None = None
+
+
+TOO_MANY_RECORDS = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
 
 
 class DescribedConfig(NamedTuple):
@@ -61,12 +65,24 @@ class ConfigRules(Protocol):
         ...
 
 
+def first(_choices: int) -> int:
+    """A choice without chance: always the first."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """Fixed for the life of a controller, but for `new_id`, which draws a fresh random 16-byte id at each call."""
+    """What a controller knows when it decides.
+
+    `new_id` draws a fresh random 16-byte id at each call, `random(n)` one of the numbers from 0 to n - 1. `sessions`
+    says which brokers of a cluster are alive at `now_ms`; None where the cluster is one broker, which needs none.
+    """
 
     node_id: int
     num_partitions: int
     default_replication_factor: int
     rules: ConfigRules
     new_id: Callable[[], bytes]
+    random: Callable[[int], int] = first
+    sessions: BrokerSessions | None = None
+    now_ms: int = 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headrace.controller.context import ApiError
+from headrace.controller.configs import MIN_INSYNC_REPLICAS
+from headrace.controller.context import ApiError, ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
-from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import Broker, ClusterImage, Controller, ResourceType
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.metadata_records import FeatureLevelRecord
+from headrace.wire.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -24,13 +25,13 @@ class FeatureUpdate(NamedTuple):
 
 
 def decide_update_features(
-    image: ClusterImage, updates: Sequence[FeatureUpdate], node_id: int, *, validate_only: bool = False
+    image: ClusterImage, updates: Sequence[FeatureUpdate], context: ControllerContext, *, validate_only: bool = False
 ) -> Decision[ApiError]:
     """All updates or none; the reply is the first error, by feature."""
     wanted = dict(image.features.levels)
-    records: list[FeatureLevelRecord] = []
+    records: list[Any] = []
     for update in updates:
-        error = _check(image, update, node_id)
+        error = _check(image, update, context.node_id)
         if error is not None:
             return Decision(error)
         if image.features.level(update.name) != update.level:
@@ -41,7 +42,22 @@ def decide_update_features(
         return Decision(error)
     # metadata.version goes first: it says how the records behind it are read.
     records.sort(key=lambda record: record.name != levels.METADATA_VERSION)
+    if wanted.get(levels.ELR_VERSION, 0) > image.features.level(levels.ELR_VERSION):
+        records += _settle_min_insync_replicas(image, context)
     return Decision(ApiError(ErrorCode.NONE), [] if validate_only else records)
+
+
+def _settle_min_insync_replicas(image: ClusterImage, context: ControllerContext) -> list[ConfigRecord]:
+    """Makes min.insync.replicas one number for all: who is eligible to lead is counted by it (KIP-966)."""
+    kind, name = ResourceType.BROKER, MIN_INSYNC_REPLICAS
+    records: list[ConfigRecord] = []
+    if name not in image.configs.cluster_overrides():
+        value = context.rules.default_text(ResourceType.TOPIC, name)
+        records.append(ConfigRecord(resource_type=kind, resource_name="", name=name, value=value))
+    for resource_type, broker in sorted(image.configs.overrides):
+        if resource_type == kind and broker and name in image.configs.of(kind, broker):
+            records.append(ConfigRecord(resource_type=kind, resource_name=broker, name=name, value=None))
+    return records
 
 
 def _invalid(update: FeatureUpdate, why: str) -> ApiError:
@@ -61,6 +77,9 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
     low, high = span
     if update.level != 0 and not low <= update.level <= high:
         return _invalid(update, f"Local controller {node_id} only supports versions {low}-{high}")
+    why = _unsupported(image, update)
+    if why is not None:
+        return _invalid(update, why)
     current = image.features.level(update.name)
     if update.name == levels.KRAFT_VERSION:
         return _invalid(update, "The broker sets kraft.version when it formats the storage, and cannot change it yet.")
@@ -79,6 +98,19 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
             )
     elif update.level > current and update.upgrade_type != UPGRADE:
         return _invalid(update, "Can't downgrade to a newer version.")
+    return None
+
+
+def _unsupported(image: ClusterImage, update: FeatureUpdate) -> str | None:
+    """Which registered node cannot run at a feature's level, or None. A node runs at 0 where it names no levels."""
+    nodes: list[tuple[str, Broker | Controller]] = [(f"Broker {i}", image.brokers[i]) for i in sorted(image.brokers)]
+    nodes += [(f"Controller {i}", image.controllers[i]) for i in sorted(image.controllers)]
+    for name, node in nodes:
+        low, high = next(((f.min_level, f.max_level) for f in node.features if f.name == update.name), (0, 0))
+        if update.level != 0 and not low <= update.level <= high:
+            if high == 0:
+                return f"{name} does not support this feature."
+            return f"{name} only supports versions {low}-{high}"
     return None
 
 

@@ -1,30 +1,116 @@
-"""Where replicas go: in turn over the brokers that are up, so that leaders spread evenly."""
+"""Where replicas go: in turn over the racks, and in each rack in turn over its brokers, those that are up first.
+
+So a partition's replicas stand in as many racks as there are, and leaders spread evenly. Where the turns begin is
+chance; each partition begins one further. The first replica is on a broker that is up, because it is to lead.
+
+Source: KIP-631 (StripedReplicaPlacer), KIP-1066.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from headrace.controller.context import ApiError
+from headrace.controller.context import ApiError, first
 from headrace.metadata import image as im
-from headrace.metadata.image import ClusterImage, Partition
+from headrace.metadata.image import Broker, ClusterImage, Partition
 from headrace.wire.errors import ErrorCode
 
 
-def place(image: ClusterImage, first: int, count: int, replication_factor: int) -> list[tuple[int, ...]] | str:
-    """Replicas of `count` partitions from index `first` on, or why they cannot be placed."""
+def place(
+    image: ClusterImage,
+    first_index: int,
+    count: int,
+    replication_factor: int,
+    random: Callable[[int], int] = first,
+) -> list[tuple[int, ...]] | str:
+    """Replicas of `count` partitions from `first_index` on, or why they cannot be placed.
+
+    `random(n)` is one of the numbers from 0 to n - 1.
+    """
     registered = len(image.brokers)
     if replication_factor > registered:
         return (
             f"The target replication factor of {replication_factor} cannot be reached because only {registered} "
             "broker(s) are registered."
         )
-    brokers = [broker.id for broker in image.online_brokers() if not broker.in_controlled_shutdown]
-    if not brokers:
+    usable = [broker for broker in image.brokers.values() if _is_usable(broker)]
+    up = sum(not broker.fenced for broker in usable)
+    if not up:
         return "All brokers are currently fenced."
-    # A fenced broker may hold a follower: it will catch up when it is back.
-    spare = sorted(set(image.brokers) - set(brokers))
-    wheel = [tuple(brokers[i:] + brokers[:i] + spare)[:replication_factor] for i in range(len(brokers))]
-    return [wheel[index % len(wheel)] for index in range(first, first + count)]
+    if replication_factor > len(usable):
+        return (
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(usable)} "
+            "broker(s) take new replicas."
+        )
+    racks = _Racks(usable, first_index, random)
+    placed: list[tuple[int, ...]] = []
+    for number in range(count):
+        # Once every broker that is up has had its turn the same replicas would come again.
+        if number and number % up == 0:
+            racks.shuffle()
+        placed.append(racks.next(replication_factor))
+    return placed
+
+
+def _is_usable(broker: Broker) -> bool:
+    """Whether new replicas may go to a broker: a fenced one will catch up when it is back."""
+    closed = bool(broker.directories) and set(broker.directories) <= set(broker.cordoned_directories)
+    return not broker.in_controlled_shutdown and not closed
+
+
+class _Racks:
+    """The brokers of each rack, those that are up and those that are fenced, each in the order of their turns."""
+
+    def __init__(self, brokers: Sequence[Broker], first_index: int, random: Callable[[int], int]) -> None:
+        self._random = random
+        by_rack: dict[str, tuple[list[int], list[int]]] = {}
+        for broker in sorted(brokers, key=lambda broker: broker.id):
+            by_rack.setdefault(broker.rack or "", ([], []))[broker.fenced].append(broker.id)
+        self._racks = [by_rack[rack] for rack in sorted(by_rack)]
+        for rack in self._racks:
+            for turns in rack:
+                _rotate(turns, first_index + random(len(turns)) if turns else 0)
+        _rotate(self._racks, first_index + random(len(self._racks)))
+
+    def next(self, replication_factor: int) -> tuple[int, ...]:
+        """The replicas of the next partition."""
+        waiting = [(list(up), list(fenced)) for up, fenced in self._racks]
+        leading = next(number for number, (up, _) in enumerate(waiting) if up)
+        replicas = [waiting[leading][0].pop(0)]
+        # The rack of the leader has had its turn in the first round.
+        at, skipped = 0, leading
+        while len(replicas) < replication_factor:
+            if at == skipped:
+                skipped = -1
+            else:
+                up, fenced = waiting[at]
+                if up or fenced:
+                    replicas.append((up or fenced).pop(0))
+            at = (at + 1) % len(waiting)
+        for rack in self._racks:
+            for turns in rack:
+                _rotate(turns, 1)
+        _rotate(self._racks, 1)
+        return tuple(replicas)
+
+    def shuffle(self) -> None:
+        """Other turns from now on."""
+        self._shuffle(self._racks)
+        for rack in self._racks:
+            for turns in rack:
+                self._shuffle(turns)
+
+    def _shuffle(self, turns: list[Any]) -> None:
+        for at in range(len(turns) - 1):
+            other = at + self._random(len(turns) - at)
+            turns[at], turns[other] = turns[other], turns[at]
+
+
+def _rotate(turns: list[Any], by: int) -> None:
+    if turns:
+        by %= len(turns)
+        turns[:] = turns[by:] + turns[:by]
 
 
 def new_partition(image: ClusterImage, index: int, replicas: Sequence[int]) -> Partition | None:

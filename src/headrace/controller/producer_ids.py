@@ -6,22 +6,28 @@ from typing import NamedTuple
 
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ProducerIdsRecord
 
 BLOCK_SIZE = 1000
 
 
 class ProducerIdBlock(NamedTuple):
-    """The ids from `first` up to, without, `end`."""
+    """The ids from `first` up to, without, `end`; none where there is an error."""
 
     first: int
     end: int
+    error: ErrorCode = ErrorCode.NONE
 
 
-def decide_allocate_producer_ids(image: ClusterImage, broker_id: int) -> Decision[ProducerIdBlock]:
-    """The next block for a broker."""
-    first = max(0, image.next_producer_id)
+def decide_allocate_producer_ids(
+    image: ClusterImage, broker_id: int, broker_epoch: int | None = None
+) -> Decision[ProducerIdBlock]:
+    """The next block for a broker. `broker_epoch` None: it is this node, and its registration is not in question."""
     broker = image.brokers.get(broker_id)
+    if broker_epoch is not None and (broker is None or broker.epoch != broker_epoch):
+        return Decision(ProducerIdBlock(0, 0, ErrorCode.STALE_BROKER_EPOCH))
+    first = max(0, image.next_producer_id)
     record = ProducerIdsRecord(
         broker_id=broker_id, broker_epoch=-1 if broker is None else broker.epoch, next_producer_id=first + BLOCK_SIZE
     )

@@ -2,6 +2,11 @@
 
 A value says what is wanted and nothing of where it is decided: the controller may be another node. What the asker may
 do comes beside it (`Access`), because it is asked for names that only the controller's image knows.
+
+Clients ask from CreateTopics to UpdateFeatures, and UnregisterBroker. The nodes of a cluster ask RegisterController,
+RegisterBroker, Heartbeat, AlterPartitions, AssignDirectories and AllocateProducerIds. The active controller asks itself
+FenceBrokers when sessions run out, BalanceLeaders and ElectUnclean now and then. A broker that is a cluster alone asks
+RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker and FailDirectories, and has neither heartbeats nor sessions.
 """
 
 from __future__ import annotations
@@ -11,9 +16,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from headrace.controller.brokers import (
+    Registered,
     Registration,
-    decide_assign_directories,
-    decide_directories_failed,
     decide_elect_returned,
     decide_fence,
     decide_register,
@@ -21,12 +25,28 @@ from headrace.controller.brokers import (
 )
 from headrace.controller.configs import Alteration, decide_alter_configs
 from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.directories import (
+    DirectoriesAssigned,
+    decide_assign_directories,
+    decide_directories_failed,
+)
 from headrace.controller.features import FeatureUpdate, decide_update_features
-from headrace.controller.partitions import decide_create_partitions, decide_elect_leaders, decide_reassign
+from headrace.controller.heartbeats import Beat, HeartbeatReply, decide_heartbeat
+from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered, decide_alter_partitions
+from headrace.controller.leaders import decide_balance_leaders, decide_elect_leaders, decide_elect_unclean
+from headrace.controller.membership import (
+    decide_fence_brokers,
+    decide_register_controller,
+    decide_register_in_cluster,
+    decide_unregister,
+)
+from headrace.controller.partitions import decide_create_partitions
 from headrace.controller.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
+from headrace.controller.reassignments import decide_reassign
 from headrace.controller.topics import decide_create_topics, decide_delete_topics
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import Controller as ControllerNode
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsResponse
 from headrace.wire.messages.k20_delete_topics import DeletableTopicResult
@@ -116,7 +136,7 @@ class CreatePartitions:
     ) -> Decision[list[tuple[str, ApiError]]]:
         """See ControllerRequest."""
         return decide_create_partitions(
-            image, self.topics, may_alter=access.may_alter, validate_only=self.validate_only
+            image, self.topics, may_alter=access.may_alter, random=context.random, validate_only=self.validate_only
         )
 
 
@@ -129,7 +149,7 @@ class ElectLeaders:
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
         """See ControllerRequest."""
-        return decide_elect_leaders(image, self.election_type, self.wanted)
+        return decide_elect_leaders(image, context, self.election_type, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +161,7 @@ class ReassignPartitions:
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[OfPartitions]:
         """See ControllerRequest."""
-        return decide_reassign(image, self.wanted, self.allow_factor_change)
+        return decide_reassign(image, context, self.wanted, self.allow_factor_change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,29 +187,32 @@ class UpdateFeatures:
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
         """See ControllerRequest."""
-        return decide_update_features(image, self.updates, context.node_id, validate_only=self.validate_only)
+        return decide_update_features(image, self.updates, context, validate_only=self.validate_only)
 
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds:
-    """A block of producer ids for a broker."""
+    """A block of producer ids for a broker. `broker_epoch` None: it is this node, which need not prove itself."""
 
     broker_id: int
+    broker_epoch: int | None = None
 
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ProducerIdBlock]:
         """See ControllerRequest."""
-        return decide_allocate_producer_ids(image, self.broker_id)
+        return decide_allocate_producer_ids(image, self.broker_id, self.broker_epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker:
-    """A node has started. The reply is its broker epoch; it is fenced until it asks for more."""
+    """A broker has started. It is fenced until it asks for more; a broker alone registers as controller with it."""
 
     registration: Registration
 
-    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[int]:
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[Registered]:
         """See ControllerRequest."""
-        return decide_register(image, self.registration)
+        if context.sessions is None:
+            return decide_register(image, self.registration)
+        return decide_register_in_cluster(image, context, context.sessions, self.registration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +252,18 @@ class FenceBroker:
 
 @dataclass(frozen=True, slots=True)
 class AssignDirectories:
-    """In which log directory a broker keeps its replicas: (topic id, partition, directory id)."""
+    """In which log directory a broker keeps its replicas: (topic id, partition, directory id).
+
+    `broker_epoch` None: it is this node, which need not prove itself.
+    """
 
     broker_id: int
     chosen: Sequence[tuple[bytes, int, bytes]]
+    broker_epoch: int | None = None
 
-    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[DirectoriesAssigned]:
         """See ControllerRequest."""
-        return decide_assign_directories(image, self.broker_id, self.chosen)
+        return decide_assign_directories(image, context, self.broker_id, self.chosen, self.broker_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,3 +276,81 @@ class FailDirectories:
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
         """See ControllerRequest."""
         return decide_directories_failed(image, self.broker_id, self.working)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterController:
+    """A controller of a cluster says where it is reached and at which feature levels it can run."""
+
+    controller: ControllerNode
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
+        """See ControllerRequest."""
+        return decide_register_controller(image, self.controller)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Beat):
+    """A broker of a cluster is alive, and wants something."""
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[HeartbeatReply]:
+        """See ControllerRequest."""
+        assert context.sessions is not None
+        return decide_heartbeat(image, context, context.sessions, self)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBrokers:
+    """Brokers, as (id, broker epoch), are silent, or known to be dead; who has registered since is left alone."""
+
+    expired: Sequence[tuple[int, int]]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[None]:
+        """See ControllerRequest."""
+        return decide_fence_brokers(image, context, self.expired)
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
+    """A broker will not come back."""
+
+    broker_id: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
+        """See ControllerRequest."""
+        return decide_unregister(image, context, self.broker_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitions:
+    """A leader says which replicas are in sync."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: Sequence[PartitionAlteration]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[PartitionsAltered]:
+        """See ControllerRequest."""
+        return decide_alter_partitions(image, context, self.broker_id, self.broker_epoch, self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceLeaders:
+    """Partitions go back to their preferred replicas, so many at most; the reply says whether more may be left."""
+
+    max_changes: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_balance_leaders(image, context, self.max_changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectUnclean:
+    """Partitions get leaders that may lack records, so many at most, where the topic says so; the reply as above."""
+
+    max_changes: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_elect_unclean(image, context, self.max_changes)

@@ -150,7 +150,7 @@ class _Creation:
                 f"{MAX_RECORDS_PER_REQUEST}.",
             )
         prefix = f"Unable to replicate the partition {factor} time(s): "
-        replicas = placement.place(self.image, 0, count, factor)
+        replicas = placement.place(self.image, 0, count, factor, self.context.random)
         if isinstance(replicas, str):
             return ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, prefix + replicas)
         partitions: list[Partition] = []

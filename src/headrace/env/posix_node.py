@@ -218,3 +218,29 @@ def on_stop_signal(callback: Callable[[], object]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, callback)
+
+
+def on_hang_up(descriptor: int, callback: Callable[[], object]) -> None:
+    """Calls back on the running loop, once, when the other end of a pipe is closed: its process is gone, however it
+    ended."""
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        callback()
+
+    loop.add_reader(descriptor, ended)
+
+
+async def done_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Whether `work` was done before `stop` was set; else it is cancelled, and has ended. Raises what it raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    is_done = working.done()
+    if not is_done:
+        working.cancel()
+        await asyncio.wait({working})
+    if not working.cancelled():
+        working.result()
+    return is_done

@@ -119,7 +119,7 @@ class LogDirectory:
     def forget(self, key: TopicPartition) -> None:
         """A partition is gone: what the checkpoints say of it must not be taken for the next one of that name."""
         self.partitions -= self.found.pop(key, None) is not None
-        if key in self.recovery_points or key in self.log_starts:
+        if any(key in offsets for offsets in (self.recovery_points, self.log_starts, self.high_watermarks)):
             self.forgotten.add(key)
         for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
             offsets.pop(key, None)
@@ -141,6 +141,7 @@ class LogDirectory:
             gone = set(self.forgotten)
             self.write(RECOVERY_POINTS, self.recovery_points)
             self.write(LOG_STARTS, self.log_starts)
+            self.write(HIGH_WATERMARKS, self.high_watermarks)
             self.forgotten -= gone
 
     def mark_clean(self, broker_epoch: int) -> None:

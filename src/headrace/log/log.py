@@ -224,8 +224,11 @@ class Log(Appender):
         self._flushing.sync_names(self)
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Drops everything from `offset` on. Raises OSError."""
+        """Drops everything from `offset` on, epochs that begin there too, though no record has them. Raises OSError."""
         if offset >= self.end_offset:
+            with self._flushing.guard:
+                self.epochs.truncate_from_end(offset)
+                self.epochs.write(durable=True)
             return
         if offset < self.bases[0]:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
@@ -248,9 +251,10 @@ class Log(Appender):
             # A batch is cut as a whole: the log may end below the asked offset, at the batch that held it.
             self._ends_at(min(offset, last_batch_end(last)) if last.size else last.base_offset)
             self.log_start_offset = min(self.log_start_offset, self.end_offset)
+            self.producers = self.producers.empty()  # another thread may be looking at those
+            self._load_producers(None, now_ms)
             self.epochs.truncate_from_end(self.end_offset)
             self.epochs.write(durable=True)
-            self._load_producers(None, now_ms)
             # The log grows over what was cut: a crash must not bring it back.
             last.sync()
             self.resources.disk.sync_directory(self.directory)
@@ -273,7 +277,7 @@ class Log(Appender):
             self._flushing.new_name()
             self.forget_recent()
             self.snapshot_offset = -1
-            self.producers.clear()
+            self.producers = self.producers.empty()
             self.epochs.clear()
             self.epochs.write(durable=True)
             self.end_offset = self.log_start_offset = offset

@@ -129,6 +129,11 @@ class LogManager:
         """The open log of a partition."""
         return self.logs.get((topic, partition))
 
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether a log of a partition lies here, open or not."""
+        key = (topic, partition)
+        return key in self.logs or any(key in home.found for home in self.online())
+
     def __iter__(self) -> Iterator[Log]:
         """The open logs as of now: workers open more meanwhile."""
         return iter(list(self.logs.values()))
@@ -447,10 +452,21 @@ class LogManager:
     def truncate(self, log: Log, offset: int) -> None:
         """Cuts a log, and the checkpoint with it: a start must not miss what was cut on purpose. Raises OSError."""
         log.truncate_to(offset, now_ms=self.env.clock.now_ms())
-        home = self.directory_of(log)
-        if home.recovery_points.get(log.topic_partition, 0) > log.end_offset:
-            home.recovery_points[log.topic_partition] = log.recovery_point
+        self._checkpoint_cut(log)
+
+    def start_at(self, log: Log, offset: int) -> None:
+        """Drops a whole log, which goes on at another offset, and what the checkpoints say of it. Raises OSError."""
+        log.truncate_fully_and_start_at(offset, now_ms=self.env.clock.now_ms())
+        self._checkpoint_cut(log)
+
+    def _checkpoint_cut(self, log: Log) -> None:
+        home, key = self.directory_of(log), log.topic_partition
+        if home.recovery_points.get(key, 0) > log.end_offset:
+            home.recovery_points[key] = log.recovery_point
             self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
+        if home.log_starts.get(key, 0) > log.log_start_offset:
+            home.log_starts.pop(key)
+            self.write_checkpoint(home, LOG_STARTS, home.log_starts)
 
     def checkpoint_log_starts(self) -> None:
         """Writes where each log starts, where its first segment does not say so. Raises LogDirFailed."""

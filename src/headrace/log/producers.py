@@ -130,6 +130,10 @@ class Producers:
         """All producers by id."""
         return sorted(self._by_id.items())
 
+    def empty(self) -> Producers:
+        """Another one with the same bounds, that knows of no producer."""
+        return Producers(expiration_ms=self.expiration_ms, producers_max=self.producers_max)
+
     def clear(self) -> None:
         """Forgets everything."""
         self._by_id.clear()

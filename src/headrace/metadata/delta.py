@@ -7,7 +7,7 @@ image. Afterwards the delta tells listeners what changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from headrace.metadata import image as im
@@ -300,6 +300,12 @@ class ImageDelta:
 
     def _apply_raw(self, record: RawRecord) -> None:
         self._kept["unknown"] = (*self._kept.get("unknown", self.base.kept.unknown), record)
+
+    def take_over(self, new: ClusterImage) -> None:
+        """Takes over from another image what no record can take back, and of which no listener hears in pieces."""
+        self._migration_state = new.features.migration_state
+        self._next_producer_id = new.next_producer_id
+        self._kept = {each.name: getattr(new.kept, each.name) for each in fields(im.KeptRecords)}
 
     def _apply_nothing(self, record: Any) -> None:
         """A record without an effect of its own: NoOpRecord; transaction marks are the replay's business."""

@@ -11,11 +11,17 @@ from headrace.metadata import levels
 
 NO_LEADER: Final = -1
 LEADER_RECOVERED: Final = 0
+LEADER_RECOVERING: Final = 1
+"""An unclean leader: it may lack records that were acknowledged, and has not said yet that it is done with them."""
 
 DIRECTORY_MIGRATING: Final = bytes(16)
 """The directory of a replica that was placed before directories became part of the metadata."""
 DIRECTORY_UNASSIGNED: Final = bytes(15) + b"\x01"
 """The directory of a replica that its broker has still to place."""
+DIRECTORY_LOST: Final = bytes(15) + b"\x02"
+"""The directory of a replica whose directory failed, its broker does not know which one."""
+DIRECTORIES_RESERVED: Final = frozenset(number.to_bytes(16, "big") for number in range(100))
+"""Ids that Kafka keeps for itself: no directory has one of them."""
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 

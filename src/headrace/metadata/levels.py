@@ -48,6 +48,7 @@ LATEST_METADATA_VERSION: Final = max(METADATA_VERSION_NAMES)
 
 # Levels at which an ability appears.
 _MIGRATION = 8
+_SHRINKING_KEEPS_EPOCH = 12
 _METADATA_TRANSACTIONS = 13
 _CONTROLLER_REGISTRATION = 15
 _DIRECTORY_ASSIGNMENT = 17
@@ -63,6 +64,11 @@ def metadata_version_name(level: int) -> str:
 def supports_migration(level: int) -> bool:
     """Whether the metadata records say how far a move away from ZooKeeper has come."""
     return level >= _MIGRATION
+
+
+def shrinking_keeps_leader_epoch(level: int) -> bool:
+    """Whether a partition's in-sync replicas may shrink under one leader epoch; older brokers need a new one."""
+    return level >= _SHRINKING_KEEPS_EPOCH
 
 
 def supports_transactions(level: int) -> bool:

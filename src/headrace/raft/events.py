@@ -33,10 +33,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The request of that number could not be delivered, or its answer will not come."""
+    """The request of that number could not be delivered, or its answer will not come.
+
+    `refused`: the peer's machine says that no process listens there.
+    """
 
     peer: int
     number: int
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +72,32 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortened:
-    """A snapshot of this node's own, which ends here, has taken the place of the log before it."""
+class Snapshotted:
+    """A snapshot of this node's own ends at `end`, and is on stable storage. The log now begins at `start`, where this
+    or an older snapshot ends."""
 
+    end: Position
     start: Position
 
 
 @dataclass(frozen=True, slots=True)
+class PieceStored:
+    """What was received of a snapshot is written, up to this position: more of it may come."""
+
+    snapshot: Position
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotLoaded:
-    """The snapshot that ends here was fetched and is on stable storage, and the log begins again behind it."""
+    """The snapshot that ends here was received, checked, and is on stable storage under a name of its own."""
+
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotUnusable:
+    """The snapshot that ends here was received and is no snapshot, or could not be stored."""
 
     end: Position
 
@@ -86,7 +107,20 @@ class Resign:
     """The node is to stop: a leader lets another one lead."""
 
 
-Event = Tick | Requested | Answered | Unreachable | Propose | Refused | Synced | Shortened | SnapshotLoaded | Resign
+Event = (
+    Tick
+    | Requested
+    | Answered
+    | Unreachable
+    | Propose
+    | Refused
+    | Synced
+    | Snapshotted
+    | PieceStored
+    | SnapshotLoaded
+    | SnapshotUnusable
+    | Resign
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +135,8 @@ class Send:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """An answer to whoever `token` stands for. The shell puts what its log has in [read_from, read_to) into `entries`
-    of a fetch's answer, as much as the size of an answer allows."""
+    of a fetch's answer, as much as the size of an answer allows; and what the file of a snapshot has in that range into
+    `data` of a snapshot's, with its size, or the error if it has none."""
 
     token: object
     message: Response
@@ -109,9 +144,19 @@ class Reply:
     read_to: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a snapshot that a leader sent. Position 0 begins the file again; `is_last`: then it is whole."""
+
+    snapshot: Position
+    position: int
+    data: bytes
+    is_last: bool
+
+
 @dataclass(slots=True)
 class Output:
-    """What one step wants done, in this order: store, truncate, append, then send and reply.
+    """What one step wants done, in this order: store, install, truncate, append, then send and reply.
 
     `store` must be on stable storage before anything leaves. What is appended need not be: nothing in `send` and
     `reply` says anything of entries that are not synced. What may be said of them only then is the output of `Synced`.
@@ -124,5 +169,7 @@ class Output:
     reply: list[Reply] = field(default_factory=list)
     committed: int | None = None
     """The new high watermark: what lies below it is committed, and stays so."""
-    load_snapshot: Position | None = None
-    """The snapshot to fetch from the leader: `SnapshotLoaded` says when it is there."""
+    piece: Piece | None = None
+    """To be written: `PieceStored`, `SnapshotLoaded` or `SnapshotUnusable` says what became of it."""
+    install: Position | None = None
+    """The snapshot that was loaded takes the place of the image and of the whole log, which begins again behind it."""

@@ -12,6 +12,8 @@ from headrace.raft.messages import (
     BeginQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Position,
     ReplicaKey,
     Response,
@@ -21,6 +23,9 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.raft.machine import Raft
+
+SNAPSHOT_BYTES_MAX: Final = 1024 * 1024
+"""What one answer holds of a snapshot at most."""
 
 PARKED_MAX: Final = 1000
 """Fetches that wait at once; one more is answered at once, with nothing in it."""
@@ -111,18 +116,39 @@ class Leader:
 
     # --- fetches
 
+    def _heard_of(self, raft: Raft, replica: ReplicaKey) -> Progress | None:
+        """A replica takes this node for its leader; how far it is, where it votes."""
+        progress = self.progress.get(replica)
+        if progress is not None:
+            progress.contact_ms = progress.fetched_ms = raft.now
+            progress.begin_ms = raft.now + raft.settings.fetch_timeout_ms // 2
+        return progress
+
+    def fetch_snapshot(self, raft: Raft, token: object, request: FetchSnapshotRequest) -> None:
+        """A replica of this epoch wants a piece of a snapshot. An older one than the newest will do, if it is there."""
+        error = ErrorCode.NONE
+        if request.max_bytes <= 0:
+            error = ErrorCode.INVALID_REQUEST
+        elif request.snapshot.offset <= 0:
+            error = ErrorCode.SNAPSHOT_NOT_FOUND  # what a fresh format leaves is nobody's snapshot
+        elif request.position < 0:
+            error = ErrorCode.POSITION_OUT_OF_RANGE
+        else:
+            self._heard_of(raft, request.replica)
+        response = FetchSnapshotResponse(raft.epoch, raft.me.id, request.snapshot, request.position, error=error)
+        size = 0 if error else min(request.max_bytes, SNAPSHOT_BYTES_MAX)
+        raft.reply(token, response, request.position, request.position + size)
+
     def fetch(self, raft: Raft, token: object, request: FetchRequest) -> None:
         """A replica of this epoch wants what lies behind its end, which it says by epoch and offset."""
         if request.offset < 0 or not 0 <= request.last_fetched_epoch <= request.epoch:
             raft.refuse_fetch(token, ErrorCode.INVALID_REQUEST)
             return
         log = raft.log
-        progress = self.progress.get(request.replica)
-        if progress is not None:
-            progress.contact_ms = progress.fetched_ms = raft.now
-            progress.begin_ms = raft.now + raft.settings.fetch_timeout_ms // 2
-        if request.offset < log.start_offset or request.last_fetched_epoch < log.start_epoch:
-            self._answer(raft, token, snapshot=Position(log.start_epoch, log.start_offset))
+        progress = self._heard_of(raft, request.replica)
+        is_empty = request.offset == 0 and log.snapshot.offset > 0
+        if is_empty or request.offset < log.start_offset or request.last_fetched_epoch < log.start_epoch:
+            self._answer(raft, token, snapshot=log.snapshot)
             return
         end = log.end_of(request.last_fetched_epoch)
         if end.epoch != request.last_fetched_epoch or end.offset < request.offset:

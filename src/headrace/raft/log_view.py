@@ -14,13 +14,19 @@ from headrace.raft.messages import Entries, Position
 
 class LogView:
     """The shape of a log. `epochs` are (epoch, first offset), both rising; `start_epoch` is the epoch of the last entry
-    before `start_offset` (that of the snapshot which replaced it), 0 where nothing ever was.
+    before `start_offset` (that of the snapshot which replaced it), 0 where nothing ever was. `snapshot` is the end of
+    the newest snapshot, by default where the log begins.
 
     Everything is synced when a node starts: its shell syncs what a crash left in memory before it tells of it.
     """
 
     def __init__(
-        self, start_offset: int = 0, end_offset: int = 0, epochs: Sequence[Position] = (), start_epoch: int = 0
+        self,
+        start_offset: int = 0,
+        end_offset: int = 0,
+        epochs: Sequence[Position] = (),
+        start_epoch: int = 0,
+        snapshot: Position | None = None,
     ) -> None:
         assert end_offset >= start_offset
         self.start_offset = start_offset
@@ -29,6 +35,8 @@ class LogView:
         self.synced_offset = end_offset
         self._epochs = list(epochs)
         assert self._epochs == sorted(self._epochs) and all(e.offset < end_offset for e in self._epochs)
+        self.snapshot = Position(start_epoch, start_offset) if snapshot is None else snapshot
+        assert start_offset <= self.snapshot.offset <= end_offset
 
     def epoch_below(self, offset: int) -> int:
         """The epoch of the last entry below an offset."""
@@ -72,9 +80,16 @@ class LogView:
         if end.offset <= self.end_offset and self.epoch_below(end.offset) == end.epoch:
             self.synced_offset = max(self.synced_offset, end.offset)
 
+    def snapshotted(self, end: Position) -> None:
+        """There is a snapshot of everything below `end`, and it is the newest."""
+        assert self.snapshot.offset <= end.offset <= self.end_offset and self.epoch_below(end.offset) == end.epoch
+        self.snapshot = end
+        self.synced_offset = max(self.synced_offset, end.offset)
+
     def shorten(self, start: Position) -> None:
         """A snapshot has taken the place of everything below `start`."""
-        assert self.start_offset <= start.offset <= self.end_offset and self.epoch_below(start.offset) == start.epoch
+        assert self.start_offset <= start.offset <= self.snapshot.offset
+        assert self.epoch_below(start.offset) == start.epoch
         self.start_epoch, self.start_offset = start
         self._epochs = [position for position in self._epochs if self._ends(position) > start.offset]
 
@@ -85,4 +100,5 @@ class LogView:
         """A snapshot that ends here has taken the place of the whole log."""
         self.start_offset = self.end_offset = self.synced_offset = end.offset
         self.start_epoch = end.epoch
+        self.snapshot = end
         self._epochs = []

@@ -24,6 +24,9 @@ from headrace.raft.messages import (
     EpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Position,
     ReplicaKey,
     Request,
     Response,
@@ -76,11 +79,12 @@ class Raft:
         self.now = 0
         self.out = ev.Output()
         # What a snapshot holds is committed; how far it is beyond that, a leader says.
-        self.high_watermark = log.start_offset if log.start_offset > 0 else -1
+        self.high_watermark = log.snapshot.offset if log.snapshot.offset > 0 else -1
         self.epoch = 0 if saved is None else saved.leader_epoch
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
         self.role: Role = Unattached(None)
+        self._hurries_until_ms = 0
 
     # --- what a shell asks
 
@@ -144,6 +148,8 @@ class Raft:
         elif isinstance(event, ev.Unreachable):
             if self.peers.answered(event.peer, event.number):
                 self.peers.rest(event.peer, now)
+                if event.refused and isinstance(self.role, Follower) and self.role.leader.id == event.peer:
+                    self.become_bereft()
         elif isinstance(event, ev.Propose):
             assert self.leads, "a leader alone proposes"
             self.append(Entries(self.log.end_offset, self.epoch, event.count, event.payload))
@@ -155,14 +161,14 @@ class Raft:
             self.log.synced(event.end)
             if isinstance(self.role, Leader):
                 self.role.advance(self)
-        elif isinstance(event, ev.Shortened):
+        elif isinstance(event, ev.Snapshotted):
+            assert event.end.offset <= self.high_watermark, "a snapshot holds what is committed"
+            self.log.snapshotted(event.end)
             self.log.shorten(event.start)
-        elif isinstance(event, ev.SnapshotLoaded):
-            assert event.end.offset >= self.high_watermark, "a snapshot holds what is committed"
-            self.log.start_at(event.end)
-            self.commit(event.end.offset)
+        elif isinstance(event, ev.PieceStored | ev.SnapshotLoaded | ev.SnapshotUnusable):
+            # Whoever follows another leader by now, or none, has begun again.
             if isinstance(self.role, Follower):
-                self.role.loaded(self)
+                self.role.stored(self, event)
         elif isinstance(event, ev.Resign) and self.leads:
             self.become_resigned()
         return self._finished()
@@ -239,6 +245,17 @@ class Raft:
             self.leader_id = None
             self.become_unattached(self.epoch)
 
+    def become_bereft(self) -> None:
+        """The leader's process is gone, so it commits nothing more: whoever asks may lead, and this node may too.
+
+        Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
+        next message to its voters brings it back.
+        """
+        if self.is_voter and self.settings.early_election_ms > 0:
+            self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
+            self.leader_id = None
+            self._become(Unattached(self.now + self.jitter(self.settings.early_election_ms)))
+
     def become_resigned(self) -> None:
         """Leads no more, because it stops, or because it cannot know whether another one does."""
         assert isinstance(self.role, Leader)
@@ -250,6 +267,10 @@ class Raft:
         before.left(self)
 
     def _election_wait_ms(self) -> int:
+        if self.now < self._hurries_until_ms:
+            # Others may not know of the death yet, or have stood at the same moment: soon again.
+            early_ms = self.settings.early_election_ms
+            return early_ms + self.jitter(early_ms)
         return self.settings.election_timeout_ms + self.jitter(self.settings.election_timeout_ms)
 
     def _election_ms(self) -> int | None:
@@ -275,7 +296,7 @@ class Raft:
     def _requested(self, token: object, message: Request) -> None:
         if isinstance(message, VoteRequest):
             self._vote(token, message)
-        elif isinstance(message, FetchRequest):
+        elif isinstance(message, FetchRequest | FetchSnapshotRequest):
             self._fetch(token, message)
         else:
             self._epoch_changed(token, message)
@@ -313,15 +334,22 @@ class Raft:
                 self.role.end_epoch(self, request.successors)
         self.reply(token, EpochResponse(self.epoch, self.known_leader, error))
 
-    def _fetch(self, token: object, request: FetchRequest) -> None:
+    def _fetch(self, token: object, request: FetchRequest | FetchSnapshotRequest) -> None:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if request.epoch < self.epoch:
-            self.refuse_fetch(token, ErrorCode.FENCED_LEADER_EPOCH)
+            error = ErrorCode.FENCED_LEADER_EPOCH
         elif request.epoch > self.epoch:
-            self.refuse_fetch(token, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            error = ErrorCode.UNKNOWN_LEADER_EPOCH
         elif isinstance(self.role, Leader):
-            self.role.fetch(self, token, request)
+            if isinstance(request, FetchRequest):
+                self.role.fetch(self, token, request)
+            else:
+                self.role.fetch_snapshot(self, token, request)
+            return
+        if isinstance(request, FetchRequest):
+            self.refuse_fetch(token, error)
         else:
-            self.refuse_fetch(token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.reply(token, FetchSnapshotResponse(self.epoch, self.known_leader, request.snapshot, error=error))
 
     def _answered(self, event: ev.Answered) -> None:
         if not self.peers.answered(event.peer, event.number):
@@ -341,12 +369,11 @@ class Raft:
             if self.now >= self.peers.ready_ms(voter.id):
                 self.out.send.append(ev.Send(voter.id, self.peers.ask(voter.id, self.now), request(voter)))
 
-    def fetch_request(self) -> Callable[[ReplicaKey], FetchRequest]:
-        """Asks for what follows the end of this log."""
+    def fetch_request(self, wait_ms: int | None = None) -> Callable[[ReplicaKey], FetchRequest]:
+        """Asks for what follows the end of this log; the leader may wait for it."""
         end = self.log.last
-        request = FetchRequest(
-            self.epoch, self.me, end.epoch, end.offset, self.high_watermark, self.settings.fetch_wait_ms
-        )
+        wait_ms = self.settings.fetch_wait_ms if wait_ms is None else wait_ms
+        request = FetchRequest(self.epoch, self.me, end.epoch, end.offset, self.high_watermark, wait_ms)
         return lambda _: request
 
     def reply(self, token: object, message: Response, read_from: int = 0, read_to: int = 0) -> None:
@@ -366,6 +393,19 @@ class Raft:
         """Whether entries that a leader sent continue this log, and are of no epoch above the one that was asked."""
         is_next = entries.base_offset == self.log.end_offset and entries.count > 0
         return is_next and self.log.last.epoch <= entries.epoch <= self.epoch
+
+    def may_load(self, snapshot: Position) -> bool:
+        """Whether a snapshot of the leader's can hold more than this log, and all that is committed in it."""
+        last = self.log.last
+        is_newer = snapshot.offset > last.offset or snapshot.epoch > last.epoch
+        return is_newer and snapshot.offset >= max(1, self.high_watermark)
+
+    def install(self, end: Position) -> None:
+        """A snapshot of the leader's takes the place of the log."""
+        assert end.offset >= self.high_watermark, "a leader's snapshot goes beyond what is committed here"
+        self.log.start_at(end)
+        self.out.install = end
+        self.commit(end.offset)
 
     def truncate(self, offset: int) -> None:
         """Drops what the leader does not have."""

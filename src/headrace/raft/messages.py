@@ -126,5 +126,32 @@ class FetchResponse:
     error: ErrorCode = ErrorCode.NONE
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-Response = VoteResponse | EpochResponse | FetchResponse
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """A replica asks the leader of `epoch` for the bytes of a snapshot from `position` on, `max_bytes` at most.
+
+    `snapshot` is the end of what it holds, which names it.
+    """
+
+    epoch: int
+    replica: ReplicaKey
+    snapshot: Position
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotResponse:
+    """A piece of a snapshot of `size` bytes, from `position` on."""
+
+    epoch: int
+    leader_id: int | None
+    snapshot: Position
+    position: int = 0
+    size: int = 0
+    data: bytes = b""
+    error: ErrorCode = ErrorCode.NONE
+
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+Response = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse

@@ -15,6 +15,10 @@ class RaftSettings:
     request_timeout_ms: int = 2000
     retry_backoff_ms: int = 20
     fetch_wait_ms: int = 500
+    early_election_ms: int = 100
+    """Within which voters stand for election whose leader's process is gone; 0: they wait as for a silent one."""
+    fetch_snapshot_bytes: int = 1024 * 1024
+    """What a follower asks for at once of a snapshot."""
 
 
 class Peers:
@@ -48,9 +52,13 @@ class Peers:
         del self._in_flight[peer]
         return True
 
-    def rest(self, peer: int, now: int) -> None:
-        """A voter did not answer, or with an error: it is not asked again at once."""
-        self._rests_until_ms[peer] = now + self._settings.retry_backoff_ms
+    def rest(self, peer: int, now: int, for_ms: int | None = None) -> None:
+        """A voter did not answer, or with an error, or has nothing to say: it is not asked again at once."""
+        self._rests_until_ms[peer] = now + (self._settings.retry_backoff_ms if for_ms is None else for_ms)
+
+    def wake(self, peer: int) -> None:
+        """There is something to ask a voter again."""
+        self._rests_until_ms.pop(peer, None)
 
     def forget(self) -> None:
         """The role changed: no answer is waited for any more, and everybody may be asked."""

@@ -9,11 +9,16 @@ becomes another one, else it sends what can be sent. Source: KIP-595, KIP-996.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.raft.events import Piece, PieceStored, SnapshotLoaded, SnapshotUnusable
 from headrace.raft.messages import (
     EndQuorumEpochRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Position,
     ReplicaKey,
     Response,
     VoteRequest,
@@ -198,11 +203,23 @@ class Candidate(_Asking):
             self.ask(raft)
 
 
+@dataclass(slots=True)
+class Loading:
+    """A snapshot on its way: what was received of it, and how much of that the shell has stored."""
+
+    snapshot: Position
+    received: int = 0
+    stored: int = 0
+    is_whole: bool = False
+
+
 class Follower(_Waiting):
     """Fetches from a leader. What it has fetched is synced before it asks for more, for the leader counts it then.
 
     `until_ms` is when the leader has been silent for too long. `has_fetched`: it was heard of in this epoch, so nobody
-    else is wanted.
+    else is wanted. A snapshot that the leader wants it to load comes piece by piece, each after the one before is
+    stored. While the shell stores or checks, which may take long, the follower goes on fetching for nothing: leader and
+    follower stay in contact, and nobody stands for election.
     """
 
     name = "follower"
@@ -211,10 +228,10 @@ class Follower(_Waiting):
         super().__init__(until_ms)
         self.leader = leader
         self.has_fetched = False
-        self.is_loading = False
+        self.loading: Loading | None = None
 
     def _may_fetch(self, raft: Raft) -> bool:
-        return not self.is_loading and raft.log.synced_offset == raft.log.end_offset
+        return raft.log.synced_offset == raft.log.end_offset
 
     def deadline_ms(self, raft: Raft) -> int | None:
         """See Role."""
@@ -228,7 +245,16 @@ class Follower(_Waiting):
         if self.is_over(raft):
             raft.lose_leader()
         elif self._may_fetch(raft):
-            raft.send_to([self.leader], raft.fetch_request())
+            loading = self.loading
+            if loading is None:
+                raft.send_to([self.leader], raft.fetch_request())
+            elif loading.is_whole or loading.stored < loading.received:
+                raft.send_to([self.leader], raft.fetch_request(wait_ms=0))
+            else:
+                request = FetchSnapshotRequest(
+                    raft.epoch, raft.me, loading.snapshot, loading.received, raft.settings.fetch_snapshot_bytes
+                )
+                raft.send_to([self.leader], lambda _: request)
 
     def grants(self, raft: Raft, request: VoteRequest) -> bool:
         """See Role."""
@@ -236,16 +262,24 @@ class Follower(_Waiting):
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
         """See Role."""
-        if not isinstance(response, FetchResponse):
+        if not isinstance(response, FetchResponse | FetchSnapshotResponse):
             return
         if response.error:
+            if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
+                self.loading = None  # the leader has a newer one: the next fetch says which
             raft.peers.rest(peer, raft.now)
             return
         self.has_fetched = True
         self.until_ms = raft.now + raft.settings.fetch_timeout_ms
-        if response.snapshot is not None:
-            self.is_loading = True
-            raft.out.load_snapshot = response.snapshot
+        if isinstance(response, FetchSnapshotResponse):
+            self._received(raft, response)
+        elif self.loading is not None:
+            raft.peers.rest(peer, raft.now, raft.settings.fetch_wait_ms)
+        elif response.snapshot is not None:
+            if raft.may_load(response.snapshot):
+                self.loading = Loading(response.snapshot)
+            else:
+                raft.peers.rest(peer, raft.now, raft.settings.fetch_wait_ms)
         elif response.diverging is not None:
             mine = raft.log.end_of(response.diverging.epoch)
             theirs = response.diverging
@@ -257,9 +291,33 @@ class Follower(_Waiting):
                 raft.append(entries)
             raft.commit(min(raft.log.end_offset, response.high_watermark))
 
-    def loaded(self, raft: Raft) -> None:
-        """The snapshot that was asked for is there."""
-        self.is_loading = False
+    def _received(self, raft: Raft, response: FetchSnapshotResponse) -> None:
+        loading, end = self.loading, response.position + len(response.data)
+        is_next = loading is not None and (response.snapshot, response.position) == (loading.snapshot, loading.received)
+        if loading is None or not is_next or not response.position < end <= response.size:
+            raft.peers.rest(self.leader.id, raft.now)
+            return
+        loading.received = end
+        loading.is_whole = end == response.size
+        raft.out.piece = Piece(loading.snapshot, response.position, response.data, loading.is_whole)
+        raft.peers.rest(self.leader.id, raft.now, raft.settings.fetch_wait_ms)
+
+    def stored(self, raft: Raft, event: PieceStored | SnapshotLoaded | SnapshotUnusable) -> None:
+        """What became of what was received. What is said of another snapshot, or of one that came before, is old."""
+        loading = self.loading
+        if loading is None:
+            return
+        if isinstance(event, PieceStored):
+            if (event.snapshot, event.position) == (loading.snapshot, loading.received):
+                loading.stored = event.position
+                raft.peers.wake(self.leader.id)
+        elif event.end == loading.snapshot and (loading.is_whole or isinstance(event, SnapshotUnusable)):
+            self.loading = None
+            raft.peers.forget()  # what is under way is an answer to who the follower was
+            if isinstance(event, SnapshotLoaded):
+                raft.install(event.end)
+            else:
+                raft.peers.rest(self.leader.id, raft.now, raft.settings.fetch_wait_ms)
 
     def end_epoch(self, raft: Raft, successors: tuple[ReplicaKey, ...]) -> None:
         """The leader steps down: the first of its successors stands at once, the others give it time."""

@@ -335,15 +335,22 @@ class PartitionState:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
+    def check_follower(self, node_id: int, broker_epoch: int) -> ErrorCode:
+        """Whether a broker may fetch as a follower (`broker_epoch` -1: it does not tell which life it lives)."""
+        if self.role is not Role.LEADER:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if node_id not in self.followers:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH  # assigned in metadata that are not here yet, perhaps
+        if UNKNOWN < broker_epoch < self._brokers.get(node_id, UNKNOWN):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the fetch of an earlier life
+        return ErrorCode.NONE
+
     def fetched(self, node_id: int, broker_epoch: int, offset: int, now_ms: int, min_insync_replicas: int) -> Fetched:
         """A follower has fetched at `offset`; not to be called for a fetch that was answered with a divergence."""
-        if self.role is not Role.LEADER:
-            return Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        follower = self.followers.get(node_id)
-        if follower is None:
-            return Fetched(ErrorCode.UNKNOWN_LEADER_EPOCH)  # assigned in metadata that are not here yet, perhaps
-        if UNKNOWN < broker_epoch < self._brokers.get(node_id, UNKNOWN):
-            return Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the fetch of an earlier life
+        refused = self.check_follower(node_id, broker_epoch)
+        if refused:
+            return Fetched(refused)
+        follower = self.followers[node_id]
         follower.fetched(offset, self.log_end, broker_epoch, now_ms)
         alter = None
         if self.pending is None and node_id not in self.isr and self._may_join(node_id, follower):

@@ -15,13 +15,15 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
+from headrace.sim.cluster_run import run_cluster_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_seed
-from headrace.sim.sabotage import PLANTED, PLANTED_IN_QUORUMS, planted
+from headrace.sim.sabotage import PLANTED, PLANTED_IN_CLUSTERS, PLANTED_IN_QUORUMS, planted
 
 Seeds = Callable[[int, Callable[[str], None] | None], Result]
 """One run: (seed, where its trace is said)."""
 
+EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS)
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
@@ -34,20 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sabotage", metavar="NAME", help="plant a fault, stop at the first find; 'list' names them")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
+    kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
     if given.sabotage == "list":
-        for name in (*PLANTED, *PLANTED_IN_QUORUMS):
+        for name in EVERY_PLANT:
             print(name)
         return CONTENT
-    if given.sabotage is not None and given.sabotage not in (*PLANTED, *PLANTED_IN_QUORUMS):
+    if given.sabotage is not None and given.sabotage not in EVERY_PLANT:
         parser.error(f"no fault is called {given.sabotage!r}; --sabotage list names them")
     if (given.seed is None) == (given.seeds is None):
         parser.error("give --seed N or --seeds A-B")
     run: Seeds = partial(run_seed, light=given.light)
     if given.quorum or given.sabotage in PLANTED_IN_QUORUMS:
         run = run_quorum_seed
+    elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:
+        run = run_cluster_seed
     try:
         with planted(given.sabotage) if given.sabotage else nullcontext():
             if given.seed is not None:

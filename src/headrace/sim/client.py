@@ -13,6 +13,7 @@ from headrace.sim.machine import PORT
 from headrace.sim.node import SimNode
 
 if TYPE_CHECKING:
+    from headrace.sim.checkers.history import Place
     from headrace.sim.world import World
 
 R = TypeVar("R", bound=Response)
@@ -34,7 +35,7 @@ class SimClient:
         world.add(self.node)
         self.owner = self.node.owner(host)
         self._broker = broker
-        self._port = port
+        self.port = port
         self._connection: AsyncConnection | None = None
         self._asked_at: float | None = None
 
@@ -45,7 +46,11 @@ class SimClient:
 
     async def ask(self, request: Request, response_class: type[R], version: int | None = None) -> R:
         """One request, and its answer. Raises ClientError: what came of it is unknown then."""
-        connection = await self.connection()
+        return await self._said(await self.connection(), request, response_class, version)
+
+    async def _said(
+        self, connection: AsyncConnection, request: Request, response_class: type[R], version: int | None = None
+    ) -> R:
         calm_since = self.world.calm_since
         self._asked_at = self.world.loop.time()
         try:
@@ -57,13 +62,16 @@ class SimClient:
         finally:
             self._asked_at = None
 
-    async def connection(self) -> AsyncConnection:
-        """The connection, made where there is none. Raises ClientError."""
+    async def connection(self, _place: Place | None = None) -> AsyncConnection:
+        """The connection for what concerns a partition, made where there is none. Raises ClientError."""
         if self._connection is None or self._connection.closed:
             self._connection = await AsyncConnection.open(
-                self.node, self.owner, self._broker, self._port, client_id=self.host, timeout_s=CONNECT_S
+                self.node, self.owner, self._broker, self.port, client_id=self.host, timeout_s=CONNECT_S
             )
         return self._connection
+
+    def moved(self, _place: Place | None) -> None:
+        """A request was refused: another broker may have to be asked, where there are several."""
 
     async def insist(self, request: Any, response_class: type[R], version: int | None = None) -> R:
         """Asks until an answer comes: for what may be done twice."""

@@ -126,9 +126,10 @@ class Faults:
 
     async def _partition(self) -> None:
         if clients := self._clients():
-            self._world.network.partition(self._machine.host, self._rng.choice(list(clients)))
+            other = self._rng.choice(list(clients))
+            self._world.network.partition(self._machine.host, other)
             await sleep(self._rng.uniform(0.5, 5.0))
-            self._world.network.heal()
+            self._world.network.mend(self._machine.host, other)
 
     # --- the disk
 

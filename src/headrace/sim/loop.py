@@ -1,17 +1,29 @@
 """An asyncio event loop whose time is virtual: where nothing is left to do now, the next timer is due at once.
 
 It reads no clock and no socket, so a run takes as long as its callbacks, and is the same every time.
+
+A process can be paused, as SIGSTOP does it: its callbacks, tasks and timers stand still while time goes on, and come in
+their order when it goes on. Whose a callback is, its context says: `PROCESS`.
 """
 
 from __future__ import annotations
 
-from asyncio import base_events
+import heapq
+from asyncio import Handle, TimerHandle, base_events
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar
 from typing import Any, Final
 
 from headrace.sim.disk import PowerCut
 
 TURNS_MAX: Final = 200_000
 """Turns of the loop at one moment of virtual time: who needs more goes round in circles."""
+
+PROCESS: Final[ContextVar[object]] = ContextVar("process", default=None)
+"""The process that code runs in; None for what is the world's: the network, the faults, the checkers."""
+WORLD: Final = Context()
+"""Where `PROCESS` is None."""
 
 
 class StandstillError(Exception):
@@ -20,6 +32,28 @@ class StandstillError(Exception):
 
 class LivelockError(Exception):
     """The loop turned TURNS_MAX times at one moment: somebody calls himself for ever."""
+
+
+class _Held:
+    """What a callback does whose process is paused: it waits."""
+
+    __slots__ = ()
+
+    def _run(self) -> None:
+        handle: Any = self
+        loop: SimLoop = handle._loop  # noqa: SLF001
+        if loop.paused and (held := loop.paused.get(handle._context.get(PROCESS))) is not None:  # noqa: SLF001
+            held.append(handle)
+        else:
+            super()._run()  # type: ignore[misc]
+
+
+class _Handle(_Held, Handle):
+    __slots__ = ()
+
+
+class _TimerHandle(_Held, TimerHandle):
+    __slots__ = ()
 
 
 class _Selector:
@@ -41,12 +75,17 @@ class _Selector:
 class SimLoop(base_events.BaseEventLoop):
     """See the module. `time()` is seconds since the run began."""
 
+    _ready: deque[Handle]
+    _scheduled: list[TimerHandle]
+
     def __init__(self) -> None:
         super().__init__()
         self._now = 0.0
         self._turns = 0
         self._selector = _Selector(self)
         self._clock_resolution = 1e-9
+        self.paused: dict[object, list[Handle]] = {}
+        """What the processes that stand still would have done by now."""
         self.failure: BaseException | None = None
         """What ended the run: raised in no callback of anybody's, but to who runs the loop."""
         self.set_exception_handler(_keep_failure)
@@ -64,6 +103,29 @@ class SimLoop(base_events.BaseEventLoop):
         self._turns += 1
         if self._turns > TURNS_MAX:
             raise LivelockError(f"{TURNS_MAX} turns of the loop at {self._now:.6f} s")
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        """See AbstractEventLoop.call_at."""
+        timer: Any = _TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # noqa: SLF001
+        found: TimerHandle = timer
+        return found
+
+    def _call_soon(self, callback: Callable[..., object], args: Any, context: Context | None) -> Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def pause(self, process: object) -> None:
+        """A process stands still from now on."""
+        self.paused.setdefault(process, [])
+
+    def resume(self, process: object) -> None:
+        """A process goes on, if it stood still."""
+        self._ready.extend(self.paused.pop(process, []))
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list

@@ -71,6 +71,8 @@ class Machine(Generic[S]):
         self._ended = Event()
         self._up = Event()
         self._wanted = True
+        self._may_start = Event()
+        self._may_start.set()
 
     # --- life
 
@@ -88,13 +90,14 @@ class Machine(Generic[S]):
         while self._wanted:
             self._ended.clear()
             node = self._new_node()
-            self._life = self.world.loop.create_task(self._run(node))
+            self._life = self.world.loop.create_task(self._run(node), context=node.context.copy())
             await self._ended.wait()
             while not self._life.done():
                 # Whatever it waits for while it tidies up: a killed process tidies nothing up.
                 self._life.cancel()
                 await sleep(0)
             await sleep(self._rng.uniform(*BOOT_S))
+            await self._may_start.wait()
             self._after(node)
             self.disk.powered = True
             if not self.world.has_power(self.host):
@@ -148,6 +151,22 @@ class Machine(Generic[S]):
         """The connections of the broker that runs, if one does."""
         return list(self.node.streams) if self.node is not None and self.node.alive else []
 
+    def pause(self) -> bool:
+        """The process stands still, as after SIGSTOP; whether one runs that can. It holds its connections open."""
+        if self.node is None or self.broker is None:
+            return False
+        self.world.trace.note("pause", self.host)
+        self.world.loop.pause(self.node)
+        return True
+
+    def resume(self) -> None:
+        """The process goes on."""
+        if self.node is not None:
+            self.world.trace.note("resume", self.host)
+            self.world.loop.resume(self.node)
+            for stream in list(self.node.streams):
+                stream.wake()
+
     def set_clock(self, by_ms: int) -> None:
         """Sets the wall clock forward or back; a restart does not undo it."""
         self.wall_set_by_ms += by_ms
@@ -174,12 +193,26 @@ class Machine(Generic[S]):
         self.disk.powered = False
         self._ended.set()
 
+    def hold_back(self) -> None:
+        """Starts no other process before `bring_back`."""
+        self._may_start.clear()
+
+    def take_away(self) -> None:
+        """Ends the process without notice, and starts no other before `bring_back`."""
+        self.hold_back()
+        self.kill()
+
+    def bring_back(self) -> None:
+        """Starts a broker again."""
+        self._may_start.set()
+
     async def stop(self) -> None:
         """A clean stop; the supervisor starts the next broker."""
         broker, node = self.broker, self.node
         if broker is None or node is None:
             return
         self.world.trace.note("stop", self.host)
+        self.resume()
         self.broker = None
         self._up.clear()
         await broker.stop()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
+from headrace.sim.loop import WORLD
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -150,8 +151,8 @@ class SimStream:
             return
         loop = network.world.loop
         # Never at the moment of what was sent before: timers that are due together come in no order.
-        self._arrives_at = max(self._arrives_at + 1e-6, loop.time() + network.latency())
-        loop.call_at(self._arrives_at, self._arrive, data)
+        self._arrives_at = max(self._arrives_at + 1e-6, loop.time() + network.latency(self.node.host, self.peer_host))
+        loop.call_at(self._arrives_at, self._arrive, data, context=WORLD)
 
     def _arrive(self, data: bytes | None) -> None:
         peer = self.peer
@@ -172,14 +173,16 @@ class SimStream:
 
     def wake(self) -> None:
         """Schedules the callbacks whose condition holds: as long as it does, they come again."""
+        if self.node in self.network.world.loop.paused:
+            return  # it looks when it goes on
         ready = self.inbox or self.eof or self._error is not None
         if self._on_readable is not None and not self._readable_due and ready:
             self._readable_due = True
-            self.network.world.loop.call_soon(self._call_readable)
+            self.network.world.loop.call_soon(self._call_readable, context=WORLD)
         room = self.unread < WINDOW_BYTES or self._error is not None
         if self._on_writable is not None and not self._writable_due and room:
             self._writable_due = True
-            self.network.world.loop.call_soon(self._call_writable)
+            self.network.world.loop.call_soon(self._call_writable, context=WORLD)
 
     def _call_readable(self) -> None:
         self._readable_due = False
@@ -307,14 +310,16 @@ class SimNetwork:
         self._ports = FIRST_PORT
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._cut: dict[tuple[str, str], None] = {}
+        self._slow: dict[tuple[str, str], tuple[float, float]] = {}
         self._lost: list[SimStream] = []
         """Ends of connections whose other end lost its power."""
 
     # --- chance
 
-    def latency(self) -> float:
-        """How long the next bytes travel."""
-        return self._rng.uniform(*self.latency_s)
+    def latency(self, one: str, other: str) -> float:
+        """How long the next bytes travel from one machine to another."""
+        slow = self._slow.get((one, other)) if self._slow else None
+        return self._rng.uniform(*(slow or self.latency_s))
 
     def piece(self) -> int:
         """How many bytes the next call takes at most."""
@@ -356,11 +361,11 @@ class SimNetwork:
 
         def arrive() -> None:
             listener = self._listeners.get((host, port))
-            if self._is_cut(node.host, host) or not self.world.has_power(host):
+            if self._is_cut(node.host, host) or self._is_cut(host, node.host) or not self.world.has_power(host):
                 return  # nobody answers: whoever connects gives up in his own time
             if listener is None or not listener.listens:
                 error = OSError(errno.ECONNREFUSED, "Connection refused")
-                self.world.loop.call_later(self.latency(), refused, error)
+                self.world.loop.call_later(self.latency(host, node.host), refused, error, context=WORLD)
                 return
             self._numbers += 1
             ours = SimStream(self, node, listener.node, port, self._numbers)
@@ -369,7 +374,7 @@ class SimNetwork:
             node.streams[ours] = None
             listener.node.streams[theirs] = None
             listener.accept(theirs)
-            self.world.loop.call_later(self.latency(), connected, ours)
+            self.world.loop.call_later(self.latency(host, node.host), connected, ours, context=WORLD)
 
         def refused(error: OSError) -> None:
             if not connecting.cancelled:
@@ -381,7 +386,7 @@ class SimNetwork:
             else:
                 node.call(on_connected, stream)
 
-        self.world.loop.call_later(self.latency(), arrive)
+        self.world.loop.call_later(self.latency(node.host, host), arrive, context=WORLD)
 
     def gone(self, node: SimNode, *, power: bool) -> None:
         """A node is no more. Where its machine still runs, the other ends hear of it; without power they hear nothing
@@ -415,7 +420,7 @@ class SimNetwork:
         assert peer is not None
         if not stream.silent and not self.is_cut(stream.node, stream.peer_node):
             error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-            self.world.loop.call_later(self.latency(), peer.fail, error)
+            self.world.loop.call_later(self.latency(stream.node.host, peer.node.host), peer.fail, error, context=WORLD)
 
     def cut(self, stream: SimStream) -> None:
         """Breaks a connection: both ends learn it."""
@@ -431,13 +436,34 @@ class SimNetwork:
         stream.silent = stream.peer.silent = True
 
     def partition(self, one: str, other: str) -> None:
-        """Nothing goes between two machines until `heal`."""
+        """Nothing goes between two machines until `heal`, or `mend` of the two."""
         self.world.trace.note("partition", one, other)
         self._cut[(one, other)] = self._cut[(other, one)] = None
 
+    def cut_one_way(self, one: str, other: str) -> None:
+        """Nothing goes from one machine to another, and the other way all does, until `heal`, or `mend` of the two."""
+        self.world.trace.note("cut one way", one, other)
+        self._cut[(one, other)] = None
+
+    def slow_down(self, one: str, other: str, bounds_s: tuple[float, float]) -> None:
+        """Bytes travel so long between two machines, until `heal`, or `mend` of the two."""
+        self.world.trace.note("slow link", one, other, bounds_s)
+        self._slow[(one, other)] = self._slow[(other, one)] = bounds_s
+
+    def mend(self, one: str, other: str) -> None:
+        """Two machines reach each other as ever; what was held up goes on."""
+        for pair in ((one, other), (other, one)):
+            self._cut.pop(pair, None)
+            self._slow.pop(pair, None)
+        self._release()
+
     def heal(self) -> None:
-        """Every machine reaches every other; what was held up goes on."""
+        """Every machine reaches every other as ever; what was held up goes on."""
         self._cut.clear()
+        self._slow.clear()
+        self._release()
+
+    def _release(self) -> None:
         for node in self.world.nodes():
             for stream in list(node.streams):
                 stream.release()

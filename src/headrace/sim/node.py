@@ -8,12 +8,14 @@ import uuid
 from asyncio import CancelledError, Future, Handle, Task, current_task
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.env.posix import RESERVED_IDS
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.lock import SimLock
+from headrace.sim.loop import PROCESS
 from headrace.sim.network import NodeNetwork, SimStream
 
 if TYPE_CHECKING:
@@ -290,6 +292,9 @@ class SimNode:
         self.defects = SimDefects(self)
         self.streams: dict[SimStream, None] = {}
         self.disk_delay_s = (0.0, 0.002)
+        self.context = copy_context()
+        """That of everything that this process does."""
+        self.context.run(PROCESS.set, self)
         self._rng = rng
         self._owners: list[SimOwner] = []
 
@@ -301,12 +306,19 @@ class SimNode:
         """Calls into the node, if it is there: what escapes is its end, or a defect."""
         if not self.alive:
             return
+        loop = self.world.loop
+        if loop.paused and self in loop.paused:
+            loop.call_soon(self.call, callback, *args, context=self.context)
+            return
+        token = PROCESS.set(self)
         try:
             callback(*args)
         except PowerCut:
             assert not self.alive, "the plug is pulled before the call ends"
         except Exception as error:
             self.defects.report(error, "a callback")
+        finally:
+            PROCESS.reset(token)
 
     def scratch(self, size: int) -> memoryview:
         """See Environment.scratch."""
@@ -342,6 +354,7 @@ class SimNode:
     def kill(self) -> None:
         """See Node.kill."""
         self.alive = False
+        self.world.loop.resume(self)
         for owner in self._owners:
             owner.close()
         self.workers.kill()

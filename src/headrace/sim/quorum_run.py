@@ -55,6 +55,9 @@ class Options:
     faults_s: float
     writers: int
     small_pieces: bool
+    snapshot_bytes: int
+    """After how much of the log each node writes a snapshot; what lies before the last one but one then goes."""
+    piece_bytes: int
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -65,6 +68,8 @@ class Options:
             faults_s=rng.uniform(10.0, 30.0),
             writers=rng.randint(1, len(SETTINGS)),
             small_pieces=rng.random() < 0.2,
+            snapshot_bytes=rng.choice((300, 500, 2_000, 20_000_000)),
+            piece_bytes=rng.choice((100, 400, 1_000_000)),
         )
 
 
@@ -145,6 +150,9 @@ class QuorumRun:
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": ",".join(f"{node}@{host_of(node)}:{PORT}" for node in NODES),
             "log.dirs": DIRECTORY,
+            "metadata.log.max.record.bytes.between.snapshots": str(self.options.snapshot_bytes),
+            "metadata.max.retention.bytes": "1",
+            "controller.quorum.fetch.snapshot.max.bytes": str(self.options.piece_bytes),
         }
 
         def make(config: BrokerConfig, node: SimNode) -> ControllerNode:

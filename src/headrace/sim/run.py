@@ -22,9 +22,8 @@ from headrace.sim.client import SimClient
 from headrace.sim.faults import DAY_MS, KINDS, Faults
 from headrace.sim.loop import LivelockError, StandstillError
 from headrace.sim.machine import Machine
+from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
-from headrace.sim.workloads.producing import IdempotentProducer, PlainProducer
-from headrace.sim.workloads.reading import Reader, read_whole
 from headrace.sim.workloads.topics import TopicMaker, make_topic
 from headrace.sim.world import Objection, World
 
@@ -32,11 +31,7 @@ HOST: Final = "broker"
 DIRECTORIES: Final = ("/data/a", "/data/b")
 SETTLE_S: Final = 120.0
 """How long everybody may take to get on after the last fault."""
-PROGRESS: Final = 3
-"""Batches that each producer must get confirmed in that time."""
 LOOK_S: Final = 0.5
-PATIENCE_S: Final = 3.0
-"""Far more than what a reader of these runs lets a fetch wait for."""
 SIMULATED_S_MAX: Final = 600.0
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -172,10 +167,9 @@ class Run:
         self.commits = Commits(self.world)
         self.bounds = Bounds(self.world)
         self._clients: dict[str, SimClient] = {}
-        self._producers: list[PlainProducer | IdempotentProducer] = []
-        self._readers: list[Reader] = []
         self._members: list[Member] = []
         self._places: list[Place] = []
+        self.crowd = Crowd(self.world, self.history, self._places, self._client)
         self._group_places: list[Place] = []
         self._named = 0
         self.faults = Faults(
@@ -223,7 +217,7 @@ class Run:
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
-        await self._look_at_answers()
+        await self.crowd.look_at_answers()
         await self._end()
 
     async def _restart_after_disk_errors(self) -> None:
@@ -260,18 +254,7 @@ class Run:
 
     def _start_clients(self) -> None:
         options = self.options
-        for _ in range(options.plain):
-            plain = PlainProducer(self._client("plain"), self.history, self._places)
-            self._producers.append(plain)
-            self._start(plain.client, plain.run())
-        for _ in range(options.idempotent):
-            idempotent = IdempotentProducer(self._client("idempotent"), self.history, self._places)
-            self._producers.append(idempotent)
-            self._start(idempotent.client, idempotent.run())
-        for place in self._places:
-            reader = Reader(self._client("reader"), self.history, place)
-            self._readers.append(reader)
-            self._start(reader.client, reader.run())
+        self.crowd.start(plain=options.plain, idempotent=options.idempotent)
         for _ in range(options.members):
             self._join()
         if options.topics_come_and_go:
@@ -295,12 +278,10 @@ class Run:
     async def _settle(self) -> None:
         """Everybody gets on within SETTLE_S."""
         until = self.world.loop.time() + SETTLE_S
-        wanted = [(producer, producer.acknowledged + PROGRESS) for producer in self._producers]
-        ends = [(reader, self.history.end(reader.place)) for reader in self._readers]
+        expected = self.crowd.expectation()
         observer = self._client("observer")
         while self.world.objection is None:
-            late = [f"{each.client.host} gets nothing confirmed" for each, count in wanted if each.acknowledged < count]
-            late += [f"{each.client.host} is at {each.offset}, not at {end}" for each, end in ends if each.offset < end]
+            late = expected()
             if self._members and not await is_settled(observer, "group", self._members):
                 late.append("the group does not settle")
             if not late:
@@ -309,13 +290,6 @@ class Run:
                 self.world.object(f"{SETTLE_S:.0f} s after the last fault: {'; '.join(late)}")
             await sleep(LOOK_S)
 
-    async def _look_at_answers(self) -> None:
-        """Nobody waits longer than he asked for: a fetch that finds nothing is answered all the same."""
-        await sleep(2 * PATIENCE_S)
-        for reader in self._readers:
-            waits_s = reader.client.waits_s
-            self.world.demand(waits_s < PATIENCE_S, f"{reader.client.host} has waited {waits_s:.1f} s for an answer")
-
     async def _end(self) -> None:
         for client in self._clients.values():
             client.die()
@@ -323,19 +297,11 @@ class Run:
         await sleep(5.0)
         broker = await self.machine.ready()
         self.bounds.look_at_rest(broker)
-        await self._read_all("before")
+        await self.crowd.read_all("before")
         await self.machine.stop()
         await self.machine.ready()
-        await self._read_all("after")
+        await self.crowd.read_all("after")
         await self.machine.switch_off()
-
-    async def _read_all(self, when: str) -> None:
-        self.world.trace.note("read all", when)
-        client = self._client("judge")
-        for place in self._places:
-            await read_whole(client, self.history, place)
-        client.leave()
-        await sleep(1.0)
 
 
 def run_seed(seed: int, say: Callable[[str], None] | None = None, *, light: bool = False) -> Result:

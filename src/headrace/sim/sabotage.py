@@ -24,9 +24,13 @@ from headrace.log.producers import Producers
 from headrace.raft.leader import Leader
 from headrace.raft.machine import Raft
 from headrace.raft.messages import VoteRequest
+from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.wire.batch import BatchHeader
 
 LOSES_ONE_IN: Final = 5
+
+Plant = tuple[Any, str, Any]
+"""Whose attribute, which, and what takes its place."""
 
 
 def _flush_without_sync(self: Flushing, log: Log, _up_to: int | None) -> int:
@@ -97,7 +101,7 @@ def _drop_some(real: Callable[..., Any]) -> Callable[..., Any]:
     return commit
 
 
-def _replacements() -> dict[str, tuple[Any, str, Any]]:
+def _replacements() -> dict[str, Plant]:
     """By name: whose attribute, which, and what takes its place."""
     return {
         "says-synced-without-sync": (Flushing, "flush", _flush_without_sync),
@@ -113,13 +117,14 @@ def _replacements() -> dict[str, tuple[Any, str, Any]]:
     }
 
 
-def _quorum_replacements() -> dict[str, tuple[Any, str, Any]]:
+def _quorum_replacements() -> dict[str, Plant]:
     """The same, of what only several controllers can find."""
     return {
         "commits-alone": (Leader, "advance", _commit_alone),
         "votes-twice": (Raft, "may_vote_for", _yes),
         "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
+        "keeps-its-log-after-loading": (Log, "truncate_fully_and_start_at", _nothing),
     }
 
 
@@ -127,15 +132,20 @@ PLANTED: Final = tuple(_replacements())
 """The names of the faults of one broker."""
 PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
 """The names of the faults of several controllers."""
+PLANTED_IN_CLUSTERS: Final = tuple(cluster_plants())
+"""The names of the faults of whole clusters."""
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
-    owner, attribute, replacement = (_replacements() | _quorum_replacements())[name]
-    real = getattr(owner, attribute)
-    setattr(owner, attribute, replacement)
+    alone = _replacements() | _quorum_replacements()
+    plants = [alone[name]] if name in alone else cluster_plants()[name]
+    real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
+    for owner, attribute, replacement in plants:
+        setattr(owner, attribute, replacement)
     try:
         yield
     finally:
-        setattr(owner, attribute, real)
+        for owner, attribute, before in real:
+            setattr(owner, attribute, before)

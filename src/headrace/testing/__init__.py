@@ -1,10 +1,14 @@
-"""A real broker inside a test: on a free port, in this process, gone without a trace.
+"""A real broker, or a cluster, inside a test: on free ports, in this process, gone without a trace.
 
     with headrace.testing.broker() as b:
         producer = confluent_kafka.Producer({"bootstrap.servers": b.bootstrap})
 
-It is the broker that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package: its
-fixture is `headrace_broker`.
+    with headrace.testing.cluster() as c:
+        producer = confluent_kafka.Producer({"bootstrap.servers": c.bootstrap})
+        c.kill(c.leader("orders", 0))
+
+These are the brokers that `headrace serve` runs. The pytest plugin `headrace.testing.plugin` comes with the package:
+its fixtures are `headrace_broker` and `headrace_cluster`.
 """
 
 from __future__ import annotations
@@ -17,14 +21,31 @@ if TYPE_CHECKING:
     from headrace.testing.running import SettingValue as SettingValue
     from headrace.testing.running import TestBroker as TestBroker
     from headrace.testing.running import broker as broker
+    from headrace.testing.running_cluster import CLUSTER_SETTINGS as CLUSTER_SETTINGS
+    from headrace.testing.running_cluster import TestCluster as TestCluster
+    from headrace.testing.running_cluster import TestNode as TestNode
+    from headrace.testing.running_cluster import cluster as cluster
 
-__all__ = ["SETTINGS", "DefectError", "SettingValue", "TestBroker", "broker"]
+_OF_A_CLUSTER = frozenset({"CLUSTER_SETTINGS", "TestCluster", "TestNode", "cluster"})
+
+__all__ = [
+    "CLUSTER_SETTINGS",
+    "SETTINGS",
+    "DefectError",
+    "SettingValue",
+    "TestBroker",
+    "TestCluster",
+    "TestNode",
+    "broker",
+    "cluster",
+]
 
 
 def __getattr__(name: str) -> object:
     """Import the broker when it is first asked for: the plugin is loaded by every run of pytest."""
     if name not in __all__:
         raise AttributeError(name)
-    from headrace.testing import running
+    from importlib import import_module
 
-    return getattr(running, name)
+    module = "running_cluster" if name in _OF_A_CLUSTER else "running"
+    return getattr(import_module(f"headrace.testing.{module}"), name)

@@ -1,4 +1,5 @@
-"""The pytest plugin: `headrace_broker`, a fresh broker for each test, and `headrace_shared_broker`, one for the run.
+"""The pytest plugin: `headrace_broker`, a fresh broker for each test, `headrace_shared_broker`, one for the run, and
+`headrace_cluster`, a fresh cluster of three for each test.
 
 Override `headrace_settings` to give a module's or a package's brokers other settings:
 
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from headrace.testing import SettingValue, TestBroker
+    from headrace.testing import SettingValue, TestBroker, TestCluster
 
 
 @pytest.fixture(scope="session")
@@ -40,4 +41,13 @@ def headrace_shared_broker(headrace_settings: Mapping[str, SettingValue]) -> Ite
     from headrace.testing import broker
 
     with broker(headrace_settings) as running:
+        yield running
+
+
+@pytest.fixture
+def headrace_cluster(headrace_settings: Mapping[str, SettingValue]) -> Iterator[TestCluster]:
+    """Three brokers with nothing in them; `headrace_cluster.bootstrap` is what clients connect to."""
+    from headrace.testing import cluster
+
+    with cluster(settings=headrace_settings) as running:
         yield running

@@ -107,7 +107,15 @@ class TestBroker:
 
     def start(self) -> None:
         """Returns when clients are served. Raises what the broker's start raises."""
+        self.begin()
+        self.await_ready()
+
+    def begin(self) -> None:
+        """Starts, and does not wait: `await_ready` does."""
         self._thread.start()
+
+    def await_ready(self) -> None:
+        """Returns when clients are served. Raises what the broker's start raises."""
         self._ready.wait()
         if self._failure is not None:
             self._thread.join()
@@ -120,14 +128,27 @@ class TestBroker:
         """
         if os.getpid() != self._process:
             return
+        self.ask_to_stop()
+        self.join()
+
+    def join(self) -> None:
+        """Returns when it has ended. Raises what `stop` raises."""
+        if self._thread.ident is None:
+            return
+        self._await_end()
+        if self._failure is not None:
+            raise self._failure
+
+    def ask_to_stop(self) -> None:
+        """Begins a clean shutdown, and does not wait: `stop` does."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _await_end(self) -> None:
         self._thread.join(STOP_PATIENCE_S)
         if self._thread.is_alive():
             raise RuntimeError(f"the broker does not stop within {STOP_PATIENCE_S:.0f} s")
         self._broker = None
-        if self._failure is not None:
-            raise self._failure
 
     def _run(self) -> None:
         try:
@@ -137,14 +158,20 @@ class TestBroker:
         finally:
             self._ready.set()
 
+    def _make(self, config: BrokerConfig) -> Broker:
+        return make_broker(config)
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        broker = make_broker(BrokerConfig.load(self.settings))
+        broker = self._make(BrokerConfig.load(self.settings))
         await broker.start()
         self._broker = broker
         self._ready.set()
         await self._stop.wait()
+        await self._end(broker)
+
+    async def _end(self, broker: Broker) -> None:
         await broker.stop()
         if broker.node.defects.first is not None:
             raise DefectError("the broker met a defect") from broker.node.defects.first

@@ -86,7 +86,7 @@ def asks() -> dict[str, Callable[[Raw], tuple[int, int]]]:
 
     def listed(raw: Raw) -> tuple[int, int]:
         asked = ListOffsetsTopic("t", [ListOffsetsPartition(3, timestamp=-1)])
-        answer = raw.ask(ListOffsetsRequest(topics=[asked]), 7).topics[0].partitions[0]
+        answer = raw.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 7).topics[0].partitions[0]
         return answer.error_code, answer.offset
 
     def deleted(raw: Raw) -> tuple[int, int]:

@@ -65,7 +65,7 @@ def stable(served: TestBroker) -> tuple[int, int]:
     with Raw(served.port) as raw:
         for isolation_level in (0, 1):
             asked = ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])
-            request = ListOffsetsRequest(topics=[asked], isolation_level=isolation_level)
+            request = ListOffsetsRequest(replica_id=-1, topics=[asked], isolation_level=isolation_level)
             told.append(raw.ask(request, 7).topics[0].partitions[0].offset)
 
     def known(broker: Broker) -> tuple[PartitionState, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.requests import apis
-from headrace.broker.requests.apis import SERVED
+from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.wire.apis import APIS
 
 FOLDER = Path(apis.__file__).parent
@@ -42,4 +42,4 @@ def test_versions_that_a_header_names_exist(key: int) -> None:
 
 def test_every_file_of_a_handler_is_served() -> None:
     files = {path.stem for path in FOLDER.glob("k[0-9]*.py")}
-    assert files == {APIS[key].module for key in SERVED}
+    assert files == {APIS[key].module for key in (*SERVED, *CLUSTER)}

@@ -145,14 +145,14 @@ async def test_a_broken_library_is_an_answer(tmp_path: Path, monkeypatch: pytest
 
 async def test_what_a_broker_says_of_its_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(config_of(tmp_path, metrics_listener="0"), PosixNode())
-    register, seen = broker._register, []
+    join, seen = broker._join, []
 
-    async def looked_at(node: object) -> int:
+    async def looked_at() -> None:
         seen.append(await said(broker.monitor.port, "/livez"))
         seen.append(await said(broker.monitor.port, "/readyz"))
-        return await register(node)  # type: ignore[arg-type]
+        await join()
 
-    monkeypatch.setattr(broker, "_register", looked_at)
+    monkeypatch.setattr(broker, "_join", looked_at)
     await broker.start()
     assert seen == [(200, "alive"), (503, "starts")]
     assert await said(broker.monitor.port, "/readyz") == (200, "ready")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from headrace.broker.coordinators.loading import read_piece
-from headrace.machine.runtime import Runtime, Shard, ShardRuntime, ShardState
+from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
 from headrace.machine.sharding import partition_of
 from headrace.wire.batch import CorruptBatch
 from headrace.wire.errors import ErrorCode
@@ -350,13 +350,14 @@ class Coordinator(Generic[S]):
             return
         runtime.begin(led.log.log_start_offset, led.high_watermark)
         if led.log.end_offset == led.log.log_start_offset:
-            self._tell(runtime, partial(self._loaded, runtime, led))
+            self._tell(runtime, partial(self._loaded, runtime))
         else:
             self._loads[runtime] = self._owner.spawn(self._load(runtime, led))
 
     async def _load(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
         try:
             records = await self._read(runtime, led)
+            await self._all_committed(runtime, led)
         except (OSError, CorruptBatch, DecodeError) as error:
             self._log.error(
                 "a coordinator cannot read its log, so it serves no client", why=error, **self._fields(runtime)
@@ -369,7 +370,7 @@ class Coordinator(Generic[S]):
         else:
             if runtime.state is ShardState.LOADING:
                 self._log.info("a coordinator is loaded", records=records, **self._fields(runtime))
-                self._tell(runtime, partial(self._loaded, runtime, led))
+                self._tell(runtime, partial(self._loaded, runtime))
         finally:
             self._loads.pop(runtime, None)
 
@@ -386,12 +387,23 @@ class Coordinator(Generic[S]):
             offset = piece.next_offset
         return count
 
-    def _loaded(self, runtime: ShardRuntime[S], led: LedPartition, now_ms: int) -> None:
+    async def _all_committed(self, runtime: ShardRuntime[S], led: LedPartition) -> None:
+        """Returns when all that was loaded is committed, as this leader knows: its predecessor may have known earlier,
+        and what it told clients must not be taken back (KAFKA-2334). Raises OSError where that will not be."""
+        end_offset = runtime.written_offset
+        if end_offset > led.high_watermark:
+            reached = self._node.future()
+            self._partitions.when_committed(
+                led, end_offset, lambda error: None if reached.done() else reached.set_result(error)
+            )
+            error = await reached
+            if error is not ErrorCode.NONE:
+                raise OSError(f"what lies below offset {end_offset} is not committed: {error.name}")
+        runtime.load(LogPiece([], 0, end_offset), end_offset)
+
+    def _loaded(self, runtime: ShardRuntime[S], now_ms: int) -> None:
         runtime.loaded(now_ms)
         self._drive(runtime, now_ms)
-        end_offset = runtime.written_offset
-        if runtime.is_active and end_offset > led.high_watermark:
-            self._partitions.when_committed(led, end_offset, partial(self.log_moved, runtime, end_offset))
         if runtime.is_active:
             self._tidy(runtime)
 

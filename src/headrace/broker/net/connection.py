@@ -28,6 +28,8 @@ from headrace.wire.frame import decode_request_header, encode_response, encode_r
 from headrace.wire.primitives import Buffer, DecodeError, Part
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.broker.net.ports import Api, ShortFetch
     from headrace.broker.net.server import OpenListener, Server
 
@@ -62,6 +64,7 @@ class Connection:
         "flush_scheduled",
         "idle_since",
         "listener",
+        "on_closed",
         "principal",
         "server",
         "short_fetch",
@@ -84,6 +87,8 @@ class Connection:
         self.flush_scheduled = False
         self.short_fetch: ShortFetch | None = None
         self.unanswered: deque[Reply] = deque()
+        self.on_closed: Callable[[], None] | None = None
+        """Called when it ends, for whoever has to know that."""
         self._blocked = 0
         self._reading = False
         self._carry = b""
@@ -537,3 +542,5 @@ class Connection:
         self._out.clear()
         self.server.connection_closed(self, why)
         self.stream.close()
+        if self.on_closed is not None:
+            self.on_closed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.budget import Budget
@@ -39,8 +39,10 @@ ACCEPT_LOG_S: Final = 10.0
 class OpenListener:
     """A listener that accepts connections: its name, where it is, and what it serves."""
 
-    def __init__(self, endpoint: Endpoint, served: Mapping[int, Api]) -> None:
+    def __init__(self, endpoint: Endpoint, served: Mapping[int, Api], is_controller: bool) -> None:
         self.endpoint = endpoint
+        self.is_controller = is_controller
+        self.accepts = False
         self.name = endpoint.name
         self.served = served
         self.produces = ApiKey.PRODUCE in served
@@ -140,7 +142,7 @@ class Server:
 
     def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
         """Binds a listener, to which nobody can connect before `serve`. Raises CannotListen."""
-        opened = OpenListener(endpoint, self.requests.served("controller" if controller else "broker"))
+        opened = OpenListener(endpoint, self.requests.served("controller" if controller else "broker"), controller)
         config = self._config()
         try:
             opened.listener = self._node.network.listen(
@@ -163,16 +165,24 @@ class Server:
         opened.listener.close()
         self.listeners.remove(opened)
 
+    def serve_controllers(self) -> None:
+        """Begins to accept the connections of other nodes, before clients are served. Raises CannotListen."""
+        self._accept_on([opened for opened in self.listeners if opened.is_controller])
+
     def serve(self) -> None:
         """Begins to accept connections. Raises CannotListen where another program was quicker."""
-        for opened in self.listeners:
+        self._accept_on([opened for opened in self.listeners if not opened.accepts])
+        self._sweep()
+
+    def _accept_on(self, listeners: Iterable[OpenListener]) -> None:
+        for opened in listeners:
             listener = opened.listener
             assert listener is not None
             try:
                 listener.pause(False)
             except OSError as error:
                 raise CannotListen(opened.name, listener.host, listener.port, error) from error
-        self._sweep()
+            opened.accepts = True
 
     def _accept(self, stream: Stream, listener: OpenListener) -> None:
         config = self._config()

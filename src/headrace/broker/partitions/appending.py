@@ -73,6 +73,8 @@ class Appender:
             self._flusher.appended(replica, size)
             if target.producers.unstable is not replica.state.unstable:
                 replica.transactions_changed()
+            if replica.shared:
+                replica.appended(size)
             if replica.flush_gated:
                 self._flusher.request(replica)
             else:

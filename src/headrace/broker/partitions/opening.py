@@ -1,4 +1,4 @@
-"""Opens the logs of the partitions that this broker leads, on workers; after a crash it recovers them first.
+"""Opens the logs of the partitions that this broker leads or follows, on workers; after a crash it recovers them first.
 
 Logs that nobody has asked for are opened some at a time; one that a request waits for does not wait for its turn. So
 that a new topic is there when its creation is answered, the first logs of a change are opened at once.
@@ -95,7 +95,7 @@ class Opener:
     # --- what is to be opened
 
     def expect(self, key: Key, topic: Topic) -> None:
-        """This broker leads a partition of which it has no replica."""
+        """This broker leads or follows a partition of which it has no replica yet."""
         self.put_off.pop(key, None)
         self.unopened[key] = topic
 
@@ -106,7 +106,7 @@ class Opener:
         self._settled(key)
 
     def delete(self, key: Key) -> None:
-        """Takes the log of a partition away whose topic was deleted."""
+        """Takes the log of a partition away whose topic was deleted, or that this broker is to have no more."""
         if key in self._at_work:
             return  # its files must stay where they are until the worker has done with them; `_finish` sees to it
         with self._lock:
@@ -186,10 +186,14 @@ class Opener:
         if wanted is not None and wanted.id == plan.topic.id:
             self._take_up(plan, outcome)
             return
-        if self._image().topics.by_id(plan.topic.id) is None:
-            self.delete(key)  # its topic was deleted while the worker opened it
+        if not self._is_ours(plan):
+            self.delete(key)  # its topic was deleted while the worker opened it, or others have it now
         if wanted is not None and key in self._waiting and not self._stopped:
             self._submit(self._plans([key]), is_slice=False)
+
+    def _is_ours(self, plan: Plan) -> bool:
+        topic = self._image().topics.by_id(plan.topic.id)
+        return topic is not None and self._node_id in topic.partitions[plan.key[1]].replicas
 
     def _plans(self, keys: Iterable[Key], configs: dict[str, TopicConfig] | None = None) -> list[Plan]:
         """What is needed to open logs; those that cannot be opened are settled."""

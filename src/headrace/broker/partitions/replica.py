@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.metadata.image import INTERNAL_TOPICS
-from headrace.replicas.partition import PartitionState
+from headrace.replicas.partition import PartitionState, Role
 from headrace.replicas.waiters import OffsetWaiters
 from headrace.wire.errors import ErrorCode
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.env.clock import Clock
     from headrace.log.log import Log
     from headrace.metadata.image import Partition
+    from headrace.replicas.partition import AlterIsr, Fetched
 
 Key = tuple[str, int]
 """A partition by its topic's name and its index."""
@@ -52,12 +53,15 @@ class Replica:
         "answers_wait",
         "bytes_in",
         "bytes_out",
+        "cuts",
         "error",
         "fetch_waiters",
         "flush_gated",
         "flushing",
+        "follower_waiters",
         "index",
         "internal",
+        "is_being_cut",
         "log",
         "offset_waiters",
         "shared",
@@ -88,11 +92,17 @@ class Replica:
         """Whether other brokers have replicas of it, so that fewer may be in sync than acks=all wants."""
         self.answers_wait = True
         """Whether an append may have to wait for its acknowledgement: for a sync, or for others."""
+        self.is_being_cut = False
+        """Whether a worker cuts its log to its leader's: its role does not change meanwhile."""
+        self.cuts = 0
+        """How often that was done: who copies the log looks at it."""
         self.flushing = False
         self.bytes_in = self.bytes_out = 0
         """What this broker has appended, and has had fetched, since it has the replica."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
+        self.follower_waiters: dict[FetchWaiter, None] = {}
+        """Fetches of followers: they wait for the end of the log, not for what is committed."""
         self.offset_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
         """Those who asked for every in-sync replica (acks=all)."""
         self.sync_waiters: OffsetWaiters[AcknowledgeCallback] = OffsetWaiters()
@@ -115,6 +125,11 @@ class Replica:
     def leader_epoch(self) -> int:
         """The epoch that its leader leads under."""
         return self.state.leader_epoch
+
+    @property
+    def is_online(self) -> bool:
+        """Whether it can be used at all, led or not."""
+        return self.state.role is not Role.OFFLINE
 
     @property
     def under_min_isr(self) -> bool:
@@ -150,8 +165,8 @@ class Replica:
 
     def become_follower(self, partition: Partition) -> None:
         """Another broker leads, or none: whoever waits is sent to look for the leader."""
-        self.state.become_follower(partition)
-        self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.state.become_follower(partition):
+            self._lead_no_more(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def become_offline(self, error: ErrorCode) -> None:
         """It cannot be used, or is not here any more: whoever waits is answered `error`, and so is every request."""
@@ -193,15 +208,26 @@ class Replica:
             moved = state.append_counts(offset)
         else:
             moved = state.advance(offset, self._now_ms(), self.log.config.min_insync_replicas)
-        if not moved:
-            return
+        if moved and (self.fetch_waiters or self.offset_waiters):
+            self._committed(byte_count)
+
+    def _committed(self, byte_count: int) -> None:
+        """The high watermark moved: whoever waits for it is told."""
         if self.fetch_waiters:
             for waiter in list(self.fetch_waiters):
                 waiter.moved(self, byte_count)
         if self.offset_waiters:
-            # Enough are in sync, or it would not have moved: nobody is told NOT_ENOUGH_REPLICAS_AFTER_APPEND.
-            for callback in self.offset_waiters.reached(state.high_watermark):
-                callback(ErrorCode.NONE)
+            error = self._enough()
+            for callback in self.offset_waiters.reached(self.state.high_watermark):
+                callback(error)
+
+    def _enough(self) -> ErrorCode:
+        """What an append with acks=all is answered that every in-sync replica has: whether these are enough, as far as
+        they may be by now."""
+        state = self.state
+        if not self.shared or len(state.maximal_isr) >= min(self.log.config.min_insync_replicas, len(state.replicas)):
+            return ErrorCode.NONE
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def synced(self, offset: int) -> None:
         """Everything below `offset` is on disk, which is what counts where acknowledgements wait for it."""
@@ -211,9 +237,60 @@ class Replica:
         if self.error is ErrorCode.NONE and offset > self.state.log_end:
             self.reached(offset, self.log.active.size)
 
+    def appended(self, byte_count: int) -> None:
+        """The log has more: followers may have it."""
+        for waiter in list(self.follower_waiters):
+            waiter.moved(self, byte_count)
+
+    def fetched(self, node_id: int, broker_epoch: int, offset: int) -> Fetched:
+        """A follower has everything below `offset`: see `PartitionState.fetched`."""
+        min_insync = self.log.config.min_insync_replicas
+        fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync)
+        if fetched.moved:
+            self._committed(0)
+        return fetched
+
+    def shrink(self) -> AlterIsr | None:
+        """Looks for followers that have fallen behind; what the controller is to be asked for, if any."""
+        self.reached(self.state.log_end, 0)  # it may have waited for one that is not about to join any more
+        return self.state.shrink(self._now_ms())
+
+    def altered(self, asked: AlterIsr, error: ErrorCode, partition: Partition | None) -> AlterIsr | None:
+        """The controller answered a change of the in-sync set; what to ask for again, if anything."""
+        min_insync = self.log.config.min_insync_replicas
+        outcome = self.state.altered(asked, error, partition, self._now_ms(), min_insync)
+        if outcome.moved:
+            self._committed(0)
+        return outcome.retry
+
+    def followed(self, high_watermark: int, log_start_offset: int) -> None:
+        """Its log, as far as it reaches now, is its leader's, whose watermarks are these."""
+        log = self.log
+        if log.producers.unstable is not self.state.unstable:
+            self.transactions_changed()
+        self.state.followed(log.end_offset, high_watermark)
+        if log.log_start_offset < log_start_offset <= self.state.high_watermark:
+            log.delete_records_before(log_start_offset)
+
+    def was_cut(self) -> None:
+        """Its log was cut to its leader's, or begins elsewhere."""
+        log = self.log
+        self.cuts += 1
+        self.state.truncated(log.end_offset, log.producers.unstable)
+        # What a leader's log begins with is committed.
+        self.state.followed(log.end_offset, log.log_start_offset)
+
+    def when_synced(self, offset: int, callback: AcknowledgeCallback) -> None:
+        """Calls back with NONE once everything below `offset` is on disk, or with an error."""
+        assert self.flush_gated
+        if self.log.flushed_offset >= offset:
+            callback(ErrorCode.NONE)
+        else:
+            self.sync_waiters.add(offset, callback)
+
     def touch(self) -> None:
         """Has the waiting fetches look again: a log start, a stable offset or a leader changed."""
-        for waiter in list(self.fetch_waiters):
+        for waiter in [*self.fetch_waiters, *self.follower_waiters]:
             waiter.moved(self, 0)
 
     # --- waiting
@@ -232,7 +309,7 @@ class Replica:
         elif self.flush_gated and not needs_all and self.log.flushed_offset < offset:
             return self.sync_waiters.add(offset, callback, deadline)
         else:
-            callback(ErrorCode.NONE)
+            callback(self._enough() if needs_all else ErrorCode.NONE)
         return False
 
     @property

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from headrace.broker.partitions.appending import Appender
 from headrace.broker.partitions.epoch_starts import EpochStarts
 from headrace.broker.partitions.failing import Failures
+from headrace.broker.partitions.fetchers import Fetchers
 from headrace.broker.partitions.flusher import Flusher
+from headrace.broker.partitions.following import Following
+from headrace.broker.partitions.isr_changes import IsrChanges, no_controller
 from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
@@ -22,11 +25,13 @@ from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
+from headrace.metadata.image import NO_LEADER
 from headrace.replicas.partition import PartitionState
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.directory_assignment import DirectoryAssignment
+    from headrace.broker.partitions.isr_changes import Ask
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig, TopicConfig
     from headrace.env import Node
@@ -51,9 +56,13 @@ class ReplicaManager:
         image: Callable[[], ClusterImage],
         topic_config: Callable[[str], TopicConfig],
         cannot_go_on: Callable[[str], None],
+        alter_partitions: Ask = no_controller,
+        broker_epoch: Callable[[], int] = lambda: -1,
     ) -> None:
         """`image` returns the newest image, `topic_config` what is in force for a topic; `cannot_go_on` is told why the
-        broker has to stop."""
+        broker has to stop. `alter_partitions` asks the active controller for changes of in-sync sets, `broker_epoch`
+        is that of this broker's registration, -1 before it.
+        """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
         self._node = node
@@ -90,6 +99,14 @@ class ReplicaManager:
         self.append_many = appender.append_many
         self.when_acknowledged = appender.when_acknowledged
         self._append_internal = appender.append_internal
+        self._isr_changes = IsrChanges(
+            node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
+        )
+        self._may_join: Mapping[int, int] = {}
+        following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
+        self._fetchers = Fetchers(node, config, metrics, following, image=image, broker_epoch=broker_epoch)
+        self._held_back: set[Key] = set()
+        """Those whose roles change once their logs are cut."""
         self.storage_failed = failures.storage_failed
         self.directory_failed = failures.directory_failed
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
@@ -111,10 +128,8 @@ class ReplicaManager:
         logs are opened when they are asked for, and the rest in the background. Raises StorageError where recovery
         finds an open transaction.
         """
-        logs, image = self._logs, self._image()
+        logs = self._logs
         self._assignments = assignments
-        for topic in image.topics:
-            self._follow(topic, None)
         for key in logs.found():
             if not self._is_ours(key):
                 logs.mark_stray(*key)
@@ -122,10 +137,16 @@ class ReplicaManager:
         logs.watch_high_watermarks(self._high_watermark)
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
-            if reasons := open_in_logs(logs, image):
+            if reasons := open_in_logs(logs, self._image()):
                 raise StorageError(f"{', '.join(logs.directories)} cannot be served: {'; '.join(reasons)}")
+        # In one go: in a cluster the metadata go on while logs are recovered.
+        image = self._image()
+        for topic in image.topics:
+            self._follow(topic, None)
+        self._brokers_are(image)
         on_image(self._image_changed)
         self._opener.start(directory_ids)
+        self._isr_changes.start()
 
     def _is_ours(self, key: Key) -> bool:
         """Whether this broker is to have a replica; one that has no leader now (a clean stop leaves it so) is too."""
@@ -140,9 +161,19 @@ class ReplicaManager:
         opened = self._logs.get(*key)
         return None if opened is None else self._logs.directory_of(opened).high_watermarks.get(key, 0)
 
+    def _brokers_are(self, image: ClusterImage) -> None:
+        """Tells every replica which brokers may join its in-sync set."""
+        brokers = image.brokers.values()
+        self._may_join = {each.id: each.epoch for each in brokers if not (each.fenced or each.in_controlled_shutdown)}
+        for replica in self._table:
+            replica.state.brokers_are(self._may_join)
+
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._stopped:
             return  # nothing is led any more, whatever the metadata say
+        if delta.changed_brokers:
+            self._brokers_are(new)
+            self._fetchers.brokers_changed()
         for topic in delta.deleted_topics.values():
             for partition in topic.partitions:
                 key = (topic.name, partition.index)
@@ -160,51 +191,78 @@ class ReplicaManager:
                     self._epoch_starts.add_new(self.by_name[key])
 
     def _follow(self, topic: Topic, changed: set[int] | None) -> list[Key]:
-        """Leads, or leads no more, the partitions of a topic that changed; returns those to be opened."""
+        """Leads or follows the partitions of a topic that changed, or has them no more; returns those to be opened."""
         expected: list[Key] = []
         for partition in topic.partitions:
             if changed is not None and partition.index not in changed:
                 continue
             key = (topic.name, partition.index)
             replica = self._table.held(key)
-            if partition.leader != self.node_id:
-                self._lead_no_more(key, replica, partition)
+            if self.node_id not in partition.replicas:
+                self._remove(key, replica)
             elif replica is not None:
-                self._lead(replica, partition)
+                self._take_role(replica, partition)
+            elif partition.leader == NO_LEADER:
+                self._opener.forget(key)  # there is nobody to follow, and nothing to serve
             elif key not in self.offline:
                 self._opener.expect(key, topic)
                 expected.append(key)
         return expected
+
+    def _take_role(self, replica: Replica, partition: Partition) -> None:
+        """Leads or follows, as the metadata say."""
+        if replica.is_being_cut:
+            self._held_back.add(replica.key)
+        elif partition.leader == self.node_id:
+            self._fetchers.forget(replica)
+            self._lead(replica, partition)
+        else:
+            self._table.rest(replica)
+            replica.become_follower(partition)
+            self._epoch_starts.forget(replica)
+            self._fetchers.follow(replica)
+
+    def _cut_is_over(self, replica: Replica) -> None:
+        key = replica.key
+        if key not in self._held_back:
+            return
+        self._held_back.discard(key)
+        partition = self._image().topics.partition(*key)
+        if partition is not None and self._table.held(key) is replica and not self._stopped:
+            self._take_role(replica, partition)
 
     def _lead(self, replica: Replica, partition: Partition) -> None:
         self._table.serve(replica)
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
 
-    def _lead_no_more(self, key: Key, replica: Replica | None, partition: Partition) -> None:
-        self._opener.forget(key)
-        if replica is not None:
-            self._table.rest(replica)
-            replica.become_follower(partition)
-            self._epoch_starts.forget(replica)
+    def _remove(self, key: Key, replica: Replica | None) -> None:
+        """Other brokers have the partition now, and this one has it no more."""
+        if replica is None and key not in self._opener.unopened and not self._logs.has(*key):
+            return
+        self._log.info("replica is removed from this broker", partition=directory_name(*key))
+        self._drop(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._opener.delete(key)
 
-    def _drop(self, key: Key) -> None:
-        """The topic of a partition was deleted."""
+    def _drop(self, key: Key, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        """The topic of a partition was deleted, or this broker is to have no replica of it any more."""
         self._opener.forget(key)
         self.offline.pop(key, None)
         replica = self._table.take_out(key)
         if replica is not None:
-            replica.become_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            replica.become_offline(error)
             self._gone(replica)
 
     def _gone(self, replica: Replica) -> None:
         self.flusher.forget(replica)
         self._epoch_starts.forget(replica)
+        self._fetchers.forget(replica)
+        self._held_back.discard(replica.key)
 
     # --- opened, or not
 
     def _opened(self, plan: Plan, opened: Log) -> None:
-        """Serves a partition whose log was opened."""
+        """Serves or follows a partition whose log was opened."""
         key, topic = plan.key, plan.topic
         assert self._assignments is not None, "logs are opened after the start"
         self._assignments.note(opened)
@@ -216,8 +274,9 @@ class ReplicaManager:
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
         unstable = opened.producers.unstable
         state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
+        state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
-        self._lead(replica, self._image().topics.partition(*key) or plan.partition)
+        self._take_role(replica, self._image().topics.partition(*key) or plan.partition)
         if self._gated and opened.flushed_offset < opened.end_offset:
             self.flusher.request(replica)
         self.on_opened(replica)
@@ -257,6 +316,21 @@ class ReplicaManager:
         if replica is None:
             return self._why_not(key)
         return replica if replica.error is ErrorCode.NONE else replica.error
+
+    def find_held(self, topic: str, index: int) -> Replica | ErrorCode:
+        """The online replica of a partition that this broker leads or follows, or what a client is answered instead."""
+        return self._table.held((topic, index)) or self._why_not((topic, index))
+
+    def held(self, key: Key) -> Replica | None:
+        """The online replica of a partition, led or not."""
+        return self._table.held(key)
+
+    def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int) -> ErrorCode:
+        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before."""
+        fetched = replica.fetched(node_id, broker_epoch, offset)
+        if fetched.alter is not None:
+            self._isr_changes.wish(replica, fetched.alter)
+        return fetched.error
 
     def _why_not(self, key: Key) -> ErrorCode:
         if key in self._opener.put_off:
@@ -303,10 +377,15 @@ class ReplicaManager:
         """Calls back once, when everything below `offset` is committed, or with an error."""
         self.when_acknowledged(replica, offset, True, callback)
 
+    async def stop_fetching(self) -> None:
+        """Follows nobody any more; returns when nothing of it is under way. `stop` is to come after it."""
+        await self._fetchers.stop()
+
     def stop(self) -> None:
         """Opens nothing any more; whoever waits is answered."""
         self._stopped = True
         self._opener.stop()
+        self._isr_changes.stop()
         for replica in self._table:
             replica.become_offline(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._epoch_starts.forget(replica)

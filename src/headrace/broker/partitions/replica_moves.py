@@ -39,6 +39,8 @@ PIECE_BYTES: Final = 4 * 1024 * 1024
 INLINE_BYTES: Final = 64 * 1024
 """What may be missing when the copy takes over: the rest is copied then, while nothing is appended."""
 CLEANER_PATIENCE_S: Final = 0.2
+CUT_PATIENCE_S: Final = 0.05
+"""How long a move waits while a follower's log is cut to its leader's."""
 
 Key = tuple[str, int]
 
@@ -133,14 +135,19 @@ class ReplicaMoves:
 
     async def _move(self, key: Key, replica: Replica, home: LogDirectory, path: str) -> None:
         logs, node = self._logs, self._node
+        cuts = replica.cuts
         try:
             future = logs.future_logs.get(key) or await self._open_copy(key, replica, path)
             while (
-                future is not None
-                and logs.future_logs.get(key) is future
-                and replica.error is ErrorCode.NONE
-                and not self._stopping
+                future is not None and logs.future_logs.get(key) is future and replica.is_online and not self._stopping
             ):
+                if replica.is_being_cut:
+                    await asyncio.sleep(CUT_PATIENCE_S)
+                    continue
+                if replica.cuts != cuts:
+                    cuts = replica.cuts
+                    await node.workers.run(partial(future.truncate_to, common_end(replica.log, future)))
+                    continue
                 piece = next_piece(replica.log, future, PIECE_BYTES)
                 if piece is not None and piece.size > INLINE_BYTES:
                     await node.workers.run(partial(copy_piece, piece, future, node.clock.now_ms()))
@@ -148,7 +155,7 @@ class ReplicaMoves:
                 await node.workers.run(future.flush)
                 if logs.is_cleaning:
                     await asyncio.sleep(CLEANER_PATIENCE_S)
-                elif self._take_over(key, replica, future):
+                elif replica.cuts == cuts and self._take_over(key, replica, future):
                     return
         except OSError as error:
             if home.found_future.get(key) != path and key not in logs.future_logs:
@@ -185,7 +192,7 @@ class ReplicaMoves:
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
         """Copies what is still missing, if it is little, and lets the copy take the place of its log."""
         logs = self._logs
-        if logs.future_logs.get(key) is not future or replica.error is not ErrorCode.NONE:
+        if logs.future_logs.get(key) is not future or not replica.is_online or replica.is_being_cut:
             return False
         piece = next_piece(replica.log, future, PIECE_BYTES)
         if piece is not None:

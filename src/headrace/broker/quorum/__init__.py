@@ -2,13 +2,21 @@
 
 What lives here
 - `controller`: the port. Whoever wants the metadata changed holds a `Controller` and gives it a value of
-  `headrace.controller.requests`. `AbsentController` stands where there is none; one that forwards comes with clusters.
+  `headrace.controller.requests`. `AbsentController` stands where there is none.
 - `local_controller`: the controller in this process. It turns a request and the newest image into a decision, and asks
   the authorizer what the client may do.
+- `cluster_controller`: the controller as a node with other voters sees it, here or elsewhere; `controller_link` is the
+  way there, `node_requests` what a node asks for itself, on the wire. `seat` sets all of this up, and ends it.
+- `duties`: what the active controller does of its own accord. `deaths`: which signs of death it believes.
+- `membership`: this broker in its cluster: registration, heartbeats, controlled shutdown. `controller_registration`:
+  this controller in it.
 - `driver`: the shell around the pure `headrace.raft.machine.Raft`. It stores elections, appends what was decided or
   fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
 - `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
-- `proposals`: decided records as batches. `progress`: how far the voters are. `snapshots`: when one is due.
+- `answers`: what voters are told, with what is read of the log and of snapshots for it.
+- `proposals`: decided records as batches. `progress`: how far the voters are. `voters`: whether they are the disk's.
+- `snapshots`: when one is due, and how much log is kept. `snapshot_files`: the files, whole and in pieces.
+  `snapshot_loading`: one of the leader's, as it comes.
 - `uncommitted`: the queue of images that are decided and not committed, each with whoever waits for it.
 - `metadata_log`: `__cluster_metadata-0` with its snapshots and quorum-state, as bytes on a disk.
 - `metadata_start`: from formatted directories to a quorum that leads; registering this broker, and fencing it.
@@ -24,11 +32,19 @@ append -> sync -> fetch again, which tells the leader -> commit as the leader sa
 that changes nothing is answered when all that it saw is committed. When the lead is lost, all that is not committed is
 reverted, and those who wait hear NOT_CONTROLLER.
 
+The way of a leader's snapshot: a fetch is answered with its name -> pieces, each asked for when the one before is
+written -> sync, read back, checked -> its name -> the machine takes it -> the log begins again behind it, the image is
+replaced, and the listeners hear of the difference.
+
 What may never happen
 - An image, or a reply, that tells of records which a crash could take back.
 - A record in the log that cannot be applied: it is applied to the newest image first.
 - A word to another node, or a step after it, before the election that it follows from is on stable storage.
+- A snapshot that replaces anything before it is whole, checked and on stable storage.
 - A decision on an image that is not the newest, or two changes published in another order than they were decided.
+- What a client asks, decided elsewhere than where its rights are known: it travels in an envelope, with its principal.
+- A request of another node that goes further than to this process: two that take each other for the leader would play
+  ball with it.
 - Anything built on a disk whose sync failed: the quorum takes nothing more, and the broker stops.
 - A listener that keeps a committed change from the others: what it raises is a defect, and is reported as one.
 - Blocking work on the event loop but for the append itself and the replay of what others decided, a piece a turn:

@@ -1,8 +1,8 @@
-"""What the quorum says as Kafka's requests and answers: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch.
+"""What the quorum says as Kafka's requests and answers: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot.
 
 Pure: `headrace.raft.messages` to wire messages and back, for whoever asks and for whoever answers. What speaks of
 another cluster or another topic is refused here, before the machine hears of it. At kraft.version 0 nobody's directory
-is known: ids of directories are dropped. Source: KIP-595, KIP-853, KIP-996.
+is known: ids of directories are dropped. Source: KIP-595, KIP-630, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from headrace.raft.messages import (
     EpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Position,
     ReplicaKey,
     Request,
@@ -35,6 +37,7 @@ from headrace.wire.messages import (
     k52_vote,
     k53_begin_quorum_epoch,
     k54_end_quorum_epoch,
+    k59_fetch_snapshot,
 )
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch
@@ -78,7 +81,10 @@ class Codec:
         """What is wrong with the frame of a request, None where it is about this cluster's metadata log."""
         if request.cluster_id is not None and request.cluster_id != self._cluster_id:
             return ErrorCode.INCONSISTENT_CLUSTER_ID
-        named = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
+        if isinstance(request, k59_fetch_snapshot.FetchSnapshotRequest):
+            named = [(topic.name, p.partition) for topic in request.topics for p in topic.partitions]
+        else:
+            named = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
         return None if named == [(METADATA_TOPIC, 0)] else ErrorCode.INVALID_REQUEST
 
     # --- requests, to be sent
@@ -91,6 +97,8 @@ class Codec:
             return self._begin(message), k53_begin_quorum_epoch.BeginQuorumEpochResponse
         if isinstance(message, EndQuorumEpochRequest):
             return self._end(message), k54_end_quorum_epoch.EndQuorumEpochResponse
+        if isinstance(message, FetchSnapshotRequest):
+            return self._fetch_snapshot(message), k59_fetch_snapshot.FetchSnapshotResponse
         return self._fetch(message), k01_fetch.FetchResponse
 
     def _vote(self, message: VoteRequest) -> k52_vote.VoteRequest:
@@ -159,6 +167,21 @@ class Codec:
             topics=[k01_fetch.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
         )
 
+    def _fetch_snapshot(self, message: FetchSnapshotRequest) -> k59_fetch_snapshot.FetchSnapshotRequest:
+        wire = k59_fetch_snapshot
+        partition = wire.PartitionSnapshot(
+            current_leader_epoch=message.epoch,
+            snapshot_id=wire.SnapshotId(end_offset=message.snapshot.offset, epoch=message.snapshot.epoch),
+            position=message.position,
+            replica_directory_id=message.replica.directory_id,
+        )
+        return wire.FetchSnapshotRequest(
+            cluster_id=self._cluster_id,
+            replica_id=message.replica.id,
+            max_bytes=message.max_bytes,
+            topics=[wire.TopicSnapshot(name=METADATA_TOPIC, partitions=[partition])],
+        )
+
     # --- requests, as they come
 
     def read_vote(self, request: k52_vote.VoteRequest) -> VoteRequest | ErrorCode:
@@ -215,6 +238,22 @@ class Codec:
             said.fetch_offset,
             said.high_watermark,
             max(request.max_wait_ms, 0),
+        )
+
+    def read_fetch_snapshot(
+        self, request: k59_fetch_snapshot.FetchSnapshotRequest
+    ) -> FetchSnapshotRequest | ErrorCode:
+        """What a replica asks of a snapshot, or the code that the whole request is refused with."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        said = request.topics[0].partitions[0]
+        return FetchSnapshotRequest(
+            said.current_leader_epoch,
+            self._key(request.replica_id, said.replica_directory_id),
+            Position(said.snapshot_id.epoch, said.snapshot_id.end_offset),
+            said.position,
+            request.max_bytes,
         )
 
     # --- answers, to be sent
@@ -281,12 +320,34 @@ class Codec:
         topic = wire.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[said])
         return wire.FetchResponse(responses=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, True))
 
+    def fetch_snapshot_response(
+        self, message: FetchSnapshotResponse | ErrorCode, version: int
+    ) -> k59_fetch_snapshot.FetchSnapshotResponse:
+        """The answer to a replica that loads a snapshot."""
+        wire = k59_fetch_snapshot
+        if isinstance(message, ErrorCode):
+            return wire.FetchSnapshotResponse(error_code=message)
+        said = wire.ResponsePartitionSnapshot(
+            error_code=message.error,
+            snapshot_id=wire.SnapshotId(end_offset=message.snapshot.offset, epoch=message.snapshot.epoch),
+            current_leader=wire.LeaderIdAndEpoch(leader_id=self._leader(message), leader_epoch=message.epoch),
+            size=message.size,
+            position=message.position,
+            unaligned_records=message.data,
+        )
+        topic = wire.ResponseTopicSnapshot(name=METADATA_TOPIC, partitions=[said])
+        return wire.FetchSnapshotResponse(
+            topics=[topic], node_endpoints=self._nodes(message, wire.NodeEndpoint, version >= 1)
+        )
+
     # --- answers, as they come
 
     def response(self, asked: Request, response: Any) -> Response:
         """What the answer to a request says. Raises CorruptBatch where it holds batches that are none, or damaged."""
         if isinstance(asked, FetchRequest):
             return _read_fetched(asked, response)
+        if isinstance(asked, FetchSnapshotRequest):
+            return _read_piece(asked, response)
         partitions = [p for topic in getattr(response, "topics", ()) for p in topic.partitions]
         error = ErrorCode(response.error_code)
         if error or not partitions:
@@ -324,6 +385,28 @@ def _read_fetched(asked: FetchRequest, response: k01_fetch.FetchResponse) -> Fet
         else Position(diverging.epoch, diverging.end_offset),
         snapshot=None if snapshot is None or snapshot.end_offset < 0 else Position(snapshot.epoch, snapshot.end_offset),
         error=ErrorCode(said.error_code),
+    )
+
+
+def _read_piece(
+    asked: FetchSnapshotRequest, response: k59_fetch_snapshot.FetchSnapshotResponse
+) -> FetchSnapshotResponse:
+    partitions = [p for topic in response.topics for p in topic.partitions]
+    if response.error_code or not partitions:
+        error = ErrorCode(response.error_code) or ErrorCode.INVALID_REQUEST
+        return FetchSnapshotResponse(asked.epoch, None, asked.snapshot, error=error)
+    said = partitions[0]
+    assert not isinstance(said.unaligned_records, FileSlice), "what was received is in memory"
+    leader = said.current_leader
+    epoch, leader_id = (asked.epoch, NO_NODE) if leader is None else (leader.leader_epoch, leader.leader_id)
+    return FetchSnapshotResponse(
+        epoch,
+        _known(leader_id),
+        Position(said.snapshot_id.epoch, said.snapshot_id.end_offset),
+        said.position,
+        said.size,
+        bytes(said.unaligned_records or b""),
+        ErrorCode(said.error_code),
     )
 
 

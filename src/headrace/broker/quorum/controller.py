@@ -1,7 +1,7 @@
 """The controller port: what the broker asks of whoever decides on the cluster's metadata, here, elsewhere or nowhere.
 
 Handlers and drivers hold a `Controller` and give it values (`headrace.controller.requests`). The one that decides here
-is in `local_controller`; one that forwards (Envelope) comes with the first cluster.
+is in `local_controller`, the one that asks whoever decides in `cluster_controller`.
 """
 
 from __future__ import annotations

@@ -16,20 +16,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace.broker.quorum.codec import FETCH_BYTES_MAX, Codec
+from headrace.broker.quorum.answers import Answers
+from headrace.broker.quorum.codec import Codec
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.links import VoterLinks
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
 from headrace.broker.quorum.progress import VoterProgress, progress_of
 from headrace.broker.quorum.proposals import Values, batches_of, prepare
+from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
+from headrace.broker.quorum.voters import foreign_voters
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
 from headrace.env.disk import is_full, is_passing
 from headrace.machine import Decision
 from headrace.metadata import adoption, bootstrap, levels
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.difference import difference
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.raft.control import Voter, VoterEndpoint
@@ -38,16 +42,14 @@ from headrace.raft.events import (
     Output,
     Propose,
     Refused,
-    Reply,
     Requested,
     Resign,
-    Shortened,
+    Snapshotted,
     Synced,
     Tick,
 )
-from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, FetchResponse, Position, ReplicaKey, Request
+from headrace.raft.messages import Entries, Position, ReplicaKey, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
 from headrace.wire.errors import ErrorCode
@@ -94,8 +96,10 @@ class QuorumDriver:
         cluster_id: str,
         policy: SnapshotPolicy | None = None,
         settings: RaftSettings | None = None,
+        min_insync_replicas: int = 1,
     ) -> None:
-        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes."""
+        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes;
+        `min_insync_replicas` is what a fresh cluster begins with."""
         self.log = log
         self.node_id = node_id
         self.image = ClusterImage(cluster_id=cluster_id)
@@ -104,10 +108,13 @@ class QuorumDriver:
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
+        self.on_decides: Callable[[], None] = lambda: None
+        """Called when `decides` changes, beside other voters."""
         self._node = node
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
         self._settings = settings or RaftSettings()
+        self._min_insync_replicas = min_insync_replicas
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
         self._deciding_epoch: int | None = None
@@ -120,7 +127,9 @@ class QuorumDriver:
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
         self._syncing: Future[None] | None = None
+        self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
+        self._loading = SnapshotLoading(node, self._owner, log.files, self._step, cluster_id, self.voters, self._log)
 
     @property
     def epoch(self) -> int:
@@ -166,7 +175,7 @@ class QuorumDriver:
         self.image = loaded.image
         self._committed = loaded.image.offset + 1
         self.kraft_version = loaded.kraft_version
-        self._snapshots.loaded(loaded)
+        self._snapshots.loaded(loaded.image, loaded.log_bytes)
         # What a crash left in memory is on the disk before anybody hears how far this log goes.
         self.log.sync()
         self.raft = self._machine(loaded, saved)
@@ -176,7 +185,7 @@ class QuorumDriver:
             self._replay = Replay(self.image)
 
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
-        view = LogView(loaded.snapshot_end, self.log.end_offset, loaded.epochs, loaded.snapshot_epoch)
+        view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
         me = next(ReplicaKey(voter.id, voter.directory_id) for voter in self.voters if voter.id == self.node_id)
         self.codec = Codec(self.image.cluster_id, me, self.endpoint, dynamic=self.kraft_version > 0)
@@ -221,7 +230,7 @@ class QuorumDriver:
             stored = self.log.read_bootstrap()
             if stored is None:
                 stored = bootstrap.bootstrap_records(bootstrap.default_levels(levels.LATEST_METADATA_VERSION))
-            records += bootstrap.activation_records(stored, 1)
+            records += bootstrap.activation_records(stored, self._min_insync_replicas)
         return records
 
     def start(self) -> None:
@@ -373,6 +382,8 @@ class QuorumDriver:
             self._revert()
         if out.store is not None:
             self.log.write_quorum_state(out.store, out.store.data_version)
+        if out.install is not None:
+            self._install(out.install)
         if out.truncate_to is not None:
             self._log.info("metadata log truncated", to=out.truncate_to, epoch=self.epoch)
             self.log.log.truncate_to(out.truncate_to)
@@ -382,12 +393,9 @@ class QuorumDriver:
             for send in out.send:
                 self._links.send(send)
         for reply in out.reply:
-            self._reply(reply)
-        if out.load_snapshot is not None:
-            raise OSError(
-                f"the leader's metadata log begins behind offset {out.load_snapshot.offset}, and this release does not "
-                "fetch snapshots: copy the metadata directory of another voter"
-            )
+            self._answers.give(reply)
+        if out.piece is not None:
+            self._loading.take(out.piece)
         if out.committed is not None:
             self._commit(out.committed)
 
@@ -400,23 +408,6 @@ class QuorumDriver:
             self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._step, Tick())
         if self.raft.log.synced_offset < self.log.end_offset and not self._outputs:
             self._sync_soon()
-
-    def _reply(self, reply: Reply) -> None:
-        answer: Future[tuple[Any, bytes]] = reply.token  # type: ignore[assignment]
-        if answer.done():
-            return  # who asked has gone
-        if not isinstance(reply.message, FetchResponse) or reply.read_from >= reply.read_to:
-            answer.set_result((reply.message, b""))
-            return
-
-        def read(records: bytes | None, error: BaseException | None) -> None:
-            # What was to be read may be gone: this node leads no more, and its log was cut.
-            if error is not None and not isinstance(error, (OSError, StorageError)):
-                self._node.defects.report(error, "a fetch of the metadata log")
-            if not answer.done():
-                answer.set_result((reply.message, records or b""))
-
-        self._node.workers.submit(lambda: self.log.batches(reply.read_from, reply.read_to, FETCH_BYTES_MAX), read)
 
     def _write(self, entries: Entries) -> None:
         assert entries.base_offset == self.log.end_offset, "the machine knows where the log ends"
@@ -465,7 +456,7 @@ class QuorumDriver:
         except Exception as defect:  # nobody may wait for ever
             self._fail(defect)
             return
-        if self.is_alone and self._snapshots.is_due:  # others could not fetch them yet
+        if self._snapshots.is_due and not self._replay.in_transaction:
             self._snapshots.attempt(self._owner, self.snapshot)
 
     def _fail(self, error: BaseException) -> None:
@@ -505,6 +496,7 @@ class QuorumDriver:
         for lost in self._uncommitted.revert(self.image):
             if not lost.asked.done():
                 lost.asked.set_exception(ControllerError(ErrorCode.NOT_CONTROLLER))
+        self.on_decides()
 
     # --- what others decided, out of the log
 
@@ -542,6 +534,7 @@ class QuorumDriver:
         self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
         if records:
             self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
+        self.on_decides()
 
     def _publish(self, change: Change) -> None:
         for listener in self._listeners:
@@ -554,12 +547,23 @@ class QuorumDriver:
     # --- the end
 
     async def snapshot(self) -> None:
-        """Writes a snapshot of the committed image, then deletes the log before it, on workers. Raises OSError."""
-        image = self.image
-        await self._snapshots.write(image, self.kraft_version, self.voters)
-        replaced = self.log.take_out_before(image.offset + 1, self._node.clock.now_ms())
-        self._step(Shortened(Position(image.epoch, image.offset + 1)))
-        await self._node.workers.run(lambda: self.log.remove(replaced, image.offset + 1))
+        """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
+        image, log = self.image, self.raft.log
+        start = await self._snapshots.write(image, self.kraft_version, self.voters, log, keeps_old=not self.is_alone)
+        if start is not None:
+            replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
+            self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
+            await self._node.workers.run(lambda: self.log.remove(replaced, start.offset))
+
+    def _install(self, end: Position) -> None:
+        """The leader's snapshot, which is on the disk, takes the place of the image and of the log. Raises OSError."""
+        content, before = self._loading.loaded(end), self.image
+        self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
+        self.log.log.truncate_fully_and_start_at(end.offset, now_ms=self._node.clock.now_ms())
+        self.image, self._committed = content.image, end.offset
+        self._replay = Replay(self.image)
+        self._snapshots.loaded(self.image, 0)
+        self._publish(Change(before, self.image, difference(before, self.image)))
 
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
@@ -585,13 +589,6 @@ class QuorumDriver:
 
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)
-
-
-def foreign_voters(known: Sequence[Voter], found: Sequence[Voter], saved: QuorumState | None) -> list[int]:
-    """Who votes by the metadata or the last election and not by the settings, or the other way round: the directory is
-    part of another quorum."""
-    ids = {voter.id for voter in found} | set(() if saved is None else saved.voters)
-    return sorted(ids ^ {voter.id for voter in known}) if ids else []
 
 
 def _look_at(asked: Future[Any]) -> None:

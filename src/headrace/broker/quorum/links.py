@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.quorum.codec import PRE_VOTE_VERSION, Codec
 from headrace.client.async_connection import AsyncConnection
-from headrace.client.errors import ClientError, UnreachableError
+from headrace.client.errors import ClientError, RefusedError, UnreachableError
 from headrace.raft.events import Answered, Send, Unreachable
 from headrace.raft.messages import VoteRequest, VoteResponse
 from headrace.wire.apis import ApiKey
@@ -110,7 +110,7 @@ class VoterLinks:
 
     def _failed(self, send: Send, error: BaseException) -> None:
         self._log.debug("a voter cannot be asked", voter=send.peer, why=error)
-        self._heard(Unreachable(send.peer, send.number))
+        self._heard(Unreachable(send.peer, send.number, isinstance(error, RefusedError)))
 
     async def finish(self, timeout_s: float) -> None:
         """Returns when all that was asked is answered, or after that time."""

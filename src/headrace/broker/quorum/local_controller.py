@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.broker.quorum.controller import Asker
 from headrace.broker.quorum.driver import QuorumDriver
@@ -15,6 +15,11 @@ from headrace.env import Entropy
 from headrace.metadata.image import ResourceType as Config
 from headrace.security.authorizer import CLUSTER_NAME, Authorizer, OpenAuthorizer, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from headrace.broker.quorum.duties import Duties
 
 R = TypeVar("R")
 
@@ -88,13 +93,17 @@ class LocalController:
         config: Callable[[], BrokerConfig],
         authorizer: Callable[[], Authorizer],
         entropy: Entropy,
+        duties: Duties | None = None,
     ) -> None:
+        """`duties` has the sessions of brokers, where there can be others than this node."""
         self._driver = driver
         self._config = config
         self._authorizer = authorizer
         self._entropy = entropy
+        self._random = entropy.random()
+        self._duties = duties
 
-    def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> Awaitable[R]:
+    def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> Future[R]:
         """See Controller."""
         access = EVERYTHING if asker is None else AskerAccess(self._authorizer(), asker)
         context = self._context()
@@ -108,4 +117,7 @@ class LocalController:
             default_replication_factor=config.default_replication_factor,
             rules=rules_of(config),
             new_id=self._entropy.uuid,
+            sessions=None if self._duties is None else self._duties.sessions,
+            now_ms=0 if self._duties is None else self._duties.now_ms(),
+            random=self._random.randrange,
         )

@@ -7,29 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_bytes, snapshot_name
+from headrace.broker.quorum.snapshot_files import CANNOT_READ, SnapshotContent, SnapshotFiles
+from headrace.broker.storage.storage_format import StorageError
 from headrace.env import Disk
 from headrace.log.log import Log
 from headrace.log.segment import Segment
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
 from headrace.metadata.delta import InconsistentMetadataError
-from headrace.metadata.framing import MetadataRecordError, decode_record, encode_record, record_version
+from headrace.metadata.framing import decode_record
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
-from headrace.metadata.snapshot import image_records
 from headrace.raft import control
 from headrace.raft.control import ControlRecord, ControlType, Voter
+from headrace.raft.log_view import LogView
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.wire.batch import BatchHeader, iter_headers
-from headrace.wire.primitives import DecodeError
-from headrace.wire.records import CorruptBatch, decode_batch
+from headrace.wire.records import decode_batch
 
 QUORUM_STATE_FILE = "quorum-state"
+EMPTY: Final = Position(0, 0)
 _READ_BYTES = 4 * 1024 * 1024
-_CANNOT_READ = (CorruptBatch, DecodeError, MetadataRecordError, InconsistentMetadataError)
 
 
 @dataclass(slots=True)
@@ -42,11 +42,20 @@ class LoadedMetadata:
     kraft_version: int = 0
     voters: tuple[Voter, ...] = ()
     voters_are_in_log: bool = False
-    snapshot_end: int = 0
-    snapshot_epoch: int = 0
+    snapshot: Position = EMPTY
+    """The end of the newest snapshot."""
+    start: Position = EMPTY
+    """Where the log begins: with its first record, or where the oldest snapshot ends."""
     epochs: list[Position] = field(default_factory=list)
-    """The epochs of the log behind the snapshot, with the first offset of each."""
+    """The epochs of the log from `start` on, with the first offset of each."""
     log_bytes: int = 0
+
+    def take(self, content: SnapshotContent) -> None:
+        """Begins with a snapshot."""
+        self.snapshot = self.start = content.end
+        self.image = content.image
+        self.kraft_version, self.voters = content.kraft_version, content.voters
+        self.voters_are_in_log = content.end.offset > 0 and bool(content.voters)
 
     def note(self, record: ControlRecord) -> None:
         """Takes in a control record that tells of the quorum."""
@@ -54,6 +63,18 @@ class LoadedMetadata:
             self.kraft_version = record.message.kraft_version
         elif record.type is ControlType.KRAFT_VOTERS:
             self.voters = control.voters_of(record.message)
+
+    def is_joined(self, end_offset: int) -> bool:
+        """Whether a log that ends here holds what the newest snapshot ends with, or begins behind it."""
+        if end_offset < self.snapshot.offset:
+            return False
+        return LogView(self.start.offset, end_offset, self.epochs, self.start.epoch).epoch_below(
+            self.snapshot.offset
+        ) == self.snapshot.epoch
+
+    def view(self, end_offset: int) -> LogView:
+        """The shape of the log, for the quorum."""
+        return LogView(self.start.offset, end_offset, self.epochs, self.start.epoch, self.snapshot)
 
 
 class MetadataLog:
@@ -63,16 +84,12 @@ class MetadataLog:
         self.disk = disk
         self.directory = directory
         self.log = log
+        self.files = SnapshotFiles(disk, directory)
 
     @property
     def end_offset(self) -> int:
         """The offset that the next record gets."""
         return self.log.end_offset
-
-    def snapshots(self) -> list[tuple[int, int]]:
-        """(end offset, epoch) of every finished snapshot, oldest first."""
-        names = (parse_snapshot_name(name) for name in self.disk.list(self.directory))
-        return sorted(name for name in names if name is not None)
 
     def load(self, cluster_id: str, *, committed_only: bool = False) -> LoadedMetadata:
         """Reads the newest snapshot and the log behind it. With `committed_only` the image is the snapshot's: how far
@@ -80,45 +97,46 @@ class MetadataLog:
 
         Raises StorageError where they do not join, or hold what cannot be read: metadata is never guessed.
         """
+        self.files.remove_parts()
+        snapshots = self.files.ends()
         loaded = LoadedMetadata(ClusterImage(cluster_id=cluster_id))
-        snapshots = self.snapshots()
         if snapshots:
-            self._load_snapshot(*snapshots[-1], loaded)
-        start = loaded.snapshot_end
-        if self.log.log_start_offset > start:
+            loaded.take(self.files.read(snapshots[-1], cluster_id))
+        end = loaded.snapshot
+        if self.log.log_start_offset > end.offset:
             raise StorageError(
                 f"metadata in {self.directory} is incomplete: the log starts at offset {self.log.log_start_offset}, "
-                f"but the newest snapshot ends at {start}"
+                f"but the newest snapshot ends at {end.offset}"
             )
-        if self.log.end_offset < start:
-            self.log.truncate_fully_and_start_at(start)
-        self._load_log(start, loaded, committed_only)
+        if self.log.log_start_offset > 0:
+            loaded.start = next(each for each in snapshots if each.offset >= self.log.log_start_offset)
+        loaded.epochs = self._epochs(loaded.start)
+        if not loaded.is_joined(self.log.end_offset):
+            # A crash came between a snapshot of the leader's and the end of the log that it takes the place of.
+            self.log.truncate_fully_and_start_at(end.offset)
+            loaded.start, loaded.epochs = end, []
+        loaded.last_epoch = loaded.epochs[-1].epoch if loaded.epochs else loaded.start.epoch
+        self._load_log(end.offset, loaded, committed_only)
         return loaded
 
-    def _load_snapshot(self, end_offset: int, epoch: int, loaded: LoadedMetadata) -> None:
-        path = f"{self.directory}/{snapshot_name(end_offset, epoch)}"
-        replay = Replay(loaded.image)
-        timestamp_ms, complete = 0, False
-        try:
-            data = self.disk.read_file(path)
-            for at, header in iter_headers(data):
-                for record in decode_batch(data, at):
-                    if not header.is_control:
-                        replay.apply(decode_record(record.value or b""))
-                    elif (noted := control.decode_control(record.key or b"", record.value or b"")) is not None:
-                        loaded.note(noted)
-                        if noted.type is ControlType.SNAPSHOT_HEADER:
-                            timestamp_ms = noted.message.last_contained_log_timestamp
-                        complete = complete or noted.type is ControlType.SNAPSHOT_FOOTER
-        except _CANNOT_READ as error:
-            raise StorageError(f"metadata snapshot {path} cannot be read: {error}") from error
-        if not complete:
-            raise StorageError(f"metadata snapshot {path} has no footer: it was not finished")
-        replay.advance(offset=end_offset - 1, epoch=epoch, timestamp_ms=timestamp_ms)
-        loaded.image = replay.finish()
-        loaded.last_epoch = epoch
-        loaded.snapshot_end, loaded.snapshot_epoch = end_offset, epoch
-        loaded.voters_are_in_log = end_offset > 0 and bool(loaded.voters)
+    def _epochs(self, start: Position) -> list[Position]:
+        """The epochs of the log from an offset on. Raises StorageError where they fall, OSError."""
+        epochs: list[Position] = []
+        last, offset = start.epoch, start.offset
+        while offset < self.log.end_offset:
+            try:
+                for _, header in iter_headers(self._read(offset, self.log.end_offset, _READ_BYTES)):
+                    epoch = header.partition_leader_epoch
+                    if header.last_offset < start.offset:
+                        continue
+                    if epoch < last:
+                        raise InconsistentMetadataError(f"epoch {epoch} follows epoch {last}")
+                    if epoch > last:
+                        epochs.append(Position(epoch, header.base_offset))
+                    last, offset = epoch, header.next_offset
+            except CANNOT_READ as error:
+                raise self._damaged(offset, error) from error
+        return epochs
 
     def _load_log(self, start: int, loaded: LoadedMetadata, committed_only: bool) -> None:
         replay = None if committed_only else Replay(loaded.image)
@@ -149,17 +167,10 @@ class MetadataLog:
                         if noted is not None:
                             loaded.note(noted)
                             loaded.voters_are_in_log |= noted.type is ControlType.KRAFT_VOTERS
-                if header.partition_leader_epoch < loaded.last_epoch:
-                    raise InconsistentMetadataError(
-                        f"epoch {header.partition_leader_epoch} follows epoch {loaded.last_epoch}"
-                    )
-                if header.partition_leader_epoch > loaded.last_epoch:
-                    loaded.epochs.append(Position(header.partition_leader_epoch, header.base_offset))
-                loaded.last_epoch = header.partition_leader_epoch
                 if replay is not None:
                     _replay(replay, data, at, header)
                 offset = header.next_offset
-        except _CANNOT_READ as error:
+        except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
         return offset
 
@@ -176,7 +187,7 @@ class MetadataLog:
             for at, header in iter_headers(data):
                 if header.last_offset >= offset and header.next_offset <= end:
                     _replay(replay, data, at, header)
-        except _CANNOT_READ as error:
+        except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
 
     def batches(self, offset: int, end: int, max_bytes: int) -> bytes:
@@ -203,7 +214,7 @@ class MetadataLog:
                 if not header.is_control
                 for record in decode_batch(data, at)
             ]
-        except _CANNOT_READ as error:
+        except CANNOT_READ as error:
             raise StorageError(f"{path} cannot be read: {error}") from error
 
     def read_quorum_state(self) -> QuorumState | None:
@@ -222,25 +233,19 @@ class MetadataLog:
             f"{self.directory}/{QUORUM_STATE_FILE}", encode_quorum_state(state, data_version)
         )
 
-    def write_snapshot(self, image: ClusterImage, kraft_version: int, voters: tuple[Voter, ...], now_ms: int) -> int:
-        """Writes a snapshot of an image; safe on a worker thread. Returns its size in bytes."""
-        header = [control.snapshot_header(image.timestamp_ms)]
-        if kraft_version > 0:
-            header += [control.kraft_version(kraft_version), control.voters_record(voters)]
-        level = image.features.metadata_version
-        values = [encode_record(record, record_version(record, level)) for record in image_records(image)]
-        content = snapshot_bytes(header, values, epoch=image.epoch, now_ms=now_ms)
-        name = snapshot_name(image.offset + 1, image.epoch)
-        self.disk.write_file_atomically(f"{self.directory}/{name}", content)
-        return len(content)
-
     def sync(self) -> None:
         """Returns when all that was appended is on stable storage, the names of new files included. Raises OSError."""
         self.log.flush()
         self.log.sync_names()
 
+    def bytes_held(self) -> int:
+        """Bytes in the segments of the log."""
+        return sum(segment.size for segment in self.log.segments)
+
     def take_out_before(self, end_offset: int, now_ms: int) -> list[Segment]:
         """Ends the log before `end_offset`, where a snapshot ends: the segments that it replaces. Raises OSError."""
+        if end_offset <= self.log.log_start_offset:
+            return []
         self.log.roll(now_ms=now_ms)
         self.log.delete_records_before(end_offset)
         return self.log.maybe_delete_old_segments(now_ms)
@@ -249,9 +254,7 @@ class MetadataLog:
         """Removes segments that were taken out, and the snapshots before `end_offset`. On a worker. Raises OSError."""
         for segment in replaced:
             segment.remove_files()
-        for offset, epoch in self.snapshots():
-            if offset < end_offset:
-                self.disk.remove(f"{self.directory}/{snapshot_name(offset, epoch)}")
+        self.files.remove_before(end_offset)
 
 
 def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:

@@ -40,6 +40,8 @@ from headrace.wire.batch import BATCH_OVERHEAD, read_header
 
 _SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
+EARLY_ELECTION_MS = 100
+"""Within which voters stand for election whose leader's process is gone."""
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
 
 
@@ -104,6 +106,8 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
     policy = SnapshotPolicy(
         config.metadata_log_max_record_bytes_between_snapshots,
         config.metadata_log_max_snapshot_interval_ms,
+        config.metadata_max_retention_bytes,
+        config.metadata_max_retention_ms,
     )
     voters = static_voters(config) or [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     quorum = QuorumDriver(
@@ -113,12 +117,15 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         voters=voters,
         cluster_id=layout.cluster_id,
         policy=policy,
+        min_insync_replicas=int(config.shown("min.insync.replicas")),
         settings=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
             fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
             request_timeout_ms=config.controller_quorum_request_timeout_ms,
             retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+            early_election_ms=EARLY_ELECTION_MS if config.early_fencing_enable else 0,
+            fetch_snapshot_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         ),
     )
     quorum.load(lambda image: open_on_disk(node.disk, config.log_dirs, image, layout.node_id))
@@ -204,9 +211,15 @@ def _goes_on(file: File, position: int) -> bool:
 
 
 def registration(
-    env: Environment, config: BrokerConfig, layout: StorageLayout, ports: Mapping[str, int], directories: Iterable[str]
+    env: Environment,
+    config: BrokerConfig,
+    layout: StorageLayout,
+    ports: Mapping[str, int],
+    directories: Iterable[str],
+    previous_broker_epoch: int = -1,
 ) -> Registration:
-    """What this node registers: `ports` says on which port a listener came up, `directories` which log dirs work."""
+    """What this node registers: `ports` says on which port a listener came up, `directories` which log dirs work,
+    `previous_broker_epoch` under which epoch it was stopped cleanly (-1: it was not)."""
 
     def port(name: str, configured: int) -> int:
         return configured or ports.get(name, 0)
@@ -220,14 +233,24 @@ def registration(
             )
             for point in config.advertised_listeners
         ),
-        controller_endpoints=tuple(
-            Endpoint(
-                point.name, point.host or "localhost", port(point.name, point.port), _SECURITY_PROTOCOLS[point.protocol]
-            )
-            for point in config.controller_listeners
-        ),
+        controller_endpoints=controller_endpoints(config, ports),
         rack=config.broker_rack,
         directories=tuple(layout.directory_ids[directory] for directory in directories),
+        cluster_id=layout.cluster_id,
+        previous_broker_epoch=previous_broker_epoch,
+    )
+
+
+def controller_endpoints(config: BrokerConfig, ports: Mapping[str, int] | None = None) -> tuple[Endpoint, ...]:
+    """Where this node's controller listeners are; `ports` as above."""
+    return tuple(
+        Endpoint(
+            point.name,
+            point.host or "localhost",
+            point.port or (ports or {}).get(point.name, 0),
+            _SECURITY_PROTOCOLS[point.protocol],
+        )
+        for point in config.controller_listeners
     )
 
 
@@ -237,7 +260,10 @@ async def register(controller: Controller, node: Registration, *, was_clean: boo
     The epoch goes into `.kafka_cleanshutdown` at a clean stop: by it a controller knows the broker again. Raises
     ControllerError.
     """
-    epoch = await controller.ask(RegisterBroker(node))
+    registered = await controller.ask(RegisterBroker(node))
+    if registered.error:
+        raise ControllerError(registered.error, registered.message or "")
+    epoch = registered.broker_epoch
     error = await controller.ask(UnfenceBroker(node.node_id, epoch))
     if error:
         raise ControllerError(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.quorum.controller import Controller
+from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.controller.requests import AllocateProducerIds
 
 
@@ -26,7 +26,9 @@ class ProducerIds:
         """The next id, from a fresh block if need be. Raises ControllerError."""
         while (ready := self.take()) is None:
             block = await self._controller.ask(AllocateProducerIds(self._node_id))
+            if block.error:
+                raise ControllerError(block.error)
             # Another request may have brought a block meanwhile: its rest is given up, which costs nothing.
             if self._next >= self._end:
-                self._next, self._end = block
+                self._next, self._end = block.first, block.end
         return ready

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
 from headrace.broker.net.ports import Api, ShortProduce
-from headrace.broker.requests.apis import SERVED
+from headrace.broker.requests.apis import FORWARDED, SERVED, SPLIT
 from headrace.broker.requests.registry import Handler, handler_of
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.messages import request_class
@@ -69,6 +69,16 @@ def _controller_handler(key: int) -> Handler:
     return handler_of(key)
 
 
+def _broker_handler(key: int) -> Handler:
+    """The handler of a key on a listener for clients: what the controller decides may have to be forwarded to it."""
+    handler = handler_of(key)
+    if key not in FORWARDED or key in SPLIT:
+        return handler
+    from headrace.broker.requests.forwarding import decided_by_controller
+
+    return decided_by_controller(handler)
+
+
 class Dispatch:
     """See `net.ports.Requests`."""
 
@@ -85,7 +95,7 @@ class Dispatch:
 
     def served(self, role: str) -> dict[int, Api]:
         """See Requests.served."""
-        find = _controller_handler if role == "controller" else handler_of
+        find = _controller_handler if role == "controller" else _broker_handler
         return {
             int(key): ServedApi(key, self._services, self._services.metrics.counter(f"requests.{APIS[key].name}"), find)
             for key in self._keys

@@ -20,6 +20,7 @@ from headrace.wire.messages.k01_fetch import (
 )
 
 if TYPE_CHECKING:
+    from headrace.broker.partitions.replica import FetchWaiter
     from headrace.broker.requests.services import Services
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import Timer
@@ -141,7 +142,7 @@ class Fetch:
         if replica is None or replica.error:
             found = replicas.find(name, partition.index)
             if not isinstance(found, Replica):
-                return self._error(partition, found)
+                return self._error(partition, self._why_not(partition, found))
             replica = found
         if partition.current_leader_epoch >= 0:
             fenced = replica.state.check_epoch(partition.current_leader_epoch)
@@ -165,6 +166,13 @@ class Fetch:
                 error, "a fetch", partition=f"{name}-{partition.index}", offset=partition.fetch_offset
             )
             return self._error(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _why_not(self, partition: SessionPartition, error: ErrorCode) -> ErrorCode:
+        """An epoch that is not ours comes before a leader that is not here: whoever asks knows of it or has to."""
+        held = self._broker.replicas.held((partition.topic, partition.index))
+        if held is None or error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return error
+        return held.state.check_epoch(partition.current_leader_epoch) or error
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log = replica.log
@@ -200,6 +208,10 @@ class Fetch:
         """Up to where this client may read."""
         state = replica.state
         return state.last_stable_offset if self._committed_only else state.high_watermark
+
+    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+        """Where a fetch is registered that waits for a replica to move."""
+        return replica.fetch_waiters
 
     def _error(self, partition: SessionPartition, error: ErrorCode) -> PartitionData:
         self.failed = True
@@ -266,7 +278,7 @@ class Fetch:
         for partition in self._partitions:
             replica = find((partition.topic, partition.index))
             if replica is not None:
-                replica.fetch_waiters[self] = None
+                self._waiters(replica)[self] = None
                 self._watched.append(replica)
         self._broker.fetches.waiting += 1
         self._timer = self._broker.requests_owner.later(self._max_wait_ms / 1000, self._time_is_up)
@@ -303,7 +315,7 @@ class Fetch:
         if self._timer is None:
             return
         for replica in self._watched:
-            replica.fetch_waiters.pop(self, None)
+            self._waiters(replica).pop(self, None)
         self._watched.clear()
         self._broker.fetches.waiting -= 1
         self._timer.cancel()

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
+    from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.duties import Duties
     from headrace.broker.quorum.producer_ids import ProducerIds
     from headrace.broker.requests.bad_batches import BadBatches
     from headrace.broker.requests.fetching import Fetches
@@ -41,6 +43,12 @@ class NodeServices(Protocol):
     cluster_id: str
     quorum: QuorumDriver
     controller: Controller
+    local_controller: Controller
+    """The controller of this process: what other nodes ask of it goes no further."""
+    controller_link: ControllerLink | None
+    """The way of what is forwarded to the active controller; None where nothing is."""
+    duties: Duties | None
+    """What this node does while it is the active controller of several nodes; None where it votes alone."""
 
     @property
     def config(self) -> BrokerConfig:

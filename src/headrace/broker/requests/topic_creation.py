@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def automatic_topic(broker: Services, name: str) -> CreatableTopic:
     """A topic that nobody asked for by its shape: the broker's defaults, or what Kafka gives its internal topics.
 
-    The replication factor of an internal topic is at most the number of brokers: one broker alone can serve groups.
+    A broker that votes alone can serve groups: the replication factor of an internal topic is at most the number of
+    brokers there. In a cluster it is what the settings say, and the topic waits until there are as many brokers.
     """
     config = broker.config
     if name == "__consumer_offsets":
@@ -45,7 +46,7 @@ def automatic_topic(broker: Services, name: str) -> CreatableTopic:
     return CreatableTopic(
         name=name,
         num_partitions=count,
-        replication_factor=min(factor, brokers),
+        replication_factor=min(factor, brokers) if broker.quorum.is_alone else factor,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
 

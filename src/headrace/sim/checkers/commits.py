@@ -33,3 +33,5 @@ class Commits:
             max(offset, 0) >= floor,
             f"group {group}: {place[0]}-{place[1]} is committed at {offset}, and {floor} was confirmed before",
         )
+        # Who was told of a commit is never told that there is none, whether it was ever confirmed or not.
+        self._floor[group, place] = max(offset, self._floor.get((group, place), 0))

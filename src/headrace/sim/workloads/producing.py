@@ -77,7 +77,9 @@ class Producer:
 
 
 class PlainProducer(Producer):
-    """Sends each batch once, one at a time."""
+    """Sends each batch once, one at a time; with one of `acks`, which must be what no fault of the run can undo."""
+
+    acks: tuple[int, ...] = (-1, 1)
 
     async def run(self) -> None:
         """Until its node ends."""
@@ -85,7 +87,7 @@ class PlainProducer(Producer):
         while True:
             place = rng.choice(self.places)
             pairs, records = self.make(place)
-            request = request_for(place, build_batch(records, compression=self.codec()), rng.choice((-1, 1)))
+            request = request_for(place, build_batch(records, compression=self.codec()), rng.choice(self.acks))
             try:
                 answer = answer_of(await self.client.ask(request, ProduceResponse, rng.choice(VERSIONS[2:])))
             except ClientError:
@@ -166,12 +168,13 @@ class IdempotentProducer(Producer):
         """How many of the batches, from the first on, are settled."""
         version = self.client.rng.choice(VERSIONS[2:])
         try:
-            connection = await self.client.connection()
+            connection = await self.client.connection(place)
             calls = [
                 connection.ask(request_for(place, each.data, -1), ProduceResponse, timeout_s=30.0, version=version)
                 for each in batches
             ]
         except ClientError:
+            self.client.moved(place)
             return 0
         answers: list[PartitionProduceResponse | None] = []
         for call in calls:
@@ -180,6 +183,8 @@ class IdempotentProducer(Producer):
             except ClientError:
                 answers.append(None)
         self._look_at_order(place, answers)
+        if any(answer is None or answer.error_code != ErrorCode.NONE for answer in answers):
+            self.client.moved(place)
         settled = 0
         for batch, answer in zip(batches, answers, strict=True):
             if answer is None:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from headrace.sim.client import SimClient
 
 
-async def make_topic(client: SimClient, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+async def make_topic(
+    client: SimClient, name: str, partitions: int, configs: Mapping[str, str], *, replicas: int = 1
+) -> None:
     """Creates a topic, until it is there."""
     settings = [CreatableTopicConfig(name=key, value=value) for key, value in configs.items()]
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=settings)
     while True:
         made = await client.insist(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse, 7)
         if made.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -33,10 +35,14 @@ async def make_topic(client: SimClient, name: str, partitions: int, configs: Map
 
 
 class TopicMaker:
-    """Makes topics and deletes them, and looks whether the broker remembers."""
+    """Makes topics and deletes them, and looks whether the broker remembers.
 
-    def __init__(self, client: SimClient) -> None:
+    Of several brokers one may hear of it later: within `lag_s`.
+    """
+
+    def __init__(self, client: SimClient, *, lag_s: float = 0.0) -> None:
         self.client = client
+        self._lag_s = lag_s
         self.known: dict[str, bytes] = {}
         """Topics that were confirmed, and their ids."""
         self._count = 0
@@ -70,7 +76,7 @@ class TopicMaker:
         response = await self.client.ask(request, DeleteTopicsResponse, 6)
         if response.responses[0].error_code != ErrorCode.NONE:
             return
-        found = await self._ids([name])
+        found = await self._found({name: None})
         self.client.world.demand(
             found.get(name) is None, f"topic {name} ({topic_id.hex()}) was deleted, and is there"
         )
@@ -80,11 +86,21 @@ class TopicMaker:
         names = sorted(self.known)
         if not names:
             return
-        found = await self._ids(names)
+        found = await self._found({name: self.known[name] for name in names})
         for name in names:
             self.client.world.demand(
                 found.get(name) == self.known[name], f"topic {name} was confirmed, and is {found.get(name)!r} now"
             )
+
+    async def _found(self, expected: dict[str, bytes | None]) -> dict[str, bytes | None]:
+        """The ids of these topics, once they are the expected ones, or have had the time to be. Raises ClientError."""
+        until = self.client.world.loop.time() + self._lag_s
+        while True:
+            found = await self._ids(list(expected))
+            if found == expected or self.client.world.loop.time() >= until:
+                return found
+            self.client.moved(None)
+            await self.client.rest()
 
     async def _ids(self, names: list[str]) -> dict[str, bytes | None]:
         topics = [MetadataRequestTopic(name=name) for name in names]

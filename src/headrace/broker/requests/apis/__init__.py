@@ -5,7 +5,7 @@ Beside each key stand the resource and the operation that its handler asks the a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.security.authorizer import Operation as Op
 from headrace.security.authorizer import ResourceType as On
@@ -55,8 +55,39 @@ SERVED: dict[int, Access] = {
     ApiKey.END_QUORUM_EPOCH: Access(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.DESCRIBE_QUORUM: Access(On.CLUSTER, Op.DESCRIBE),
     ApiKey.UPDATE_FEATURES: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.FETCH_SNAPSHOT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.DESCRIBE_CLUSTER: Access(On.CLUSTER, Op.DESCRIBE),
     ApiKey.DESCRIBE_PRODUCERS: Access(On.TOPIC, Op.READ),
     ApiKey.LIST_CONFIG_RESOURCES: Access(On.CLUSTER, Op.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Access(On.TOPIC, Op.DESCRIBE),
 }
+
+CLUSTER: dict[int, Access] = {
+    ApiKey.ALTER_PARTITION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.FETCH_SNAPSHOT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.ENVELOPE: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.BROKER_REGISTRATION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.BROKER_HEARTBEAT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.CONTROLLER_REGISTRATION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+}
+"""What nodes ask of each other's controller: served where there are several voters."""
+
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""What an envelope may hold."""
+SPLIT: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS})
+"""Of these a broker does a part itself; their handlers forward the rest."""

@@ -20,6 +20,7 @@ from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.log.appender import ANY_BATCH_BIT
@@ -31,6 +32,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -56,6 +58,8 @@ _ZSTD: Final = 4
 _ATTRIBUTES_AT: Final = 22
 _COMPRESSION: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
+_STAYS: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+"""Errors that leave the batch where it is."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -71,6 +75,7 @@ class Waiting:
         self._response = ProduceResponse()
         self._pending: Pending[ProduceResponse] | None = None
         self._left = 0
+        self._leaders: set[int] = set()
         self.failed = False
 
     def topic(self, name: str, topic_id: bytes) -> TopicProduceResponse:
@@ -84,11 +89,22 @@ class Waiting:
         partition = PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
         self.failed = True
         self._broker.request_errors.count(ApiKey.PRODUCE, error)
-        if error in _MOVED and self._version >= _LEADER_FROM:
-            known = self._broker.image.topics.partition(topic.name, index)
-            if known is not None:
-                partition.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        self._hint(topic.name, partition)
         topic.partition_responses.append(partition)
+
+    def _hint(self, topic: str, partition: PartitionProduceResponse) -> None:
+        """Says who leads, and where that is, to a client that came to another broker (KIP-951)."""
+        if partition.error_code not in _MOVED or self._version < _LEADER_FROM:
+            return
+        image = self._broker.image
+        known = image.topics.partition(topic, partition.index)
+        if known is None:
+            return
+        partition.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        self._leaders.add(known.leader)
+        if isinstance(self._connection, Connection):
+            listener = self._connection.listener.name
+            self._response.node_endpoints = endpoints_of(image, self._leaders, listener, NodeEndpoint)
 
     def appended(self, topic: TopicProduceResponse, replica: Replica, result: AppendResult, needs_all: bool) -> None:
         """Adds how an append went, and waits until it may be acknowledged (`needs_all`: acks=all)."""
@@ -117,15 +133,16 @@ class Waiting:
                 replica,
                 result.last_offset + 1,
                 needs_all,
-                lambda error: self._committed(partition, error),
+                lambda error: self._committed(topic.name, partition, error),
                 self._timeout_ms,
             )
 
-    def _committed(self, partition: PartitionProduceResponse, error: ErrorCode) -> None:
+    def _committed(self, topic: str, partition: PartitionProduceResponse, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             partition.error_code = error
             self._broker.request_errors.count(ApiKey.PRODUCE, error)
-            if error is not ErrorCode.REQUEST_TIMED_OUT:  # which leaves the batch where it is
+            self._hint(topic, partition)
+            if error not in _STAYS:
                 partition.base_offset = partition.log_append_time_ms = partition.log_start_offset = -1
         self._left -= 1
         if not self._left and self._pending is not None:

@@ -3,7 +3,8 @@
 Answers with slices of segment files, which go to the socket without being read into Python. A fetch that finds fewer
 than min_bytes waits, up to max_wait_ms. Sessions (v7+, KIP-227) let an answer name only what changed. A full answer
 lists every partition asked for, even when max_bytes is spent; the first batch is returned however large.
-Not done: reads by followers (one broker has none), quotas, preferred read replicas, tiered data.
+A follower reads to the end of the log, and counts as having what is before its offset: `follower_fetching`.
+Not done: quotas, preferred read replicas, tiered data.
 v7 sessions. v9 the leader epoch that the client knows. v12 flexible, diverging epochs. v13 topic ids. v15 replica
 state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
 """
@@ -17,11 +18,13 @@ from headrace.broker.net.answers import Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
+from headrace.broker.requests.follower_fetching import FollowerFetch
+from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
-from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import CLUSTER_NAME, OpenAuthorizer, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 _TOPIC_IDS_FROM: Final = 13
+_REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
 _SESSION_IDS: Final = 2**31 - 1
 
@@ -54,29 +58,57 @@ def _fetch(
     partitions: Iterable[SessionPartition],
     answer: Callable[[list[Answer]], FetchResponse],
 ) -> Pending[FetchResponse]:
-    fetch = Fetch(
-        broker,
-        partitions,
-        version=context.api_version,
-        min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
-        isolation_level=request.isolation_level,
-        refuse=_refusal(broker, context),
+    follower, broker_epoch = _follower(request, context.api_version)
+    fetch = (
+        Fetch(
+            broker,
+            partitions,
+            version=context.api_version,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            isolation_level=request.isolation_level,
+            refuse=_refusal(broker, context),
+        )
+        if follower < 0
+        else FollowerFetch(
+            broker,
+            partitions,
+            version=context.api_version,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            refuse=_refusal_of_followers(context),
+            follower=follower,
+            broker_epoch=broker_epoch,
+        )
     )
     can_wait = broker.fetches.waiting < broker.fetches.waiting_max
     pending: Pending[FetchResponse] = Pending(fetch.cancel)
     max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
     fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
     connection = context.connection
-    if isinstance(connection, Connection):
+    if isinstance(connection, Connection) and follower < 0:
         known = connection.short_fetch
         assert known is None or isinstance(known, ShortFetch)
         connection.short_fetch = short_fetch_of(broker, request, context, known)
     return pending
 
 
+def _follower(request: FetchRequest, version: int) -> tuple[int, int]:
+    """The broker that fetches as a follower, and its broker epoch (-1: not told); id -1 where a consumer fetches."""
+    if version < _REPLICA_STATE_FROM:
+        return request.replica_id, -1
+    state = request.replica_state
+    return (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
+
+
 def _allowed(_topic: str) -> ErrorCode:
     return ErrorCode.NONE
+
+
+def _refusal_of_followers(context: RequestContext) -> Callable[[str], ErrorCode]:
+    if context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return _allowed
+    return lambda _: ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _refusal(broker: Services, context: RequestContext) -> Callable[[str], ErrorCode]:
@@ -97,8 +129,7 @@ _Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchRespon
 def _session(broker: Services, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
     """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session."""
     cache = broker.fetch_sessions
-    version = context.api_version
-    uses_topic_ids = version >= _TOPIC_IDS_FROM
+    uses_topic_ids = context.api_version >= _TOPIC_IDS_FROM
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             cache.close(request.session_id)
@@ -115,7 +146,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
                         log_start_offset=data.log_start_offset,
                     )
                 _rotate(session, answers, uses_topic_ids)
-            return _response(broker, answers, session.id if session is not None else NO_SESSION, version)
+            return _response(broker, answers, session.id if session is not None else NO_SESSION, context)
 
         return partitions.values(), answer_full
 
@@ -126,7 +157,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
     if not found.partitions:
         # As in Kafka: a session that has nothing left to read ends, and makes room for others.
         cache.close(found.id)
-        return (), lambda answers: _response(broker, answers, NO_SESSION, version)
+        return (), lambda answers: _response(broker, answers, NO_SESSION, context)
     found.next_epoch()
 
     def answer_changes(answers: list[Answer]) -> FetchResponse:
@@ -136,7 +167,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
                 error=data.error_code, high_watermark=data.high_watermark, log_start_offset=data.log_start_offset
             )
         _rotate(found, changed, uses_topic_ids)
-        return _response(broker, changed, found.id, version)
+        return _response(broker, changed, found.id, context)
 
     return found.partitions.values(), answer_changes
 
@@ -218,10 +249,10 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
     )
 
 
-def _response(broker: Services, answers: list[Answer], session_id: int, version: int) -> FetchResponse:
+def _response(broker: Services, answers: list[Answer], session_id: int, context: RequestContext) -> FetchResponse:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
     size = 0
-    moved = False
+    leaders: list[int] = []
     for partition, data in answers:
         key = (partition.topic_id, partition.topic)
         topic = topics.get(key)
@@ -236,18 +267,9 @@ def _response(broker: Services, answers: list[Answer], session_id: int, version:
             if replica is not None:
                 replica.bytes_out += len(data.records)
         if data.current_leader is not None:
-            moved = True
+            leaders.append(data.current_leader.leader_id)
     broker.fetches.bytes.value += size
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
-    if moved and version >= _ENDPOINTS_FROM:
-        response.node_endpoints = _endpoints(broker)
+    if leaders and context.api_version >= _ENDPOINTS_FROM:
+        response.node_endpoints = endpoints_of(broker.image, leaders, context.listener, NodeEndpoint)
     return response
-
-
-def _endpoints(broker: Services) -> list[NodeEndpoint]:
-    """Where the brokers are, for a client that must go to another leader."""
-    found: list[NodeEndpoint] = []
-    for node in broker.image.online_brokers():
-        for endpoint in node.endpoints[:1]:
-            found.append(NodeEndpoint(node_id=node.id, host=endpoint.host, port=endpoint.port, rack=node.rack))
-    return found

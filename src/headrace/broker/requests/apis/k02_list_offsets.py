@@ -107,11 +107,14 @@ def _answer(
         return
     log = replica.log
     readable = replica.high_watermark
-    if request.replica_id == _DEBUGGER:
+    is_consumer = request.replica_id < 0 and request.replica_id != _DEBUGGER
+    if not is_consumer:
         readable = log.end_offset
     elif request.isolation_level == READ_COMMITTED:
         readable = replica.state.last_stable_offset
-    if timestamp == LATEST:
+    if timestamp == LATEST and is_consumer and replica.high_watermark < replica.state.epoch_start:
+        found.error_code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+    elif timestamp == LATEST:
         _fill(found, TimestampOffset(readable, -1, replica.leader_epoch), version)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         _fill(found, log.earliest_timestamp_offset(), version)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
-from headrace.controller.partitions import PREFERRED_ELECTION, UNCLEAN_ELECTION
+from headrace.controller.leaders import PREFERRED_ELECTION, UNCLEAN_ELECTION
 from headrace.controller.requests import ElectLeaders
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
-from headrace.controller.partitions import list_reassignments
+from headrace.controller.reassignments import list_reassignments
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode, message_of

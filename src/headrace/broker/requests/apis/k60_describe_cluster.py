@@ -49,8 +49,12 @@ def handle(broker: Services, request: DescribeClusterRequest, context: RequestCo
             request, ErrorCode.INVALID_REQUEST, "Cannot include fenced brokers when describing controllers."
         )
     image = broker.image
+    # Any broker takes what the controller decides; a controller names the active one.
+    leader = broker.quorum.raft.known_leader if on_controller else broker.node_id
     response = DescribeClusterResponse(
-        endpoint_type=request.endpoint_type, cluster_id=broker.cluster_id, controller_id=broker.node_id
+        endpoint_type=request.endpoint_type,
+        cluster_id=broker.cluster_id,
+        controller_id=-1 if leader is None else leader,
     )
     for node in (image.controllers if on_controller else image.brokers).values():
         endpoint = next((e for e in node.endpoints if e.name == context.listener), None)

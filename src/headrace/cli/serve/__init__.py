@@ -1,4 +1,4 @@
-"""`headrace serve`: a broker in this process, until SIGTERM."""
+"""`headrace serve`: a broker in this process, or several in processes of their own, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -28,32 +28,83 @@ def default_data_directory() -> Path:
 )
 @click.option("--listen", metavar="HOST:PORT", help=f"Listen here; port 0 takes a free one. [{DEFAULT_LISTEN}]")
 @click.option("--advertise", metavar="HOST:PORT", help="The address that clients connect to.")
+@click.option("--brokers", type=click.IntRange(min=1), metavar="N", help="Run a cluster of N brokers on this machine.")
+@click.option(
+    "--controller-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="With --brokers: the first controller's port. [10000 above the first client's]",
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
 @click.option("--self-topics", is_flag=True, help="Publish the broker's own log and metrics in topics.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines. [text]")
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
+@click.option("--lifeline", type=int, hidden=True, help="Stop when this descriptor is at its end.")
 def serve(
     file: Path | None,
     data: tuple[Path, ...],
     listen: str | None,
     advertise: str | None,
+    brokers: int | None,
+    controller_port: int | None,
     settings: tuple[str, ...],
     self_topics: bool,
     log_format: str,
     verbose: bool,
+    lifeline: int | None,
 ) -> None:
     """Run a broker until SIGTERM, SIGHUP or an interrupt, each of which shuts it down cleanly.
 
     The file is Apache Kafka's server.properties; without one, the process is a broker and a controller. Options win
     over the file. The broker formats empty log directories, and adopts those of Apache Kafka as they are.
 
+    With --brokers N this process runs N of them as one cluster, a process each, in folders below one --data, and starts
+    again whichever dies. The ports are those of --listen and the next ones; port 0 takes free ones, and keeps them for
+    later starts of the folder. Topics have three replicas if there are three brokers.
+
     With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """
+    if brokers is not None:
+        if file is not None:
+            raise click.BadParameter("a server.properties describes one node", param_hint="--brokers")
+        options = ["--log-format", log_format, *(["--verbose"] if verbose else [])]
+        _serve_several(brokers, data, listen, controller_port, advertise, settings, self_topics, options)
+        return
+    if controller_port is not None:
+        raise click.BadParameter("it goes with --brokers", param_hint="--controller-port")
     properties = properties_of(file, [str(path) for path in data], listen, advertise, settings)
     if self_topics:
         properties["self.topics"] = "true"
     click.echo(f"headrace: data in {properties.get('log.dirs') or properties.get('log.dir')}", err=True)
-    raise SystemExit(_run(properties, as_json=log_format == "json", verbose=verbose))
+    raise SystemExit(_run(properties, as_json=log_format == "json", verbose=verbose, lifeline=lifeline))
+
+
+def _serve_several(
+    brokers: int,
+    data: tuple[Path, ...],
+    listen: str | None,
+    controller_port: int | None,
+    advertise: str | None,
+    settings: tuple[str, ...],
+    self_topics: bool,
+    options: list[str],
+) -> None:
+    from headrace.cli.serve.several import serve_several
+
+    if len(data) > 1:
+        raise click.BadParameter("one folder, in which each node has its own", param_hint="--data")
+    host, _, port = _address(listen or DEFAULT_LISTEN, "--listen").rpartition(":")
+    if host in EVERY_INTERFACE and advertise is None:
+        why = f"{host} means every interface, which no client can connect to: add --advertise HOST:PORT"
+        raise click.BadParameter(why, param_hint="--listen")
+    advertised = None
+    if advertise is not None:
+        name, _, first = _address(advertise, "--advertise").rpartition(":")
+        advertised = (name, int(first))
+    given = parse_pairs(settings, "--set") | ({"self.topics": "true"} if self_topics else {})
+    folder = data[0] if data else default_data_directory().with_name("headrace-cluster")
+    click.echo(f"headrace: data in {folder}", err=True)
+    serve_several(brokers, folder, (host, int(port)), controller_port, advertised, given, options)
 
 
 def properties_of(
@@ -128,7 +179,7 @@ def _with_listener(properties: dict[str, str], listen: str) -> str:
     return ",".join([f"{name}://{_address(listen, '--listen')}", *kept])
 
 
-def _run(properties: dict[str, str], *, as_json: bool, verbose: bool) -> int:
+def _run(properties: dict[str, str], *, as_json: bool, verbose: bool, lifeline: int | None) -> int:
     """Check the settings, start, serve. Raises `Failure` for what must not or cannot start, in one line."""
     import logging
 
@@ -138,6 +189,6 @@ def _run(properties: dict[str, str], *, as_json: bool, verbose: bool) -> int:
 
     log_to_standard_error(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO)
     try:
-        return run(properties)
+        return run(properties, lifeline=lifeline)
     except (ConfigError, StartError) as error:
         raise Failure(str(error)) from error

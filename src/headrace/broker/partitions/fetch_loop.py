@@ -1,0 +1,406 @@
+"""One connection to a leader, over which this broker fetches what it follows there: one request at a time.
+
+What to ask for, and what an answer means, is decided in `headrace.replicas.fetcher`; what is done to a log is in
+`following`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.partitions.following import PIECE_BATCHES, PIECE_BYTES, Appended
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.errors import ClientError, ProtocolMismatchError, UnreachableError
+from headrace.replicas.fetcher import Fetcher, Followed, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
+from headrace.replicas.pieces import pieces
+from headrace.wire.apis import ApiKey
+from headrace.wire.batch import CorruptBatch
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from headrace.wire.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.following import Following
+    from headrace.broker.partitions.replica import Replica
+    from headrace.config import BrokerConfig
+    from headrace.env import LogSink, Node, Owner
+    from headrace.metadata.image import Endpoint
+
+_LEAST_VERSION: Final = 15
+"""The first that tells the broker epoch (KIP-903)."""
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_KNOWN: Final = frozenset(ErrorCode)
+
+
+class FetchLoop:
+    """See the module. `run` ends when nothing is followed here any more, or `stop` was called."""
+
+    def __init__(
+        self,
+        node: Node,
+        config: BrokerConfig,
+        following: Following,
+        log: LogSink,
+        owner: Owner,
+        leader: int,
+        *,
+        endpoint: Callable[[int], Endpoint | None],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """`endpoint` says where a broker is now, `broker_epoch` is that of this broker's registration."""
+        self.leader = leader
+        self.machine = Fetcher(config.replica_fetch_backoff_ms)
+        self._replicas: dict[Key, Replica] = {}
+        self._node = node
+        self._owner = owner
+        self._config = config
+        self._following = following
+        self._log = log
+        self._endpoint = endpoint
+        self._broker_epoch = broker_epoch
+        self._gated = config.acks_flush == "before-reply"
+        self._connection: AsyncConnection | None = None
+        self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
+        self._blind: list[Followed] = []
+        """Those whose logs know no epoch to compare: they are cut to what is known to be committed (KIP-101)."""
+        self._address: tuple[str, int] | None = None
+        self._changed = asyncio.Event()
+        self._stopped = False
+        self._is_reachable = True
+        self._appended = 0
+
+    # --- what is followed
+
+    def follow(self, replica: Replica) -> None:
+        """Fetches a partition from the end of its log on, under the leader epoch of now."""
+        key = (replica.topic_id, replica.index)
+        log = replica.log
+        self._replicas[key] = replica
+        epoch = log.epochs.latest
+        followed = self.machine.follow(key, replica.leader_epoch, log.end_offset, epoch, log.log_start_offset)
+        if epoch < 0 and replica.high_watermark < log.end_offset:
+            self.machine.begin_cut(followed)
+            self._blind.append(followed)
+        self._changed.set()
+
+    def forget(self, replica: Replica) -> None:
+        """The partition is fetched from here no more."""
+        key = (replica.topic_id, replica.index)
+        if self._replicas.get(key) is replica:
+            del self._replicas[key]
+            self.machine.forget(key)
+            if not self._replicas:
+                self._hang_up()
+
+    def leader_epoch(self, replica: Replica) -> int:
+        """The leader epoch under which a partition is fetched here, -1 where it is not."""
+        followed = self.machine.partitions.get((replica.topic_id, replica.index))
+        return -1 if followed is None else followed.leader_epoch
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def look_at_address(self) -> None:
+        """The leader may be elsewhere by now: a connection to where it was is of no use."""
+        found = self._endpoint(self.leader)
+        if found is not None and self._address not in (None, (found.host, found.port)):
+            self._hang_up()
+
+    def stop(self) -> None:
+        """Asks for nothing more; `run` returns once what is under way has ended."""
+        self._stopped = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._changed.set()
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    # --- the loop
+
+    @property
+    def _is_wanted(self) -> bool:
+        return bool(self._replicas) and not self._stopped
+
+    def _now_ms(self) -> int:
+        return int(self._node.clock.monotonic() * 1000)
+
+    async def run(self) -> None:
+        """Fetches until nothing is wanted any more."""
+        try:
+            while self._is_wanted:
+                while self._blind:
+                    await self._cut_blindly(self._blind.pop())
+                if self._gated:
+                    await self._sync()
+                asked = self.machine.next_request(self._now_ms())
+                if asked is None:
+                    await self._rest()
+                    continue
+                try:
+                    response = await self._ask(asked)
+                except ClientError as error:
+                    self._failed(error)
+                else:
+                    await self._take(response)
+        finally:
+            self._hang_up()
+
+    async def _rest(self) -> None:
+        """Until a partition is to be tried again, or something changes."""
+        self._changed.clear()
+        wake_at_ms = self.machine.wake_at_ms()
+        timer = None
+        if wake_at_ms is not None:
+            timer = self._owner.later((wake_at_ms - self._now_ms()) / 1000 + 0.001, self._changed.set)
+        await self._changed.wait()
+        if timer is not None:
+            timer.cancel()
+
+    async def _cut_blindly(self, followed: Followed) -> None:
+        if self.machine.is_current(followed):
+            replica = self._replicas[followed.key]
+            self._note_cut(followed, replica, await self._following.cut(replica, replica.high_watermark))
+
+    async def _sync(self) -> None:
+        """What a request reports is on disk before, where acknowledgements wait for the disk."""
+        due = [(each, self._replicas[each.key]) for each in self.machine.due(self._now_ms())]
+        unsafe = [(each, replica) for each, replica in due if replica.log.flushed_offset < each.offset]
+        synced = await self._following.sync([replica for _, replica in unsafe])
+        for (followed, _), is_safe in zip(unsafe, synced, strict=True):
+            if not is_safe and self.machine.is_current(followed):
+                self.machine.wait(followed, self._now_ms())
+
+    def _failed(self, error: ClientError) -> None:
+        self.machine.failed(self._now_ms())
+        if self._connection is not None:
+            self._connection.close()
+        if self._is_reachable and self._is_wanted:
+            self._is_reachable = False
+            self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
+
+    # --- asking
+
+    async def _connected(self) -> AsyncConnection:
+        """The connection to the leader, made where there is none. Raises ClientError."""
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            return connection
+        endpoint = self._endpoint(self.leader)
+        if endpoint is None:
+            raise UnreachableError(f"nothing is known of where broker {self.leader} is")
+        self._address = (endpoint.host, endpoint.port)
+        self._opening = self._owner.spawn(self._open(endpoint))
+        await asyncio.wait([self._opening])
+        opening, self._opening = self._opening, None
+        if opening.cancelled():
+            raise UnreachableError(f"broker {self.leader} is not asked any more")
+        opened = opening.result()
+        if isinstance(opened, ClientError):
+            raise opened
+        self._connection = connection = opened
+        if not connection.channel.supports(ApiKey.FETCH, _LEAST_VERSION):
+            connection.close()
+            raise ProtocolMismatchError(f"broker {self.leader} serves no Fetch of version {_LEAST_VERSION} or newer")
+        if not self._is_wanted:
+            connection.close()
+        return connection
+
+    async def _open(self, endpoint: Endpoint) -> AsyncConnection | ClientError:
+        try:
+            return await AsyncConnection.open(
+                self._node,
+                self._owner,
+                endpoint.host,
+                endpoint.port,
+                client_id=f"broker-{self._config.node_id}-fetcher",
+                timeout_s=self._config.socket_connection_setup_timeout_ms / 1000,
+            )
+        except ClientError as error:
+            return error
+
+    async def _ask(self, asked: NextRequest) -> FetchResponse:
+        config = self._config
+        connection = await self._connected()
+        request = FetchRequest(
+            replica_state=ReplicaState(config.node_id, self._broker_epoch()),
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=asked.session_id,
+            session_epoch=asked.session_epoch,
+            topics=self._topics(asked),
+            forgotten_topics_data=_forgotten(asked),
+        )
+        response = await connection.ask(request, FetchResponse, timeout_s=config.replica_socket_timeout_ms / 1000)
+        if not self._is_reachable:
+            self._is_reachable = True
+            self._log.info("leader is reached again", leader=self.leader)
+        return response
+
+    def _topics(self, asked: NextRequest) -> list[FetchTopic]:
+        topics: dict[bytes, FetchTopic] = {}
+        for (topic_id, index), named in asked.named.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=named.leader_epoch,
+                    fetch_offset=named.offset,
+                    last_fetched_epoch=named.last_epoch,
+                    log_start_offset=named.log_start,
+                    partition_max_bytes=self._config.replica_fetch_max_bytes,
+                )
+            )
+        return list(topics.values())
+
+    # --- what comes back
+
+    async def _take(self, response: FetchResponse) -> None:
+        answers = {
+            (topic.topic_id, data.partition_index): data for topic in response.responses for data in topic.partitions
+        }
+        error = _error(response.error_code)
+        if not self.machine.answered(error, response.session_id, answers.keys(), self._now_ms()):
+            if error:
+                self._log.debug("leader refuses a fetch", leader=self.leader, why=error.name)
+            return
+        for key, data in answers.items():
+            diverging = None
+            if data.diverging_epoch is not None:
+                diverging = data.diverging_epoch.epoch, data.diverging_epoch.end_offset
+            answer = PartitionAnswer(_error(data.error_code), diverging)
+            step, followed = self.machine.heard(key, answer, self._now_ms())
+            if followed is None:
+                continue
+            replica = self._replicas[key]
+            if step is Step.APPEND:
+                await self._append(followed, replica, data)
+            elif step is Step.CUT:
+                assert diverging is not None
+                log = replica.log
+                offset = cut_at(diverging, log.end_offset_for_epoch(diverging[0]), log.end_offset)
+                self._note_cut(followed, replica, await self._following.cut(replica, offset))
+            elif step is Step.LOOK_UP:
+                await self._look_up(followed, replica)
+            elif answer.error:
+                what = "partition is not fetched before newer metadata" if followed.is_stopped else "fetch is refused"
+                self._log.debug(what, partition=replica.log.name, leader=self.leader, why=answer.error.name)
+
+    async def _append(self, followed: Followed, replica: Replica, data: PartitionData) -> None:
+        """Appends what came for a partition as long as nothing takes the place of what was asked."""
+        machine, following = self.machine, self._following
+        records: Any = data.records or b""
+        try:
+            for piece in pieces(records, followed.leader_epoch, bytes_max=PIECE_BYTES, batches_max=PIECE_BATCHES):
+                await self._pause(len(piece.data))
+                if not machine.is_current(followed):
+                    return
+                done = following.append(replica, piece)
+                if done is Appended.BEGINS_EARLIER:
+                    machine.begin_cut(followed)
+                    self._note_cut(followed, replica, await following.start_at(replica, piece.first_offset))
+                    if not machine.is_current(followed):
+                        return
+                    done = following.append(replica, piece)
+                if not machine.is_current(followed):
+                    return
+                if done is not Appended.DONE:
+                    machine.wait(followed, self._now_ms())
+                    return
+                replica.followed(data.high_watermark, data.log_start_offset)
+                log = replica.log
+                machine.appended(followed, log.end_offset, piece.last_epoch, log.log_start_offset)
+        except CorruptBatch as error:
+            following.unusable(replica, error)
+            machine.wait(followed, self._now_ms())
+            return
+        replica.followed(data.high_watermark, data.log_start_offset)
+        machine.appended(followed, replica.log.end_offset, -1, replica.log.log_start_offset)
+
+    async def _pause(self, size: int) -> None:
+        """Lets others have their turn, and the disk come after, before the next bytes are appended."""
+        self._appended += size
+        if self._appended > PIECE_BYTES:
+            self._appended = 0
+            await asyncio.sleep(0)
+        if self._following.must_wait:
+            await self._following.caught_up()
+
+    def _note_cut(self, followed: Followed, replica: Replica, is_done: bool) -> None:
+        """The log was cut, as far as the disk took it."""
+        if self.machine.is_current(followed):
+            log = replica.log
+            now_ms = self._now_ms()
+            self.machine.cut(followed, log.end_offset, log.epochs.latest, log.log_start_offset, now_ms)
+            if not is_done:
+                self.machine.wait(followed, now_ms)
+
+    async def _look_up(self, followed: Followed, replica: Replica) -> None:
+        """The leader's log has no such offset: goes on where it has one."""
+        try:
+            end = await self._offset_at(followed, replica, _LATEST)
+            start = 0 if end is None else await self._offset_at(followed, replica, _EARLIEST)
+        except ClientError as error:
+            self._log.debug("a leader's log is not looked up", partition=replica.log.name, why=error)
+            end = start = None
+        if not self.machine.is_current(followed):
+            return
+        if start is None or end is None:
+            self.machine.wait(followed, self._now_ms())
+            return
+        bounds = bounds_of(start, end, replica.log.end_offset)
+        change = self._following.start_at if bounds.starts_anew else self._following.cut
+        self._note_cut(followed, replica, await change(replica, bounds.offset))
+
+    async def _offset_at(self, followed: Followed, replica: Replica, timestamp: int) -> int | None:
+        """Where the leader's log ends, or begins; None where it does not say so. Raises ClientError."""
+        asked = ListOffsetsPartition(
+            partition_index=replica.index, current_leader_epoch=followed.leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._config.node_id, topics=[ListOffsetsTopic(name=replica.topic, partitions=[asked])]
+        )
+        connection = await self._connected()
+        timeout_s = self._config.replica_socket_timeout_ms / 1000
+        response = await connection.ask(request, ListOffsetsResponse, timeout_s=timeout_s)
+        for topic in response.topics:
+            for found in topic.partitions:
+                if topic.name == replica.topic and found.partition_index == replica.index and not found.error_code:
+                    offset: int = found.offset
+                    return offset if offset >= 0 else None
+        return None
+
+
+def _forgotten(asked: NextRequest) -> list[ForgottenTopic]:
+    topics: dict[bytes, ForgottenTopic] = {}
+    for topic_id, index in asked.forgotten:
+        if topic_id not in topics:
+            topics[topic_id] = ForgottenTopic(topic_id=topic_id)
+        topics[topic_id].partitions.append(index)
+    return list(topics.values())
+
+
+def _error(code: int) -> ErrorCode:
+    """An error code, also one of a release to come."""
+    return ErrorCode(code) if code in _KNOWN else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,149 @@
+"""What a follower does to its log: it appends what its leader sent, cuts what its leader has not, and syncs.
+
+Appends are done on the event loop, like a leader's, in pieces that take a millisecond or two each, and others have
+their turn between them: whether the piece may still be appended is looked at without a lock then. What waits for the
+disk (a cut, a sync) is done by a worker, and the role of a replica does not change while its log is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from headrace.log.results import AppendResult
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.failing import Failures
+    from headrace.broker.partitions.flusher import Flusher
+    from headrace.broker.partitions.replica import Replica
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.env import LogSink, Node
+    from headrace.log.manager import LogManager
+    from headrace.replicas.pieces import Piece
+
+PIECE_BYTES: Final = 512 << 10
+PIECE_BATCHES: Final = 128
+"""What is appended without a pause."""
+
+
+class Appended(Enum):
+    """What became of a piece."""
+
+    DONE = "done"
+    BEGINS_EARLIER = "begins earlier"
+    """The log is empty and begins in the middle of a batch: it has to begin with the batch."""
+    REFUSED = "refused"
+    """Not now: the disk is full, or the leader sent what cannot be appended."""
+
+
+class Following:
+    """See the module."""
+
+    def __init__(
+        self,
+        node: Node,
+        logs: LogManager,
+        flusher: Flusher,
+        failures: Failures,
+        metrics: Registry,
+        log: LogSink,
+        cut_is_over: Callable[[Replica], None],
+    ) -> None:
+        """`cut_is_over` hears of each replica whose role may change again."""
+        self._node = node
+        self._logs = logs
+        self._flusher = flusher
+        self._failures = failures
+        self._log = log
+        self._cut_is_over = cut_is_over
+        self._bytes_in = metrics.counter("replicas.fetched_bytes")
+        self._cuts = metrics.counter("replicas.truncations")
+
+    def append(self, replica: Replica, piece: Piece) -> Appended:
+        """Appends a piece to a follower's log. A disk that fails takes the replica offline."""
+        log = replica.log
+        before = log.end_offset
+        if piece.first_offset < before == log.log_start_offset < piece.next_offset:
+            return Appended.BEGINS_EARLIER
+        try:
+            result = log.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
+        except OSError as error:
+            self._failures.storage_failed(replica, error)
+            return Appended.REFUSED
+        except Exception as error:
+            self._failures.defect(replica, error, "a follower's append")
+            return Appended.REFUSED
+        if result.error:
+            self._refused(replica, result)
+            return Appended.REFUSED
+        self._bytes_in.value += len(piece.data)
+        self._flusher.appended(replica, len(piece.data))
+        return Appended.DONE
+
+    def _refused(self, replica: Replica, result: AppendResult) -> None:
+        if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._log.debug("follower's disk is full", partition=replica.log.name, why=result.error_message)
+        else:
+            self.unusable(replica, result.error_message or result.error.name)
+
+    def unusable(self, replica: Replica, why: object) -> None:
+        """The leader sent what cannot be appended: it is asked again."""
+        self._log.error("what the leader sent cannot be appended", partition=replica.log.name, why=why)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the disk is so far behind that nothing is to be appended now."""
+        return self._flusher.behind
+
+    async def caught_up(self) -> None:
+        """Returns when the disk is not behind any more."""
+        while self._flusher.behind:
+            done = self._node.future()
+            self._flusher.when_caught_up(lambda done=done: done.done() or done.set_result(None))  # type: ignore[misc]
+            await done
+
+    async def cut(self, replica: Replica, offset: int) -> bool:
+        """Cuts a log at an offset, and drops the epochs that begin behind it; False where the disk does not take it."""
+        log = replica.log
+        if offset < log.end_offset:
+            self._cuts.value += 1
+            committed = replica.high_watermark
+            say = self._log.warning if offset < committed else self._log.info
+            say("log is cut to its leader's", partition=log.name, at=offset, end=log.end_offset, committed=committed)
+        return await self._work(replica, lambda: self._logs.truncate(log, offset))
+
+    async def start_at(self, replica: Replica, offset: int) -> bool:
+        """Drops a whole log, which goes on at another offset; False where the disk does not take it."""
+        log = replica.log
+        self._cuts.value += 1
+        self._log.info("log begins elsewhere, as its leader's", partition=log.name, offset=offset, end=log.end_offset)
+        return await self._work(replica, lambda: self._logs.start_at(log, offset))
+
+    async def _work(self, replica: Replica, work: Callable[[], None]) -> bool:
+        replica.is_being_cut = True
+        failure: Exception | None = None
+        try:
+            await self._node.workers.run(work)
+        except Exception as error:
+            failure = error
+        finally:
+            replica.is_being_cut = False
+        if replica.is_online:
+            replica.was_cut()
+        if failure is not None:
+            self._failures.failed(replica, failure)
+        self._cut_is_over(replica)
+        return failure is None
+
+    async def sync(self, replicas: list[Replica]) -> list[bool]:
+        """Returns when the logs are on disk, all that is in them now; whether each is."""
+        waiting = []
+        for replica in replicas:
+            done = self._node.future()
+            replica.when_synced(replica.log.end_offset, done.set_result)
+            waiting.append(done)
+            if not done.done():
+                self._flusher.request(replica)
+        return [await done is ErrorCode.NONE for done in waiting]

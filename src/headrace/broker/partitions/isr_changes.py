@@ -1,0 +1,147 @@
+"""Asks the controller for changes of in-sync sets: a follower has caught up, or has fallen behind.
+
+One request is under way at a time; what is wished for meanwhile goes into the next one. What an answer means for a
+partition is decided in `headrace.replicas.partition`. Sources: KIP-497, KIP-841, KIP-903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.quorum.controller import ControllerError
+from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered
+from headrace.controller.requests import AlterPartitions
+from headrace.metadata.image import LEADER_RECOVERED
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.replica import Replica
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env import Node
+    from headrace.metadata.image import Partition
+    from headrace.replicas.partition import AlterIsr
+
+AGAIN_S: Final = 0.05
+"""How long a request as a whole waits that the controller did not take."""
+
+
+Ask = Callable[[AlterPartitions], Awaitable[PartitionsAltered]]
+"""Asks the active controller. Raises ControllerError."""
+
+
+async def no_controller(_: AlterPartitions) -> PartitionsAltered:
+    """Nobody can be asked. Raises ControllerError, always."""
+    raise ControllerError(ErrorCode.NOT_CONTROLLER)
+
+
+class IsrChanges:
+    """The changes that are wished for, and the request that is under way."""
+
+    def __init__(
+        self,
+        node: Node,
+        config: BrokerConfig,
+        metrics: Registry,
+        replicas: Callable[[], Iterable[Replica]],
+        *,
+        ask: Ask,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """`replicas` returns those that this broker leads, `broker_epoch` that of its registration."""
+        self._node_id = config.node_id
+        self._replicas = replicas
+        self._ask = ask
+        self._broker_epoch = broker_epoch
+        self._scan_s = config.replica_lag_time_max_ms / 2000
+        self._log = node.logger("partitions")
+        self._owner = node.owner("changes of in-sync sets")
+        self._wished: dict[Replica, AlterIsr] = {}
+        self._is_asking = False
+        self._shrinks = metrics.counter("replicas.isr_shrinks")
+        self._expands = metrics.counter("replicas.isr_expands")
+        self._failures = metrics.counter("replicas.isr_failed_updates")
+
+    def start(self) -> None:
+        """Begins to look for followers that have fallen behind."""
+        self._owner.later(self._scan_s, self._scan)
+
+    def stop(self) -> None:
+        """Asks for nothing more."""
+        self._wished.clear()
+        self._owner.close()
+
+    def _scan(self) -> None:
+        self._owner.later(self._scan_s, self._scan)
+        for replica in self._replicas():
+            if replica.shared and (wish := replica.shrink()) is not None:
+                self.wish(replica, wish)
+
+    def wish(self, replica: Replica, change: AlterIsr) -> None:
+        """Has the controller asked for a change soon; the replica hears of the answer."""
+        self._wished[replica] = change
+        if not self._is_asking:
+            self._is_asking = True
+            self._owner.spawn(self._ask_all())
+
+    async def _ask_all(self) -> None:
+        while True:
+            # A change that is not pending any more was settled by newer metadata.
+            asked = {each: change for each, change in self._wished.items() if each.state.pending is change}
+            self._wished.clear()
+            if not asked:
+                self._is_asking = False
+                return
+            error = await self._ask_for(asked)
+            if error:
+                self._wished = {**asked, **self._wished}
+                self._again()
+                return
+
+    def _again(self) -> None:
+        def again() -> None:
+            self._owner.spawn(self._ask_all())
+
+        self._owner.later(AGAIN_S, again)
+
+    async def _ask_for(self, asked: dict[Replica, AlterIsr]) -> bool:
+        """Asks for changes, and gives each partition its answer; whether the request as a whole has to come again."""
+        by_key = {(replica.topic_id, replica.index): (replica, change) for replica, change in asked.items()}
+        changes = [
+            PartitionAlteration(*key, change.leader_epoch, change.partition_epoch, change.members, LEADER_RECOVERED)
+            for key, (_, change) in by_key.items()
+        ]
+        request = AlterPartitions(self._node_id, self._broker_epoch(), changes)
+        try:
+            answer = await self._ask(request)
+        except ControllerError as error:
+            self._log.debug("the controller takes no change of an in-sync set now", why=error)
+            return True
+        if answer.error:
+            self._log.debug("the controller takes no change of an in-sync set now", why=answer.error.name)
+            return True
+        if any(code is ErrorCode.NOT_CONTROLLER for _, _, code, _ in answer.results):
+            return True
+        for topic_id, index, code, partition in answer.results:
+            found = by_key.pop((topic_id, index), None)
+            if found is not None:
+                self._settle(*found, code, partition)
+        self._wished.update({replica: change for replica, change in by_key.values() if replica not in self._wished})
+        return False
+
+    def _settle(self, replica: Replica, change: AlterIsr, error: ErrorCode, partition: Partition | None) -> None:
+        before = replica.state.isr
+        retry = replica.altered(change, error, partition)
+        after = replica.state.isr
+        if error:
+            self._failures.value += 1
+            self._log.info("in-sync set was not changed", partition=replica.log.name, why=error.name)
+        elif len(after) < len(before):
+            self._shrinks.value += 1
+            self._log.info("in-sync set shrinks", partition=replica.log.name, isr=list(after), was=list(before))
+        elif len(after) > len(before):
+            self._expands.value += 1
+            self._log.info("in-sync set grows", partition=replica.log.name, isr=list(after), was=list(before))
+        if retry is not None:
+            self._wished.setdefault(replica, retry)

@@ -1,0 +1,61 @@
+"""The controller as a node of several voters sees it: this node while it decides, or whoever does, over the network."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace.broker.quorum.controller import Asker, ControllerError
+from headrace.broker.quorum.node_requests import wire_form
+from headrace.client.errors import ClientError
+from headrace.controller.requests import ControllerRequest, FailDirectories, Heartbeat
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.quorum.controller_link import ControllerLink
+    from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.quorum.local_controller import LocalController
+
+R = TypeVar("R")
+
+ANSWER_S: Final = 30.0
+"""How long the active controller may take for an answer (Kafka's controller.socket.timeout.ms)."""
+HEARTBEAT_S: Final = 2.0
+"""How long for the answer to a heartbeat: a controller that does not give it may be stopped, or cut off."""
+
+
+class ClusterController:
+    """See `controller.Controller`. `heartbeat_now` is called where the controller hears of something by heartbeats
+    alone: that a log directory failed."""
+
+    def __init__(self, driver: QuorumDriver, local: LocalController, link: ControllerLink) -> None:
+        self.heartbeat_now: Callable[[], None] = lambda: None
+        self._driver = driver
+        self._local = local
+        self._link = link
+
+    def ask(self, request: ControllerRequest[R], asker: Asker | None = None) -> Awaitable[R]:
+        """See Controller. What a client asks is decided here or not at all: it goes elsewhere in an envelope alone,
+        which says on whose behalf (`requests/forwarding`)."""
+        if isinstance(request, FailDirectories):
+            self.heartbeat_now()
+            return self._done()
+        driver = self._driver
+        if asker is not None or driver.decides or driver.raft.known_leader == driver.node_id:
+            return self._local.ask(request, asker)
+        return self._ask_elsewhere(request)
+
+    async def _done(self) -> Any:
+        return None
+
+    async def _ask_elsewhere(self, request: ControllerRequest[R]) -> R:
+        form = wire_form(request, self._driver.image)
+        if form is None:
+            raise ControllerError(ErrorCode.NOT_CONTROLLER)
+        timeout_s = HEARTBEAT_S if isinstance(request, Heartbeat) else ANSWER_S
+        try:
+            said = await self._link.ask(form.request, form.response_class, timeout_s=timeout_s)
+        except ClientError as error:
+            raise ControllerError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+        reply: R = form.read(said)
+        return reply

@@ -1,0 +1,63 @@
+"""The way of a node to the active controller: one connection, to the voter that leads as far as this node knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.channel import Request, Response
+from headrace.client.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from headrace.env import Node
+    from headrace.raft.control import VoterEndpoint
+
+R = TypeVar("R", bound=Response)
+
+
+class ControllerLink:
+    """`endpoint` says where the active controller is now, None where no voter is known to lead."""
+
+    def __init__(
+        self, node: Node, endpoint: Callable[[], VoterEndpoint | None], *, name: str, timeout_s: float
+    ) -> None:
+        """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take."""
+        self._node = node
+        self._endpoint = endpoint
+        self._name = name
+        self._timeout_s = timeout_s
+        self._owner = node.owner("controller link")
+        self._opening = asyncio.Lock()
+        self._link: AsyncConnection | None = None
+        self._to: VoterEndpoint | None = None
+
+    async def ask(self, request: Request, response_class: type[R], *, timeout_s: float) -> R:
+        """The active controller's answer. Raises ClientError; whether the request took effect is unknown then, unless
+        it is an UnreachableError."""
+        link = await self._connected()
+        return await link.ask(request, response_class, timeout_s=timeout_s)
+
+    async def _connected(self) -> AsyncConnection:
+        async with self._opening:
+            endpoint = self._endpoint()
+            if endpoint is None:
+                raise UnreachableError("no active controller is known")
+            link = self._link
+            if link is not None and not link.closed and self._to == endpoint:
+                return link
+            if link is not None:
+                link.close()
+            self._link = None
+            self._link = await AsyncConnection.open(
+                self._node, self._owner, endpoint.host, endpoint.port, client_id=self._name, timeout_s=self._timeout_s
+            )
+            self._to = endpoint
+            return self._link
+
+    def close(self) -> None:
+        """Ends the connection; what waits for an answer fails."""
+        if self._link is not None:
+            self._link.close()
+        self._owner.close()

@@ -1,0 +1,67 @@
+"""A node's seat in a quorum of several voters: everything that it has beside its driver, set up and ended in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.cluster_controller import ClusterController
+from headrace.broker.quorum.controller_link import ControllerLink
+from headrace.broker.quorum.controller_registration import ControllerRegistration
+from headrace.broker.quorum.duties import Duties
+from headrace.broker.quorum.local_controller import LocalController
+from headrace.broker.quorum.metadata_start import controller_endpoints
+from headrace.controller.brokers import supported_features
+from headrace.metadata import image as im
+
+if TYPE_CHECKING:
+    from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.config import BrokerConfig
+    from headrace.env import Node
+    from headrace.raft.control import VoterEndpoint
+    from headrace.security.authorizer import Authorizer
+
+
+class QuorumSeat:
+    """See the module. `controller` is the port that handlers and drivers hold, `local` the controller of this process,
+    `link` the way to the active one."""
+
+    def __init__(
+        self,
+        node: Node,
+        driver: QuorumDriver,
+        config: Callable[[], BrokerConfig],
+        authorizer: Callable[[], Authorizer],
+    ) -> None:
+        self._driver = driver
+        self.duties = Duties(node, driver, config)
+        self.local = LocalController(driver, config, authorizer, node.entropy, self.duties)
+        self.duties.controller = self.local
+        settings = config()
+        self.link = ControllerLink(
+            node,
+            self._leader_endpoint,
+            name=f"broker-{settings.node_id}",
+            timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
+        )
+        self.controller = ClusterController(driver, self.local, self.link)
+        own = im.Controller(
+            settings.node_id, node.entropy.uuid(), controller_endpoints(settings), supported_features()
+        )  # fmt: skip
+        self._registration = ControllerRegistration(node, driver, self.controller, own)
+
+    def _leader_endpoint(self) -> VoterEndpoint | None:
+        """Where the active controller is, as far as this node knows."""
+        leader = self._driver.raft.known_leader
+        return None if leader is None else self._driver.endpoint(leader)
+
+    def start(self) -> None:
+        """Begins to speak with the other voters, and with whoever leads them."""
+        self._driver.start()
+        self._registration.start()
+
+    async def close(self) -> None:
+        """Ends everything but the driver, which is closed next."""
+        await self._registration.close()
+        await self.duties.close()
+        self.link.close()

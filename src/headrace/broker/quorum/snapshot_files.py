@@ -1,0 +1,180 @@
+"""The snapshots in a metadata directory, as files: read, written, handed out in pieces and received in pieces.
+
+A file has its name only when it is whole and on stable storage. What is received lies in a `.part` until then; a crash
+leaves it, and the next start removes it. Nothing here runs on the event loop but at a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_bytes, snapshot_name
+from headrace.env import Disk, File
+from headrace.metadata.delta import InconsistentMetadataError
+from headrace.metadata.framing import MetadataRecordError, decode_record, encode_record, record_version
+from headrace.metadata.image import ClusterImage
+from headrace.metadata.replay import Replay
+from headrace.metadata.snapshot import image_records
+from headrace.raft import control
+from headrace.raft.control import ControlRecord, ControlType, Voter
+from headrace.raft.events import Piece
+from headrace.raft.messages import Position
+from headrace.wire.batch import BATCH_OVERHEAD, check_crc, iter_headers, read_header
+from headrace.wire.primitives import DecodeError
+from headrace.wire.records import CorruptBatch, decode_batch
+
+CANNOT_READ: Final = (CorruptBatch, DecodeError, MetadataRecordError, InconsistentMetadataError)
+"""What reading metadata raises where they are damaged."""
+_PART: Final = ".part"
+
+
+@dataclass(slots=True)
+class SnapshotContent:
+    """What a snapshot holds: the image of everything below `end`, and what it says of the quorum."""
+
+    end: Position
+    image: ClusterImage
+    kraft_version: int = 0
+    voters: tuple[Voter, ...] = ()
+
+    def note(self, record: ControlRecord) -> None:
+        """Takes in a control record that tells of the quorum."""
+        if record.type is ControlType.KRAFT_VERSION:
+            self.kraft_version = record.message.kraft_version
+        elif record.type is ControlType.KRAFT_VOTERS:
+            self.voters = control.voters_of(record.message)
+
+
+class SnapshotFiles:
+    """See the module."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def path(self, end: Position) -> str:
+        """The file of the snapshot that ends here."""
+        return f"{self._directory}/{snapshot_name(end.offset, end.epoch)}"
+
+    def ends(self) -> list[Position]:
+        """The ends of all finished snapshots, oldest first. Raises OSError."""
+        names = (parse_snapshot_name(name) for name in self._disk.list(self._directory))
+        return [Position(epoch, offset) for offset, epoch in sorted(name for name in names if name is not None)]
+
+    def size(self, end: Position) -> int:
+        """Bytes in a snapshot. Raises OSError."""
+        return self._disk.size(self.path(end))
+
+    # --- whole
+
+    def read(self, end: Position, cluster_id: str) -> SnapshotContent:
+        """What a snapshot holds. Raises StorageError with its file, where it is damaged or not whole, OSError."""
+        return self._read(self.path(end), end, cluster_id)
+
+    def _read(self, path: str, end: Position, cluster_id: str) -> SnapshotContent:
+        content = SnapshotContent(end, ClusterImage(cluster_id=cluster_id))
+        replay = Replay(content.image)
+        timestamp_ms, at_end, complete = 0, 0, False
+        try:
+            data = self._disk.read_file(path)
+            for at, header in iter_headers(data):
+                if not check_crc(data, at, header):
+                    raise CorruptBatch(f"the checksum of the batch at byte {at} is wrong")
+                at_end = at + header.size
+                for record in decode_batch(data, at):
+                    if not header.is_control:
+                        replay.apply(decode_record(record.value or b""))
+                    elif (noted := control.decode_control(record.key or b"", record.value or b"")) is not None:
+                        content.note(noted)
+                        if noted.type is ControlType.SNAPSHOT_HEADER:
+                            timestamp_ms = noted.message.last_contained_log_timestamp
+                        complete = complete or noted.type is ControlType.SNAPSHOT_FOOTER
+        except CANNOT_READ as error:
+            raise StorageError(f"metadata snapshot {path} cannot be read: {error}") from error
+        if not complete or at_end != len(data):
+            raise StorageError(f"metadata snapshot {path} has no footer: it was not finished")
+        replay.advance(offset=end.offset - 1, epoch=end.epoch, timestamp_ms=timestamp_ms)
+        content.image = replay.finish()
+        return content
+
+    def last_record_ms(self, end: Position) -> int:
+        """The time of the last record that a snapshot holds, by its header; 0 where it does not say. Raises OSError."""
+        file = self._disk.open(self.path(end))
+        try:
+            size = read_header(file.read(0, BATCH_OVERHEAD).ljust(BATCH_OVERHEAD, b"\0")).size
+            first = decode_batch(file.read(0, max(size, 0)))[0]
+            header = control.decode_control(first.key or b"", first.value or b"")
+        except (*CANNOT_READ, IndexError):
+            return 0
+        finally:
+            file.close()
+        is_header = header is not None and header.type is ControlType.SNAPSHOT_HEADER
+        return int(header.message.last_contained_log_timestamp) if header is not None and is_header else 0
+
+    def write(self, image: ClusterImage, kraft_version: int, voters: tuple[Voter, ...], now_ms: int) -> int:
+        """Writes a snapshot of an image. Returns its size in bytes. Raises OSError."""
+        header = [control.snapshot_header(image.timestamp_ms)]
+        if kraft_version > 0:
+            header += [control.kraft_version(kraft_version), control.voters_record(voters)]
+        level = image.features.metadata_version
+        values = [encode_record(record, record_version(record, level)) for record in image_records(image)]
+        content = snapshot_bytes(header, values, epoch=image.epoch, now_ms=now_ms)
+        self._disk.write_file_atomically(self.path(Position(image.epoch, image.offset + 1)), content)
+        return len(content)
+
+    def remove_before(self, offset: int) -> None:
+        """Removes the snapshots that end below an offset. Raises OSError."""
+        for end in self.ends():
+            if end.offset < offset:
+                self._disk.remove(self.path(end))
+
+    # --- in pieces
+
+    def piece(self, end: Position, position: int, max_bytes: int) -> tuple[bytes, int]:
+        """(bytes of a snapshot from a position on, the size of the whole). Raises FileNotFoundError, OSError."""
+        file = self._disk.open(self.path(end))
+        try:
+            return file.read(position, max_bytes), file.size()
+        finally:
+            file.close()
+
+    def store(
+        self, piece: Piece, cluster_id: str, check: Callable[[SnapshotContent], None]
+    ) -> SnapshotContent | None:
+        """Writes what was received. The last piece is on stable storage, and was read back and checked with all before
+        it, before the file has its name: then its content is returned.
+
+        Raises StorageError where it is no snapshot, OSError.
+        """
+        part = self.path(piece.snapshot) + _PART
+        file = self._disk.open(part, create=True)
+        try:
+            if piece.position == 0:
+                file.truncate(0)
+            if file.size() != piece.position:
+                raise StorageError(f"{part} has {file.size()} bytes, and byte {piece.position} follows")
+            file.append([piece.data])
+            if not piece.is_last:
+                return None
+            self._sync(file)
+        finally:
+            file.close()
+        content = self._read(part, piece.snapshot, cluster_id)
+        check(content)
+        self._disk.rename(part, self.path(piece.snapshot))
+        self._disk.sync_directory(self._directory)
+        return content
+
+    @staticmethod
+    def _sync(file: File) -> None:
+        """A name alone would survive a crash, and what it names would not."""
+        file.sync()
+
+    def remove_parts(self) -> None:
+        """Removes what was received and is not whole. Raises OSError."""
+        for name in self._disk.list(self._directory):
+            stem, dot, _ = name.rpartition(_PART)
+            if dot and parse_snapshot_name(stem) is not None:
+                self._disk.remove(f"{self._directory}/{name}")

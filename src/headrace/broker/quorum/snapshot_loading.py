@@ -1,0 +1,81 @@
+"""Receives a snapshot of the leader's: writes its pieces, one after the other, on workers, and tells the machine."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
+from headrace.broker.quorum.voters import foreign_voters
+from headrace.broker.storage.storage_format import StorageError
+from headrace.raft.events import Piece, PieceStored, SnapshotLoaded, SnapshotUnusable
+
+if TYPE_CHECKING:
+    from headrace.env import LogSink, Node, Owner
+    from headrace.raft.control import Voter
+    from headrace.raft.messages import Position
+
+
+class SnapshotLoading:
+    """See the module. `heard` gets what became of each piece; a snapshot of other voters is refused."""
+
+    def __init__(
+        self,
+        node: Node,
+        owner: Owner,
+        files: SnapshotFiles,
+        heard: Callable[[PieceStored | SnapshotLoaded | SnapshotUnusable], None],
+        cluster_id: str,
+        voters: Sequence[Voter],
+        log: LogSink,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._node = node
+        self._owner = owner
+        self._files = files
+        self._heard = heard
+        self._voters = voters
+        self._log = log
+        self._pieces: deque[Piece] = deque()
+        self._is_storing = False
+        self._loaded: SnapshotContent | None = None
+
+    def take(self, piece: Piece) -> None:
+        """The next piece. One at position 0 begins again, whatever came before."""
+        if piece.position == 0:
+            end = piece.snapshot
+            self._log.info("metadata snapshot is fetched", end_offset=end.offset, epoch=end.epoch)
+        self._pieces.append(piece)
+        if not self._is_storing:
+            self._is_storing = True
+            self._owner.spawn(self._store_all())
+
+    async def _store_all(self) -> None:
+        while self._pieces:
+            piece = self._pieces.popleft()
+            event = await self._store(piece)
+            if not self._pieces:  # else it began again meanwhile
+                self._heard(event)
+        self._is_storing = False
+
+    async def _store(self, piece: Piece) -> PieceStored | SnapshotLoaded | SnapshotUnusable:
+        try:
+            content = await self._node.workers.run(lambda: self._files.store(piece, self._cluster_id, self._check))
+        except (OSError, StorageError) as error:
+            self._log.error("the leader's metadata snapshot cannot be used", why=error)
+            return SnapshotUnusable(piece.snapshot)
+        if content is None:
+            return PieceStored(piece.snapshot, piece.position + len(piece.data))
+        self._loaded = content
+        return SnapshotLoaded(piece.snapshot)
+
+    def _check(self, content: SnapshotContent) -> None:
+        if others := foreign_voters(self._voters, content.voters, None):
+            raise StorageError(f"the metadata quorum of the snapshot has other voters: {others}")
+
+    def loaded(self, end: Position) -> SnapshotContent:
+        """What was said to be loaded, for whoever takes it over now."""
+        content, self._loaded = self._loaded, None
+        assert content is not None and content.end == end
+        return content

@@ -1,0 +1,35 @@
+"""AlterPartition (56), versions 2-3: a leader changes the in-sync sets of its partitions. Source: KIP-497, KIP-903.
+
+v3 the broker epoch of each member.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.node_requests import altered_response, read_alter_partitions
+from headrace.broker.requests.quorum_requests import is_node
+from headrace.broker.requests.registry import handles
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k56_alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.ALTER_PARTITION)
+async def handle(
+    broker: NodeServices, request: AlterPartitionRequest, context: RequestContext
+) -> AlterPartitionResponse:
+    """Each partition has a result of its own."""
+    if not is_node(context):
+        return AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        reply = await broker.local_controller.ask(read_alter_partitions(request, context.api_version))
+    except ControllerError as error:
+        return AlterPartitionResponse(error_code=error.code)
+    return altered_response(reply)

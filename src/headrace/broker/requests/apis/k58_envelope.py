@@ -1,0 +1,80 @@
+"""Envelope (58), version 0: what a client asked of another broker, for this node to decide as the active controller.
+
+Source: KIP-590.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.apis import FORWARDED
+from headrace.broker.requests.forwarding import read_principal
+from headrace.broker.requests.quorum_requests import is_node
+from headrace.broker.requests.registry import handler_of, handles
+from headrace.wire.apis import APIS, ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_request_header, encode_response
+from headrace.wire.messages import request_class
+from headrace.wire.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from headrace.wire.primitives import DecodeError
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.ENVELOPE)
+async def handle(broker: NodeServices, request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+    """Decides on behalf of the client in the envelope."""
+    if not is_node(context):
+        return EnvelopeResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not broker.quorum.decides:
+        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    opened = _open(broker, request, context)
+    if isinstance(opened, ErrorCode):
+        return EnvelopeResponse(error_code=opened)
+    header, body, inner = opened
+    answer: Any = handler_of(header.api_key)(broker, body, inner)
+    if isinstance(answer, Coroutine):
+        answer = await answer
+    if not broker.quorum.decides:
+        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    frame = encode_response(header.api_key, header.api_version, header.correlation_id, answer)
+    return EnvelopeResponse(response_data=bytes(frame[SIZE_BYTES:]))
+
+
+def _open(
+    broker: NodeServices, request: EnvelopeRequest, context: RequestContext
+) -> tuple[RequestHeader, Any, RequestContext] | ErrorCode:
+    """What is in an envelope, as if its client had asked here; or why not."""
+    try:
+        principal = read_principal(request.request_principal)
+        if principal is None:
+            return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+    except DecodeError:
+        return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+    try:
+        header, at = decode_request_header(request.request_data)
+        if header.api_key not in FORWARDED:
+            return ErrorCode.INVALID_REQUEST
+        api = APIS[header.api_key]
+        if not api.min_version <= header.api_version <= api.max_version:
+            return ErrorCode.UNSUPPORTED_VERSION
+        body = request_class(header.api_key).decode(request.request_data, header.api_version, at)
+        host = str(ipaddress.ip_address(request.client_host_address))
+    except (DecodeError, ValueError):
+        return ErrorCode.INVALID_REQUEST
+    inner = RequestContext(
+        broker.authorizer,
+        principal=principal,
+        listener=context.listener,
+        client_id=header.client_id,
+        client_host=host,
+        api_key=header.api_key,
+        api_version=header.api_version,
+        correlation_id=header.correlation_id,
+    )
+    return header, body, inner

@@ -1,0 +1,39 @@
+"""BrokerRegistration (62), versions 0-4: a broker introduces itself to the active controller. Source: KIP-631, KIP-858.
+
+v1 migration from ZooKeeper, which is refused by nobody and used by nobody. v2 directories. v3 the epoch of its last
+life. v4 features of any level.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.node_requests import read_registration
+from headrace.broker.requests.quorum_requests import is_node
+from headrace.broker.requests.registry import handles
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k62_broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.BROKER_REGISTRATION)
+async def handle(
+    broker: NodeServices, request: BrokerRegistrationRequest, context: RequestContext
+) -> BrokerRegistrationResponse:
+    """Answers with its broker epoch; it is fenced until it asks for more."""
+    if not is_node(context):
+        return BrokerRegistrationResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        reply = await broker.local_controller.ask(read_registration(request))
+    except ControllerError as error:
+        return BrokerRegistrationResponse(error_code=error.code)
+    if reply.error is ErrorCode.DUPLICATE_BROKER_REGISTRATION and broker.duties is not None:
+        # Its last life may have ended a moment ago: then its session need not be waited for.
+        broker.duties.suspect(request.broker_id)
+    return BrokerRegistrationResponse(error_code=reply.error, broker_epoch=reply.broker_epoch)

@@ -1,0 +1,38 @@
+"""ControllerRegistration (70), version 0: a controller introduces itself to the active one. Source: KIP-919.
+
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.node_requests import read_controller_registration
+from headrace.broker.requests.quorum_requests import is_node
+from headrace.broker.requests.registry import handles
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k70_controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.CONTROLLER_REGISTRATION)
+async def handle(
+    broker: NodeServices, request: ControllerRegistrationRequest, context: RequestContext
+) -> ControllerRegistrationResponse:
+    """Answers when the metadata name it."""
+    if not is_node(context):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ControllerRegistrationResponse(error_code=denied, error_message=message_of(denied))
+    try:
+        said = await broker.local_controller.ask(read_controller_registration(request))
+    except ControllerError as error:
+        return ControllerRegistrationResponse(error_code=error.code, error_message=str(error))
+    return ControllerRegistrationResponse(error_code=said.code, error_message=said.message)

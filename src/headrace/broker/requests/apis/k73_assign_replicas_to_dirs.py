@@ -1,0 +1,38 @@
+"""AssignReplicasToDirs (73), version 0: a broker says in which log directories its replicas lie. Source: KIP-858.
+
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.node_requests import assigned_response, read_assignments
+from headrace.broker.requests.quorum_requests import is_node
+from headrace.broker.requests.registry import handles
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k73_assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.ASSIGN_REPLICAS_TO_DIRS)
+async def handle(
+    broker: NodeServices, request: AssignReplicasToDirsRequest, context: RequestContext
+) -> AssignReplicasToDirsResponse:
+    """Each replica has a result of its own."""
+    if not is_node(context):
+        return AssignReplicasToDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    asked = read_assignments(request)
+    try:
+        reply = await broker.local_controller.ask(asked)
+    except ControllerError as error:
+        return AssignReplicasToDirsResponse(error_code=error.code)
+    return assigned_response(asked, reply)

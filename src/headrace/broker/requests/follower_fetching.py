@@ -1,0 +1,101 @@
+"""Reading for a follower's Fetch request: it reads to the end of the log, and tells with it what it has.
+
+What it asks for at an offset, it has everything before. That moves the high watermark, and may bring it back into the
+in-sync set. A follower whose log has gone another way learns where (KIP-595), and counts for nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.partitions.replica import FetchWaiter, Replica
+from headrace.broker.requests.fetching import Answer, Fetch
+from headrace.replicas.sessions import SessionPartition
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import EpochEndOffset, PartitionData
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+
+class FollowerFetch(Fetch):
+    """One Fetch request of a follower at work. See `Fetch`."""
+
+    __slots__ = ("_broker_epoch", "_follower", "_is_counted")
+
+    def __init__(
+        self,
+        broker: Services,
+        partitions: Iterable[SessionPartition],
+        *,
+        version: int,
+        min_bytes: int,
+        max_bytes: int,
+        refuse: Callable[[str], ErrorCode],
+        follower: int,
+        broker_epoch: int,
+    ) -> None:
+        """`follower` is the broker that asks, `broker_epoch` that of its registration, -1 where it does not tell."""
+        super().__init__(
+            broker,
+            partitions,
+            version=version,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=0,
+            refuse=refuse,
+        )
+        self._follower = follower
+        self._broker_epoch = broker_epoch
+        self._is_counted = False
+
+    def read(self) -> list[Answer]:
+        """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that."""
+        answers = super().read()
+        self._is_counted = True
+        return answers
+
+    def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
+        log, state, offset = replica.log, replica.state, partition.fetch_offset
+        refused = state.check_follower(self._follower, self._broker_epoch)
+        if not refused and offset < log.log_start_offset:
+            refused = ErrorCode.OFFSET_OUT_OF_RANGE
+        if refused:
+            return self._error(partition, refused)
+        if partition.last_fetched_epoch >= 0:
+            epoch, end_offset = log.end_offset_for_epoch(partition.last_fetched_epoch)
+            if epoch < 0:
+                return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < partition.last_fetched_epoch or end_offset < offset:
+                self.failed = True
+                data = self._data(replica, partition)
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return data
+        if offset > log.end_offset:
+            return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if not self._is_counted:
+            refused = self._broker.replicas.fetched(replica, self._follower, self._broker_epoch, offset)
+            assert not refused, "a follower that may fetch counts"
+        data = self._data(replica, partition)
+        limit = min(left, partition.max_bytes)
+        end_offset = log.end_offset
+        result = log.read(offset, max_bytes=limit, max_offset=end_offset, min_one=min_one, wait=self._may_wait)
+        assert not result.error, "the offset is in the log"
+        if result.slice is not None:
+            data.records = result.slice
+        return data
+
+    def _data(self, replica: Replica, partition: SessionPartition) -> PartitionData:
+        state = replica.state
+        start = replica.log.log_start_offset
+        data = PartitionData(partition.index, 0, state.high_watermark, state.last_stable_offset, start)
+        data.records = b""
+        data.aborted_transactions = None
+        return data
+
+    def _upper(self, replica: Replica) -> int:
+        return replica.log.end_offset
+
+    def _waiters(self, replica: Replica) -> dict[FetchWaiter, None]:
+        return replica.follower_waiters

@@ -1,0 +1,107 @@
+"""Forwarding: what only the active controller decides, any broker takes, and carries there in an envelope.
+
+The client's request travels as it is, with its principal and address; its answer comes back as bytes. A controller that
+is gone, or leads no more, is asked again where the next one leads. Source: KIP-590.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.answers import CloseConnectionError
+from headrace.broker.requests.registry import Handler
+from headrace.client.errors import ClientError
+from headrace.wire.errors import ErrorCode
+from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_response_header, encode_request
+from headrace.wire.messages import response_class
+from headrace.wire.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from headrace.wire.messages.principal import DefaultPrincipalData
+
+if TYPE_CHECKING:
+    from headrace.broker.net.context import RequestContext
+    from headrace.broker.requests.services import Services
+
+PATIENCE_S: Final = 60.0
+"""How long a request looks for an active controller."""
+ANSWER_S: Final = 60.0
+"""How long the controller may take for one answer."""
+AGAIN_S: Final = 0.05
+
+_LOCAL = b"\x00" * 4
+"""The address of a client that has none."""
+
+
+def decided_by_controller(handler: Handler) -> Handler:
+    """The handler on a broker: it runs where this node decides, and elsewhere the request is forwarded."""
+
+    def handle(broker: Services, request: Any, context: RequestContext) -> Any:
+        if broker.quorum.decides:
+            return handler(broker, request, context)
+        return _forward_or_refuse(broker, request, context, handler)
+
+    return handle
+
+
+def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, handler: Handler) -> Any:
+    async def run() -> Any:
+        answer = await forward(broker, request, context)
+        if answer is not None:
+            return answer
+        # This node leads now, or nobody does: its handler says so.
+        said = handler(broker, request, context)
+        return await said if isinstance(said, Coroutine) else said
+
+    return run()
+
+
+async def forward(broker: Services, request: Any, context: RequestContext) -> Any:
+    """The active controller's answer to a client's request; None where this node decides by now, or forwards nothing,
+    or no controller was found in time."""
+    link = broker.controller_link
+    if link is None:
+        return None
+    key, version = context.api_key, context.api_version
+    header = RequestHeader(key, version, context.correlation_id, context.client_id)
+    envelope = EnvelopeRequest(
+        request_data=encode_request(header, request)[SIZE_BYTES:],
+        request_principal=_encode_principal(context.principal),
+        client_host_address=_packed(context.client_host),
+    )
+    last = broker.node.clock.monotonic() + PATIENCE_S
+    while not broker.quorum.decides and broker.node.clock.monotonic() < last:
+        try:
+            said = await link.ask(envelope, EnvelopeResponse, timeout_s=ANSWER_S)
+        except ClientError:
+            said = EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        if said.error_code == ErrorCode.NONE:
+            data = said.response_data or b""
+            _, at = decode_response_header(data, key, version)
+            return response_class(key).decode(data, version, at)
+        if said.error_code != ErrorCode.NOT_CONTROLLER:
+            # As in Kafka: the client speaks a version that the controller does not, or this node may not forward.
+            raise CloseConnectionError(f"the controller refuses what is forwarded: {ErrorCode(said.error_code).name}")
+        await asyncio.sleep(AGAIN_S)
+    return None
+
+
+def _encode_principal(principal: str) -> bytes:
+    kind, _, name = principal.partition(":")
+    return b"\x00\x00" + DefaultPrincipalData(type=kind, name=name).encode(0)
+
+
+def read_principal(data: bytes | None) -> str | None:
+    """The principal of an envelope; None where there is none that this release knows. Raises DecodeError."""
+    if data is None or data[:2] != b"\x00\x00":
+        return None
+    said = DefaultPrincipalData.decode(data, 0, 2)
+    return f"{said.type}:{said.name}"
+
+
+def _packed(host: str) -> bytes:
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:
+        return _LOCAL

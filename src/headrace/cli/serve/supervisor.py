@@ -1,0 +1,184 @@
+"""Several nodes on one machine: a process each, started, watched, started again, and ended together.
+
+A node holds the reading end of a pipe whose other end is the supervisor's alone. However the supervisor ends, the
+system closes that end, and each node that reads the end of the pipe stops as after SIGTERM: none outlives it for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from headrace.cli.serve.restarts import DEATHS_MAX, WINDOW_S, Restarts
+
+READ_BYTES: Final = 64 * 1024
+LINE_MAX_BYTES: Final = 1024 * 1024
+"""A longer line is passed on in pieces."""
+
+
+class Child:
+    """A node: the process that it is now, and what became of those before."""
+
+    def __init__(self, node_id: int, file: Path) -> None:
+        self.node_id = node_id
+        self.file = file
+        self.process: Process | None = None
+        self.restarts = Restarts()
+        self.has_served = False
+        self.last_line = ""
+
+    def send(self, number: int) -> None:
+        """Sends a signal to its process, if there is one."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(number)
+
+
+class Supervisor:
+    """See the module. `files` are the nodes' server.properties, of the nodes 1, 2, ...; `served` is called once, when
+    all of them serve clients for the first time; `options` are more of `headrace serve` for each node."""
+
+    def __init__(self, files: Sequence[Path], options: Sequence[str], served: Callable[[list[int]], None]) -> None:
+        self._children = [Child(node_id, file) for node_id, file in enumerate(files, 1)]
+        self._options = options
+        self._served = served
+        self._has_told = False
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._failure: str | None = None
+        self._lifeline, self._our_end = os.pipe()
+
+    async def run(self) -> str | None:
+        """Returns when every node has ended: None after a clean stop, else why, in one line."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._signalled, number)
+        try:
+            await asyncio.gather(*(self._keep(child) for child in self._children))
+        finally:
+            os.close(self._lifeline)
+            os.close(self._our_end)
+        return self._failure
+
+    # --- the end
+
+    def _signalled(self, number: int) -> None:
+        """The first signal is passed on; with another one there is no more waiting."""
+        self._signals += 1
+        self._stop.set()
+        if self._signals > 1:
+            self._failure = self._failure or "nodes were killed that had not stopped yet"
+        for child in self._children:
+            child.send(signal.SIGKILL if self._signals > 1 else number)
+
+    def _fail(self, why: str) -> None:
+        """There is no going on: the other nodes are stopped cleanly."""
+        self._failure = self._failure or why
+        self._stop.set()
+        for child in self._children:
+            child.send(signal.SIGTERM)
+
+    # --- a node
+
+    async def _keep(self, child: Child) -> None:
+        """Keeps a node running until the whole is to stop, and returns when it has ended."""
+        while not self._stop.is_set():
+            await self._run(child)
+            if self._stop.is_set():
+                return
+            assert child.process is not None and child.process.returncode is not None
+            status = child.process.returncode
+            if status > 0 and not child.has_served:
+                self._fail(f"node {child.node_id} cannot start: {child.last_line.removeprefix('headrace: ')}")
+                return
+            pause_s = child.restarts.died(time.monotonic())
+            if pause_s is None:
+                deaths = f"died {DEATHS_MAX} times within {WINDOW_S:g} s"
+                self._fail(f"node {child.node_id} {deaths}, the last time by {_end_text(status)}: {child.last_line}")
+                return
+            _say(f"node {child.node_id} died by {_end_text(status)}, and starts again in {pause_s:g} s")
+            try:
+                await asyncio.wait_for(self._stop.wait(), pause_s)
+            except TimeoutError:
+                pass
+
+    async def _run(self, child: Child) -> None:
+        """One life of a node."""
+        child.last_line = ""
+        command = [sys.executable, "-m", "headrace.cli", "serve", str(child.file), *self._options]
+        child.process = process = await asyncio.create_subprocess_exec(
+            *command,
+            "--lifeline",
+            str(self._lifeline),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            pass_fds=(self._lifeline,),
+            process_group=0,  # what a terminal sends to its group comes to the nodes through the supervisor alone
+        )
+        if self._stop.is_set():  # it came while the process was being made
+            child.send(signal.SIGKILL if self._signals > 1 else signal.SIGTERM)
+        assert process.stdout is not None and process.stderr is not None
+        await asyncio.gather(
+            _each_line(process.stdout, lambda _: self._serves(child)),
+            _each_line(process.stderr, lambda line: _pass_on(child, line)),
+            process.wait(),
+        )
+
+    def _serves(self, child: Child) -> None:
+        """A node has printed where it listens."""
+        if not child.has_served:
+            child.has_served = True
+            if not self._has_told and all(each.has_served for each in self._children):
+                self._has_told = True
+                self._served([each.process.pid for each in self._children if each.process is not None])
+
+
+async def _each_line(stream: asyncio.StreamReader, take: Callable[[str], None]) -> None:
+    rest = b""
+    while data := await stream.read(READ_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            take(line.decode(errors="replace"))
+        if len(rest) > LINE_MAX_BYTES:
+            take(rest.decode(errors="replace"))
+            rest = b""
+    if rest:
+        take(rest.decode(errors="replace"))
+
+
+def _pass_on(child: Child, line: str) -> None:
+    """A line of a node's log, with its number in front: inside, where the line is an object in JSON."""
+    if line.strip():
+        child.last_line = line
+    if line.startswith('{"'):
+        click.echo(f'{{"from_node": {child.node_id}, {line[1:]}', err=True)
+    else:
+        click.echo(f"{child.node_id} | {line}", err=True)
+
+
+def _say(line: str) -> None:
+    click.echo(f"headrace: {line}", err=True)
+
+
+def _end_text(status: int) -> str:
+    """How a process ended: `signal SIGKILL`, `exit status 3`."""
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+def supervise(files: Sequence[Path], options: Sequence[str], served: Callable[[list[int]], None]) -> str | None:
+    """Runs the nodes; see `Supervisor`. None after a clean stop, else why it ended, in one line."""
+
+    async def run() -> str | None:
+        return await Supervisor(files, options, served).run()
+
+    return asyncio.run(run())

@@ -1,0 +1,80 @@
+"""Log directories of brokers: where replicas lie, and which directories failed. Source: KIP-858."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from headrace.controller.brokers import step_down
+from headrace.controller.context import ControllerContext
+from headrace.controller.partition_changes import PartitionChanges, Target
+from headrace.machine import Decision
+from headrace.metadata import levels
+from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord
+
+
+class DirectoriesAssigned(NamedTuple):
+    """The answer to an assignment: why nothing of it was done, or an error code for each (topic id, partition)."""
+
+    error: ErrorCode
+    results: Sequence[tuple[bytes, int, ErrorCode]] = ()
+
+
+def decide_assign_directories(
+    image: ClusterImage,
+    context: ControllerContext,
+    broker_id: int,
+    chosen: Sequence[tuple[bytes, int, bytes]],
+    broker_epoch: int | None = None,
+) -> Decision[DirectoriesAssigned]:
+    """Notes which log directory a broker chose for its replicas, given as (topic id, partition, directory id).
+
+    A replica that was put into a directory that is not online leaves the in-sync replicas. `broker_epoch` None: the
+    broker is this node, and its registration is not in question.
+    """
+    if not levels.supports_directories(image.features.metadata_version):
+        return Decision(DirectoriesAssigned(ErrorCode.UNSUPPORTED_VERSION))
+    broker = image.brokers.get(broker_id)
+    if broker_epoch is not None and (broker is None or broker.epoch != broker_epoch):
+        return Decision(DirectoriesAssigned(ErrorCode.STALE_BROKER_EPOCH))
+    changes = PartitionChanges(image, context)
+    results: list[tuple[bytes, int, ErrorCode]] = []
+    for topic_id, index, directory in chosen:
+        topic = image.topics.by_id(topic_id)
+        partition = None if topic is None else changes.partition(topic, index)
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif partition is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif broker_id not in partition.replicas:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            error = ErrorCode.NONE
+            partition = changes.assign_directory(topic, partition, broker_id, directory)
+            if broker_epoch is not None and not changes.is_online(broker_id, directory):
+                isr = [replica for replica in partition.isr if replica != broker_id]
+                changes.change(topic, partition, Target(isr=isr, barred=(broker_id,)))
+        results.append((topic_id, index, error))
+    return Decision(DirectoriesAssigned(ErrorCode.NONE, results), changes.records)
+
+
+def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequence[bytes]) -> Decision[None]:
+    """Notes that only these log directories of a broker work any more: what it leads elsewhere has no leader now."""
+    broker = image.brokers.get(node_id)
+    if broker is None or not levels.supports_directories(image.features.metadata_version):
+        return Decision(None)
+    failed = set(broker.directories) - set(working)
+    if not failed:
+        return Decision(None)
+    records: list[Any] = [
+        BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker.epoch, log_dirs=sorted(working))
+    ]
+    records += [
+        step_down(topic.id, partition)
+        for topic in image.topics
+        for partition in topic.partitions
+        if partition.leader == node_id and partition.directory_of(node_id) in failed
+    ]
+    return Decision(None, records)

@@ -1,0 +1,142 @@
+"""Heartbeats: how a broker of a cluster is unfenced, shuts down in order, and tells of directories that failed.
+
+A fenced broker that has read the metadata up to its own registration is unfenced when it wants to be. One that wants to
+shut down gives up what it leads; it may stop once it leads nothing and every active broker has read of that, because
+until then clients are still sent to it.
+
+Source: KIP-631, KIP-841, KIP-858, KIP-1066.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.controller.context import ControllerContext
+from headrace.controller.membership import UNFENCE, fence
+from headrace.controller.partition_changes import PartitionChanges
+from headrace.controller.sessions import BrokerSessions
+from headrace.machine import Decision
+from headrace.metadata import image as im
+from headrace.metadata import levels
+from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord
+
+_IN_CONTROLLED_SHUTDOWN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a broker says of itself in a heartbeat.
+
+    `metadata_offset` is how far it has read the metadata. `failed_directories` are those log directories that do not
+    work any more. `cordoned_directories` None: it says nothing of directories that are closed to new replicas.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+    failed_directories: tuple[bytes, ...] = ()
+    cordoned_directories: tuple[bytes, ...] | None = None
+
+
+class HeartbeatReply(NamedTuple):
+    """What a broker learns from a heartbeat; with an error the rest says nothing."""
+
+    error: ErrorCode
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False
+
+
+def decide_heartbeat(
+    image: ClusterImage, context: ControllerContext, sessions: BrokerSessions, beat: Beat
+) -> Decision[HeartbeatReply]:
+    """Moves a broker on to where it wants to be, as far as it may; its session is prolonged."""
+    broker = image.brokers.get(beat.broker_id)
+    if broker is None or broker.epoch != beat.broker_epoch:
+        return Decision(HeartbeatReply(ErrorCode.STALE_BROKER_EPOCH))
+    if not sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms):
+        # It was given up, and is alive after all.
+        sessions.registered(broker.id, broker.epoch, broker.epoch, context.now_ms)
+        sessions.heard(broker.id, broker.epoch, beat.metadata_offset, context.now_ms)
+    registered_at = sessions.registered_at(broker.id)
+    assert registered_at is not None
+    is_caught_up = beat.metadata_offset >= registered_at
+    changes = PartitionChanges(image, context)
+    is_fenced, should_shut_down = _move(changes, sessions, broker, beat, is_caught_up)
+    _note_directories(changes, broker, beat)
+    if should_shut_down:
+        # Its next incarnation may register at once.
+        sessions.forget(broker.id, broker.epoch)
+    return Decision(HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced, should_shut_down), changes.records)
+
+
+def _move(
+    changes: PartitionChanges, sessions: BrokerSessions, broker: im.Broker, beat: Beat, is_caught_up: bool
+) -> tuple[bool, bool]:
+    """Whether the broker is fenced from now on, and whether it may stop."""
+    if broker.fenced:
+        if beat.want_shut_down:
+            return True, True
+        if beat.want_fence or not is_caught_up:
+            return True, False
+        _change(changes, broker, fenced=UNFENCE)
+        # One that was to stop leads nothing any more, before it registers again.
+        if not broker.in_controlled_shutdown:
+            changes.bring_up(broker.id)
+        return False, False
+    if beat.want_fence:
+        fence(changes, broker)
+        return True, beat.want_shut_down
+    if not broker.in_controlled_shutdown:
+        if not beat.want_shut_down:
+            return False, False
+        if changes.leads_any(broker.id):
+            _change(changes, broker, in_controlled_shutdown=_IN_CONTROLLED_SHUTDOWN)
+            changes.take_down(broker.id)
+            sessions.begin_shutdown(broker.id, changes.image.offset + len(changes.records))
+            return False, False
+    else:
+        # A session that began meanwhile does not know when the shutdown began.
+        sessions.begin_shutdown(broker.id, changes.image.offset)
+        if changes.leads_any(broker.id) or not sessions.may_go(changes.image, broker.id):
+            return False, False
+    fence(changes, broker)
+    return True, True
+
+
+def _change(changes: PartitionChanges, broker: im.Broker, *, fenced: int = 0, in_controlled_shutdown: int = 0) -> None:
+    changes.records.append(
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            fenced=fenced,
+            in_controlled_shutdown=in_controlled_shutdown,
+        )
+    )
+
+
+def _note_directories(changes: PartitionChanges, broker: im.Broker, beat: Beat) -> None:
+    level = changes.image.features.metadata_version
+    failed = set(broker.directories) & set(beat.failed_directories)
+    if failed and levels.supports_directories(level):
+        changes.fail_directories(broker.id, failed)
+        working = [directory for directory in broker.directories if directory not in failed]
+        # An empty list would say nothing. A broker without directories stops, and says that too.
+        if working:
+            changes.records.append(
+                BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=working)
+            )
+    cordoned = beat.cordoned_directories
+    if cordoned is None or not levels.supports_cordoned_directories(level):
+        return
+    if set(cordoned) != set(broker.cordoned_directories):
+        changes.records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=sorted(cordoned)
+            )
+        )

@@ -1,0 +1,111 @@
+"""Leaders report which replicas are in sync: AlterPartition, checked in Kafka's order.
+
+Source: KIP-497, KIP-704, KIP-841, KIP-903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headrace.controller.context import ControllerContext
+from headrace.controller.partition_changes import PartitionChanges, Target
+from headrace.machine import Decision
+from headrace.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, ClusterImage, Partition, Topic
+from headrace.wire.errors import ErrorCode
+
+ANY_EPOCH = -1
+"""The broker epoch of a member when the leader does not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAlteration:
+    """What a leader wants of a partition, and on top of which epochs; `members` are (broker id, broker epoch)."""
+
+    topic_id: bytes
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    members: tuple[tuple[int, int], ...]
+    recovery_state: int = LEADER_RECOVERED
+
+
+class PartitionsAltered(NamedTuple):
+    """Why nothing was altered, or a result for each alteration, in order: (topic id, index, error, partition).
+
+    The partition is as it is after the alteration; None with an error.
+    """
+
+    error: ErrorCode
+    results: Sequence[tuple[bytes, int, ErrorCode, Partition | None]] = ()
+
+
+def decide_alter_partitions(
+    image: ClusterImage,
+    context: ControllerContext,
+    broker_id: int,
+    broker_epoch: int,
+    alterations: Sequence[PartitionAlteration],
+) -> Decision[PartitionsAltered]:
+    """Makes other replicas the ones in sync. What ends a reassignment thereby may elect another leader, too."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.epoch != broker_epoch:
+        return Decision(PartitionsAltered(ErrorCode.STALE_BROKER_EPOCH))
+    changes = PartitionChanges(image, context)
+    results: list[tuple[bytes, int, ErrorCode, Partition | None]] = []
+    for asked in alterations:
+        topic = image.topics.by_id(asked.topic_id)
+        error, partition = (
+            (ErrorCode.UNKNOWN_TOPIC_ID, None) if topic is None else _alter(changes, broker_id, topic, asked)
+        )
+        results.append((asked.topic_id, asked.index, error, partition))
+    return Decision(PartitionsAltered(ErrorCode.NONE, results), changes.records)
+
+
+def _alter(
+    changes: PartitionChanges, broker_id: int, topic: Topic, asked: PartitionAlteration
+) -> tuple[ErrorCode, Partition | None]:
+    partition = changes.partition(topic, asked.index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    error = _refusal(changes.image, broker_id, partition, asked)
+    if error:
+        return error, None
+    isr = [member for member, _ in asked.members]
+    after = changes.change(topic, partition, Target(isr=isr, recovery_state=asked.recovery_state))
+    if after.leader != broker_id:
+        # Only the end of a reassignment does that: the change holds, and the leader waits for it as metadata.
+        return ErrorCode.NEW_LEADER_ELECTED, None
+    return ErrorCode.NONE, after
+
+
+def _refusal(image: ClusterImage, broker_id: int, partition: Partition, asked: PartitionAlteration) -> ErrorCode:
+    # Who knows later epochs knows a later controller.
+    if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if asked.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if partition.leader != broker_id:
+        return ErrorCode.INVALID_REQUEST
+    if asked.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    members = {member for member, _ in asked.members}
+    if len(members) < len(asked.members) or not members <= set(partition.replicas) or broker_id not in members:
+        return ErrorCode.INVALID_REQUEST
+    if asked.recovery_state == LEADER_RECOVERING:
+        # An unclean leader takes others in only when it has recovered, and it recovers once.
+        if len(members) > 1 or partition.leader_recovery_state == LEADER_RECOVERED:
+            return ErrorCode.INVALID_REQUEST
+    elif asked.recovery_state != LEADER_RECOVERED:
+        return ErrorCode.INVALID_REQUEST
+    if not all(_is_eligible(image, member, epoch) for member, epoch in asked.members):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
+
+
+def _is_eligible(image: ClusterImage, member: int, epoch: int) -> bool:
+    broker = image.brokers.get(member)
+    if broker is None or broker.fenced or broker.in_controlled_shutdown:
+        return False
+    return epoch in (ANY_EPOCH, broker.epoch)

@@ -1,0 +1,162 @@
+"""Who belongs to a cluster: brokers and controllers register, sessions run out, brokers are unregistered for good.
+
+A registration is checked in Kafka's order. The same incarnation amends what it said before, and keeps its broker epoch;
+another one is fenced, and leaves first what it held: it may have lost what it acknowledged.
+
+Source: KIP-631, KIP-841, KIP-858, KIP-919, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headrace.controller.brokers import Registered, Registration
+from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.partition_changes import PartitionChanges
+from headrace.controller.sessions import BrokerSessions
+from headrace.machine import Decision
+from headrace.metadata import image as im
+from headrace.metadata import levels
+from headrace.metadata.image import ClusterImage
+from headrace.metadata.snapshot import broker_record, controller_record
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
+
+FENCE, UNFENCE = 1, -1
+"""What BrokerRegistrationChangeRecord.Fenced says."""
+
+
+def decide_register_in_cluster(
+    image: ClusterImage, context: ControllerContext, sessions: BrokerSessions, registration: Registration
+) -> Decision[Registered]:
+    """Registers a broker of a cluster; its session begins."""
+    problem = _problem(image, context, sessions, registration)
+    if problem is not None:
+        return Decision(Registered(problem.code, problem.message))
+    level = image.features.metadata_version
+    changes = PartitionChanges(image, context)
+    old = image.brokers.get(registration.node_id)
+    broker = im.Broker(
+        id=registration.node_id,
+        epoch=image.offset + 1,
+        incarnation_id=registration.incarnation_id,
+        endpoints=registration.endpoints,
+        features=registration.features,
+        rack=registration.rack,
+        fenced=True,
+        in_controlled_shutdown=False,
+        directories=tuple(sorted(registration.directories)) if levels.supports_directories(level) else (),
+        cordoned_directories=registration.cordoned_directories or (),
+    )
+    if old is not None and old.incarnation_id == registration.incarnation_id:
+        broker = replace(
+            broker, epoch=old.epoch, fenced=old.fenced, in_controlled_shutdown=old.in_controlled_shutdown
+        )
+    else:
+        stored = None if old is None else old.epoch
+        was_clean = not changes.has_elr or registration.previous_broker_epoch == stored
+        changes.take_down(broker.id, was_clean=was_clean)
+    record = broker_record(broker, level)
+    if registration.cordoned_directories is None:
+        record.cordoned_log_dirs = None
+    changes.records.append(record)
+    sessions.registered(broker.id, broker.epoch, image.offset + len(changes.records), context.now_ms)
+    return Decision(Registered(ErrorCode.NONE, None, broker.epoch), changes.records)
+
+
+def _problem(
+    image: ClusterImage, context: ControllerContext, sessions: BrokerSessions, registration: Registration
+) -> ApiError | None:
+    if registration.cluster_id != image.cluster_id:
+        return ApiError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {image.cluster_id}, but got cluster ID {registration.cluster_id}",
+        )
+    old = image.brokers.get(registration.node_id)
+    if (
+        old is not None
+        and old.incarnation_id != registration.incarnation_id
+        and sessions.is_live(old.id, context.now_ms)
+    ):
+        return ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"Another broker is registered with id {old.id}, and its session has not run out yet.",
+        )
+    if levels.supports_directories(image.features.metadata_version):
+        why = _bad_directories(image, registration)
+        if why is not None:
+            return ApiError(ErrorCode.INVALID_REGISTRATION, why)
+    return _bad_features(image, registration)
+
+
+def _bad_directories(image: ClusterImage, registration: Registration) -> str | None:
+    directories = set(registration.directories)
+    if not directories:
+        return "No directories specified in request"
+    if directories & im.DIRECTORIES_RESERVED:
+        return "Reserved directory ID in request"
+    if len(directories) < len(registration.directories):
+        return "Duplicate directory ID in request"
+    for broker in image.brokers.values():
+        if broker.id != registration.node_id and directories & set(broker.directories):
+            return f"Broker {broker.id} is already registered with one of these directories"
+    return None
+
+
+def _bad_features(image: ClusterImage, registration: Registration) -> ApiError | None:
+    """Every finalized level must be one of the levels at which the broker can run; it can run at 0 if it names none."""
+    spans = {feature.name: (feature.min_level, feature.max_level) for feature in registration.features}
+    if levels.METADATA_VERSION not in spans:
+        return ApiError(ErrorCode.INVALID_REGISTRATION, "Request features do not contain 'metadata.version'")
+    for name, level in sorted(image.features.levels.items()):
+        low, high = spans.get(name, (0, 0))
+        if not low <= level <= high:
+            return ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}. The "
+                f"broker wants a version between {low} and {high}, inclusive.",
+            )
+    return None
+
+
+def decide_register_controller(image: ClusterImage, controller: im.Controller) -> Decision[ApiError]:
+    """Notes where a controller is reached and at which feature levels it can run."""
+    if not levels.supports_controller_registration(image.features.metadata_version):
+        why = "The current MetadataVersion is too old to support controller registrations."
+        return Decision(ApiError(ErrorCode.UNSUPPORTED_VERSION, why))
+    return Decision(ApiError(ErrorCode.NONE), [controller_record(controller)])
+
+
+def decide_fence_brokers(
+    image: ClusterImage, context: ControllerContext, expired: Sequence[tuple[int, int]]
+) -> Decision[None]:
+    """Fences brokers, given as (id, broker epoch), one after the other: each election knows who went before."""
+    changes = PartitionChanges(image, context)
+    for broker_id, broker_epoch in dict.fromkeys(expired):
+        broker = image.brokers.get(broker_id)
+        if broker is not None and broker.epoch == broker_epoch and not broker.fenced:
+            fence(changes, broker)
+    return Decision(None, changes.records)
+
+
+def fence(changes: PartitionChanges, broker: im.Broker) -> None:
+    """The broker leaves all that it held, and clients do not see it any more."""
+    changes.take_down(broker.id)
+    changes.records.append(
+        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE)
+    )
+
+
+def decide_unregister(image: ClusterImage, context: ControllerContext, broker_id: int) -> Decision[ApiError]:
+    """Forgets a broker that will not come back. It stays a replica of what it held, until that is reassigned."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        why = f"Broker ID {broker_id} is not currently registered"
+        return Decision(ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, why))
+    changes = PartitionChanges(image, context)
+    changes.take_down(broker_id, was_clean=False)
+    changes.records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
+    if context.sessions is not None:
+        context.sessions.forget(broker_id, broker.epoch)
+    return Decision(ApiError(ErrorCode.NONE), changes.records)

@@ -1,0 +1,322 @@
+"""Changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
+
+`PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and what is to become of it;
+`take_down`, `bring_up` and `fail_directories` do so for all that a broker holds. A partition that changes twice in one
+decision changes on top of its first change.
+
+The rules, which are Kafka's:
+
+- A reassignment that is complete is completed in every change.
+- A leader stays while it is valid: in sync (or eligible, when none is in sync), active, its log directory online. Else
+  the first valid replica leads; then the last known leader, when none is in sync or eligible; then, where the topic
+  allows it, any active one. The last two are unclean: they lead alone, recovering.
+- With eligible leader replicas on, who leaves the in-sync replicas while these are fewer than min.insync.replicas stays
+  eligible, unless it went down uncleanly; and the in-sync replicas may become none. Off, the last one stays.
+- A record that names a leader raises the leader epoch. It names one when the leader changes, and when a replica leaves
+  the replica set, so that it learns of it.
+
+Source: KIP-455, KIP-631, KIP-841, KIP-858, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from headrace.controller import placement
+from headrace.controller.configs import MIN_INSYNC_REPLICAS
+from headrace.controller.context import ControllerContext
+from headrace.metadata import image as im
+from headrace.metadata import levels
+from headrace.metadata.delta import merge_change
+from headrace.metadata.image import LEADER_RECOVERING, NO_LEADER, ClusterImage, Partition, Topic
+from headrace.wire.messages.metadata_records import PartitionChangeRecord
+
+_UNCLEAN_ELECTION = "unclean.leader.election.enable"
+
+_SAME_LEADER = -2
+"""PartitionChangeRecord.Leader when it says nothing of the leader."""
+
+
+class Election(Enum):
+    """Who may lead: a valid replica; the first one if it is valid; or, where none is valid, any active one."""
+
+    ONLINE = 0
+    PREFERRED = 1
+    UNCLEAN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to become of a partition; None leaves a thing as it is.
+
+    `lost` are replicas that went down uncleanly, and so are not eligible. `barred` brokers are not elected. `election`
+    None: as the topic's settings allow.
+    """
+
+    isr: Sequence[int] | None = None
+    replicas: Sequence[int] | None = None
+    removing: Sequence[int] | None = None
+    adding: Sequence[int] | None = None
+    recovery_state: int | None = None
+    lost: Collection[int] = ()
+    barred: Collection[int] = ()
+    election: Election | None = None
+
+
+class PartitionChanges:
+    """The partitions' part of one decision on `image`; `records` may take other records too, in their order."""
+
+    def __init__(self, image: ClusterImage, context: ControllerContext) -> None:
+        self.image = image
+        self.records: list[Any] = []
+        level = image.features.metadata_version
+        self.has_elr = image.features.level(levels.ELR_VERSION) > 0
+        self.has_directories = levels.supports_directories(level)
+        self.shrinking_keeps_epoch = levels.shrinking_keeps_leader_epoch(level)
+        self._context = context
+        self._changed: dict[tuple[bytes, int], Partition] = {}
+        self._active = {i for i in image.brokers if placement.is_active(image, i)}
+        self._offline: set[bytes] = set()
+        self._settings: dict[str, tuple[int, bool]] = {}
+
+    def partition(self, topic: Topic, index: int) -> Partition | None:
+        """A partition with the changes so far."""
+        if not 0 <= index < len(topic.partitions):
+            return None
+        return self._changed.get((topic.id, index)) or topic.partitions[index]
+
+    def all(self) -> Iterator[tuple[Topic, Partition]]:
+        """Every partition with the changes so far."""
+        for topic in self.image.topics:
+            for partition in topic.partitions:
+                yield topic, self._changed.get((topic.id, partition.index), partition)
+
+    def change(self, topic: Topic, partition: Partition, target: Target) -> Partition:
+        """The partition after the change; the same one where nothing changes."""
+        assert partition is self.partition(topic, partition.index)
+        record = _Draft(self, topic, partition, target).record()
+        return partition if record is None else self._note(topic, partition, record)
+
+    def assign_directory(self, topic: Topic, partition: Partition, broker_id: int, directory: bytes) -> Partition:
+        """The partition once a broker's replica lies in that log directory. It elects no leader.
+
+        A replica that was where its directory failed may be empty where it is now: an election is another's decision.
+        """
+        assert partition is self.partition(topic, partition.index)
+        if partition.directory_of(broker_id) == directory:
+            return partition
+        directories = [
+            directory if replica == broker_id else old
+            for replica, old in zip(partition.replicas, partition.directories, strict=True)
+        ]
+        record = PartitionChangeRecord(partition_id=partition.index, topic_id=topic.id, directories=directories)
+        return self._note(topic, partition, record)
+
+    def _note(self, topic: Topic, partition: Partition, record: PartitionChangeRecord) -> Partition:
+        after = merge_change(partition, record)
+        assert len(set(after.replicas)) == len(after.replicas)
+        assert set(after.isr) <= set(after.replicas)
+        assert not set(after.isr) & set(after.eligible_leaders)
+        self._changed[topic.id, partition.index] = after
+        self.records.append(record)
+        return after
+
+    def take_down(self, broker_id: int, *, was_clean: bool = True) -> None:
+        """A broker is not active any more: it leaves all in-sync replicas, and others are elected.
+
+        Not `was_clean`: it may lack what it acknowledged, so it is not eligible either.
+        """
+        self._active.discard(broker_id)
+        for topic, partition in self.all():
+            if broker_id in partition.isr or (not was_clean and broker_id in partition.eligible_leaders):
+                isr = [replica for replica in partition.isr if replica != broker_id]
+                self.change(topic, partition, Target(isr=isr, lost=() if was_clean else (broker_id,)))
+
+    def bring_up(self, broker_id: int) -> None:
+        """A broker is active: leaders are elected where there are none."""
+        self._active.add(broker_id)
+        for topic, partition in self.all():
+            if partition.leader == NO_LEADER:
+                self.change(topic, partition, Target())
+
+    def fail_directories(self, broker_id: int, failed: Collection[bytes]) -> None:
+        """Log directories of a broker failed: its replicas there leave the in-sync replicas, and others are elected."""
+        self._offline |= set(failed)
+        for topic, partition in self.all():
+            if broker_id in partition.isr and partition.directory_of(broker_id) in failed:
+                isr = [replica for replica in partition.isr if replica != broker_id]
+                self.change(topic, partition, Target(isr=isr, barred=(broker_id,)))
+
+    def leads_any(self, broker_id: int) -> bool:
+        """Whether a broker leads a partition."""
+        return any(partition.leader == broker_id for _, partition in self.all())
+
+    def may_lead(self, partition: Partition, broker_id: int) -> bool:
+        """Whether a broker is active, and the log directory of its replica online."""
+        if broker_id not in self._active:
+            return False
+        return self.is_online(broker_id, partition.directory_of(broker_id))
+
+    def is_online(self, broker_id: int, directory: bytes) -> bool:
+        """Whether a broker's log directory works, as far as the broker has said."""
+        if directory in (im.DIRECTORY_UNASSIGNED, im.DIRECTORY_MIGRATING):
+            return True
+        if directory == im.DIRECTORY_LOST or directory in self._offline:
+            return False
+        broker = self.image.brokers.get(broker_id)
+        online = () if broker is None else broker.directories
+        # A registration from before directories were part of the metadata names none.
+        return not online or directory in online
+
+    def min_insync_replicas(self, topic: Topic) -> int:
+        """How many in-sync replicas are enough: the setting, or all replicas where they are fewer."""
+        return self._settings_of(topic)[0]
+
+    def allows_unclean(self, topic: Topic) -> bool:
+        """Whether a replica that lacks acknowledged records may lead a topic's partitions."""
+        return self._settings_of(topic)[1]
+
+    def _settings_of(self, topic: Topic) -> tuple[int, bool]:
+        found = self._settings.get(topic.name)
+        if found is None:
+            enough = min(int(self._setting(topic, MIN_INSYNC_REPLICAS)), len(topic.partitions[0].replicas))
+            found = enough, self._setting(topic, _UNCLEAN_ELECTION) == "true"
+            self._settings[topic.name] = found
+        return found
+
+    def _setting(self, topic: Topic, name: str) -> str:
+        configs = self.image.configs
+        for overrides in (
+            configs.topic_overrides(topic.name),
+            configs.broker_overrides(self._context.node_id),
+            configs.cluster_overrides(),
+        ):
+            value = overrides.get(name)
+            if value is not None:
+                return value
+        default = self._context.rules.default_text(im.ResourceType.TOPIC, name)
+        assert default is not None
+        return default
+
+
+class _Draft:
+    """One change of one partition, from what is asked to the record."""
+
+    def __init__(self, changes: PartitionChanges, topic: Topic, old: Partition, target: Target) -> None:
+        self.changes = changes
+        self.topic = topic
+        self.old = old
+        self.target = target
+        self.isr = list(old.isr if target.isr is None else target.isr)
+        self.replicas = list(old.replicas if target.replicas is None else target.replicas)
+        self.removing = list(old.removing if target.removing is None else target.removing)
+        self.adding = list(old.adding if target.adding is None else target.adding)
+        self.eligible = list(old.eligible_leaders)
+        self.recovery_state = old.leader_recovery_state if target.recovery_state is None else target.recovery_state
+
+    def record(self) -> PartitionChangeRecord | None:
+        """The record of this change, or None where there is nothing to change."""
+        old = self.old
+        self._complete_reassignment()
+        self._note_eligible()
+        leader, is_unclean = self._elect()
+        record = PartitionChangeRecord(partition_id=old.index, topic_id=self.topic.id)
+        if leader != old.leader:
+            record.leader = leader
+            if is_unclean:
+                self.isr, self.eligible, self.recovery_state = [leader], [], LEADER_RECOVERING
+            elif leader in self.eligible:
+                self.isr = [leader]
+                self.eligible.remove(leader)
+        elif not set(old.replicas) <= set(self.replicas):
+            record.leader = leader
+        # Without eligible leaders somebody stays in sync: of nobody else is it known that he has every record.
+        if tuple(self.isr) != old.isr and (self.isr or self.changes.has_elr):
+            record.isr = self.isr
+            if not self.changes.shrinking_keeps_epoch and not set(old.isr) <= set(self.isr):
+                record.leader = leader
+        if tuple(self.eligible) != old.eligible_leaders:
+            record.eligible_leader_replicas = self.eligible
+        self._note_last_known(record, leader)
+        self._note_assignment(record)
+        if self.recovery_state != old.leader_recovery_state:
+            record.leader_recovery_state = self.recovery_state
+        return None if _says_nothing(record) else record
+
+    def _complete_reassignment(self) -> None:
+        if not self.removing and not self.adding:
+            return
+        isr = [replica for replica in self.isr if replica not in self.removing]
+        replicas = [replica for replica in self.replicas if replica not in self.removing]
+        needed = replicas if len(self.adding) < len(self.removing) else self.adding
+        if isr and set(needed) <= set(isr):
+            self.isr, self.replicas, self.removing, self.adding = isr, replicas, [], []
+
+    def _note_eligible(self) -> None:
+        if not self.changes.has_elr or len(self.isr) >= self.changes.min_insync_replicas(self.topic):
+            self.eligible = []
+            return
+        gone = {*self.isr, *self.target.lost}
+        candidates = {*self.eligible, *self.old.isr} & set(self.replicas)
+        self.eligible = sorted(candidates - gone)
+
+    def _elect(self) -> tuple[int, bool]:
+        """The leader, or NO_LEADER; and whether it may lack acknowledged records."""
+        old = self.old
+        election = self.target.election
+        if election is None:
+            election = Election.UNCLEAN if self.changes.allows_unclean(self.topic) else Election.ONLINE
+        preferred = self.replicas[:1] if election is Election.PREFERRED else []
+        valid = self.isr or self.eligible
+        for replica in (*preferred, old.leader, *self.replicas):
+            if replica in valid and replica in self.replicas and self._may_lead(replica):
+                return replica, False
+        if self.changes.has_elr and not valid and len(old.last_known_eligible_leaders) == 1:
+            (last,) = old.last_known_eligible_leaders
+            if last in self.replicas and self._may_lead(last):
+                return last, True
+        if election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if self._may_lead(replica):
+                    return replica, True
+        return NO_LEADER, False
+
+    def _may_lead(self, replica: int) -> bool:
+        barred = self.target.barred, self.target.lost
+        return not any(replica in each for each in barred) and self.changes.may_lead(self.old, replica)
+
+    def _note_last_known(self, record: PartitionChangeRecord, leader: int) -> None:
+        """Who led last, while there is no leader."""
+        known = self.old.last_known_eligible_leaders
+        if leader != NO_LEADER or not self.changes.has_elr:
+            if known:
+                record.last_known_elr = []
+        elif self.old.leader != NO_LEADER and not known:
+            record.last_known_elr = [self.old.leader]
+
+    def _note_assignment(self, record: PartitionChangeRecord) -> None:
+        old = self.old
+        if tuple(self.replicas) != old.replicas:
+            record.replicas = self.replicas
+        if tuple(self.removing) != old.removing:
+            record.removing_replicas = self.removing
+        if tuple(self.adding) != old.adding:
+            record.adding_replicas = self.adding
+        if self.changes.has_directories:
+            directories = [self._directory(replica) for replica in self.replicas]
+            # With the replicas they are said again: who reads the record need not guess which is whose.
+            if record.replicas is not None or tuple(directories) != old.directories:
+                record.directories = directories
+
+    def _directory(self, replica: int) -> bytes:
+        if replica in self.old.replicas:
+            return self.old.directory_of(replica)
+        return placement.default_directory(self.changes.image, replica)
+
+
+def _says_nothing(record: PartitionChangeRecord) -> bool:
+    fresh = PartitionChangeRecord(partition_id=record.partition_id, topic_id=record.topic_id)
+    return record == fresh

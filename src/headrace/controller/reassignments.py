@@ -1,0 +1,98 @@
+"""Moving partitions to other replicas. Source: KIP-455, KIP-860.
+
+While a move is under way the replicas are those of the target and behind them those to be removed. It ends with the
+first change that finds the added replicas in sync, see `partition_changes`; what needs no added replica ends at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.controller import placement
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.partition_changes import Election, PartitionChanges, Target
+from headrace.machine import Decision
+from headrace.metadata.image import ClusterImage, Partition, Topic
+from headrace.wire.errors import ErrorCode, message_of
+
+_OK = ApiError(ErrorCode.NONE)
+
+
+def decide_reassign(
+    image: ClusterImage,
+    context: ControllerContext,
+    wanted: Sequence[tuple[str, Sequence[tuple[int, Sequence[int] | None]]]],
+    allow_factor_change: bool,
+) -> Decision[list[tuple[str, list[tuple[int, ApiError]]]]]:
+    """Moves partitions to the given replicas, which may be down; None calls off a move that is under way."""
+    changes = PartitionChanges(image, context)
+    answers = [
+        (name, [(index, _reassign(changes, name, index, target, allow_factor_change)) for index, target in parts])
+        for name, parts in wanted
+    ]
+    return Decision(answers, changes.records)
+
+
+def _reassign(
+    changes: PartitionChanges, name: str, index: int, target: Sequence[int] | None, allow_factor_change: bool
+) -> ApiError:
+    topic = changes.image.topics.by_name(name)
+    if topic is None:
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+    partition = changes.partition(topic, index)
+    if partition is None:
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}-{index}.")
+    if len(changes.records) >= MAX_RECORDS_PER_REQUEST:
+        return TOO_MANY_RECORDS
+    if target is None:
+        return _call_off(changes, topic, partition)
+    error = placement.check_manual(changes.image, target, None)
+    if error is not None:
+        return error
+    current = {*partition.replicas, *partition.adding} - set(partition.removing)
+    if not allow_factor_change and len(target) != len(current):
+        return ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The request changes the replication factor from {len(current)} to {len(target)}",
+        )
+    removing = sorted(set(partition.replicas) - set(target))
+    # A replica that the move before this one began to add is still being added.
+    adding = sorted(r for r in target if r not in partition.replicas or r in partition.adding)
+    changes.change(
+        topic,
+        partition,
+        Target(replicas=[*target, *removing], removing=removing, adding=adding, election=Election.ONLINE),
+    )
+    return _OK
+
+
+def _call_off(changes: PartitionChanges, topic: Topic, partition: Partition) -> ApiError:
+    if not partition.is_reassigning:
+        return ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, message_of(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS))
+    replicas = [replica for replica in partition.replicas if replica not in partition.adding]
+    if not replicas:
+        return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No replica is left when those being added are dropped.")
+    isr = [replica for replica in partition.isr if replica in replicas]
+    if not isr:
+        if not changes.allows_unclean(topic):
+            return ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "None of the original replicas is in sync: to cancel the reassignment would lose data.",
+            )
+        isr = replicas[:1]
+    changes.change(topic, partition, Target(isr=isr, replicas=replicas, removing=(), adding=()))
+    return _OK
+
+
+def list_reassignments(
+    image: ClusterImage, wanted: Sequence[tuple[str, Sequence[int]]] | None
+) -> list[tuple[str, list[Partition]]]:
+    """The partitions whose replicas are on the move, of those wanted or of all (None)."""
+    if wanted is None:
+        wanted = [(topic.name, range(len(topic.partitions))) for topic in image.topics]
+    found: list[tuple[str, list[Partition]]] = []
+    for name, indexes in wanted:
+        partitions = [p for i in indexes if (p := image.topics.partition(name, i)) is not None and p.is_reassigning]
+        if partitions:
+            found.append((name, partitions))
+    return found

@@ -1,0 +1,287 @@
+"""What a follower fetches from one leader node: which partitions, from where, and what an answer means. A pure machine.
+
+The shell sends what `next_request` names, one request at a time, and does what is returned for each partition of the
+answer: it appends, cuts, or looks up where the leader's log begins and ends, and says how far the log is then. It owns
+logs, connections and timers. Times are milliseconds of a steady clock.
+
+The rules are Kafka's: a partition begins at the end of its log; a leader that finds another history there says where
+the two part (KIP-595), and the log is cut, several times if need be (KIP-279). An answer counts only where the
+partition is still fetched from the offset, and under the leader epoch, that it was asked with. Sessions are those of
+KIP-227, from the client's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final, NamedTuple
+
+from headrace.replicas.sessions import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
+from headrace.wire.errors import ErrorCode
+
+UNKNOWN: Final = -1
+Key = tuple[bytes, int]
+"""A partition: topic id and index."""
+
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class FetchState(Enum):
+    """What happens to a partition now."""
+
+    FETCHING = "fetching"
+    CUTTING = "cutting"
+    """Its log is being cut, or it is looked up where the leader's begins and ends."""
+    WAITING = "waiting"
+    """After an error, until it is tried again."""
+    STOPPED = "stopped"
+    """Its leader knows a newer epoch: metadata that say so are on their way."""
+
+
+class Step(Enum):
+    """What the shell is to do with the answer for a partition."""
+
+    NOTHING = "nothing"
+    APPEND = "append"
+    """The records, if any, then the leader's watermarks; then `Fetcher.appended`."""
+    CUT = "cut"
+    """At `cut_at` of what the leader says of its epochs; then `Fetcher.cut`."""
+    LOOK_UP = "look up"
+    """Where the leader's log begins and ends; then `Fetcher.looked_up`."""
+
+
+class Followed:
+    """One partition under one leader epoch. Whoever follows it again makes another one: old answers find the old."""
+
+    __slots__ = ("key", "last_epoch", "leader_epoch", "log_start", "offset", "state", "until_ms")
+
+    def __init__(self, key: Key, leader_epoch: int, offset: int, last_epoch: int, log_start: int) -> None:
+        self.key = key
+        self.leader_epoch = leader_epoch
+        self.offset = offset
+        """The end of the log, and what is asked for next."""
+        self.last_epoch = last_epoch
+        """The epoch of the last batch of the log, -1 where it has none."""
+        self.log_start = log_start
+        self.state = FetchState.FETCHING
+        self.until_ms = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether only newer metadata make it go on."""
+        return self.state is FetchState.STOPPED
+
+
+class Named(NamedTuple):
+    """What a request says of one partition."""
+
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    log_start: int
+
+
+class NextRequest(NamedTuple):
+    """`named` are all partitions of a full request, and of an incremental one those that changed."""
+
+    session_id: int
+    session_epoch: int
+    named: dict[Key, Named]
+    forgotten: list[Key]
+
+
+class PartitionAnswer(NamedTuple):
+    """What the leader says of one partition; `diverging` is (epoch, end offset)."""
+
+    error: ErrorCode
+    diverging: tuple[int, int] | None = None
+
+
+class Bounds(NamedTuple):
+    """What to do with a log whose offset is out of the leader's range: it goes on at `offset`."""
+
+    offset: int
+    starts_anew: bool
+    """Whether the whole log is dropped, and begins there; else it is cut there, where it is longer."""
+
+
+def cut_at(leader: tuple[int, int], own: tuple[int, int], log_end: int) -> int:
+    """Where a log is cut that the leader's parts from. `leader` is the epoch that both may have, and its end there;
+    `own` is the largest epoch here that is not above, and its end (-1, -1: none is known)."""
+    if own[0] < 0:
+        return min(leader[1], log_end)
+    if own[0] != leader[0]:
+        return min(own[1], log_end)  # what the leader has of that epoch, it says next time
+    return min(own[1], leader[1], log_end)
+
+
+def bounds_of(leader_start: int, leader_end: int, log_end: int) -> Bounds:
+    """What becomes of a log that ends at `log_end`, where the leader's has no such offset."""
+    if leader_end < log_end:
+        return Bounds(leader_end, False)
+    if leader_start > log_end:
+        return Bounds(leader_start, True)
+    return Bounds(log_end, False)
+
+
+class Fetcher:
+    """See the module. One request is under way at a time."""
+
+    def __init__(self, backoff_ms: int) -> None:
+        """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms)."""
+        self.partitions: dict[Key, Followed] = {}
+        """In the order in which they take their turn."""
+        self._backoff_ms = backoff_ms
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+        self._in_session: dict[Key, Named] = {}
+        self._asked: dict[Key, tuple[Followed, int]] = {}
+        self._was_full = True
+        self._session_failed = False
+
+    # --- which partitions
+
+    def follow(self, key: Key, leader_epoch: int, offset: int, last_epoch: int, log_start: int) -> Followed:
+        """Fetches a partition from the end of its log on; whatever was known of it is forgotten."""
+        followed = self.partitions[key] = Followed(key, leader_epoch, offset, last_epoch, log_start)
+        return followed
+
+    def forget(self, key: Key) -> None:
+        """The partition is fetched from here no more."""
+        self.partitions.pop(key, None)
+
+    def is_current(self, followed: Followed) -> bool:
+        """Whether nothing has taken its place meanwhile."""
+        return self.partitions.get(followed.key) is followed
+
+    def due(self, now_ms: int) -> list[Followed]:
+        """Those that the next request asks for."""
+        for each in self.partitions.values():
+            if each.state is FetchState.WAITING and each.until_ms <= now_ms:
+                each.state = FetchState.FETCHING
+        return [each for each in self.partitions.values() if each.state is FetchState.FETCHING]
+
+    def wake_at_ms(self) -> int | None:
+        """When a partition that waits is tried again; None where none waits."""
+        return min(
+            (each.until_ms for each in self.partitions.values() if each.state is FetchState.WAITING), default=None
+        )
+
+    # --- requests
+
+    def next_request(self, now_ms: int) -> NextRequest | None:
+        """What to ask for now; None while there is nothing to fetch."""
+        due = self.due(now_ms)
+        self._asked = {each.key: (each, each.offset) for each in due}
+        wanted = {each.key: Named(each.leader_epoch, each.offset, each.last_epoch, each.log_start) for each in due}
+        if not wanted:
+            return None
+        known, self._in_session = self._in_session, wanted
+        self._was_full = self._session_epoch == INITIAL_EPOCH
+        if self._was_full:
+            return NextRequest(self._session_id, self._session_epoch, wanted, [])
+        changed = {key: named for key, named in wanted.items() if known.get(key) != named}
+        forgotten = [key for key in known if key not in wanted]
+        return NextRequest(self._session_id, self._session_epoch, changed, forgotten)
+
+    def failed(self, now_ms: int) -> None:
+        """The request has no answer: everything that it asked for waits, and the session is another one."""
+        self._close_session()
+        for followed, _ in self._asked.values():
+            if self.is_current(followed):
+                self.wait(followed, now_ms)
+
+    def answered(self, error: ErrorCode, session_id: int, keys: Collection[Key], now_ms: int) -> bool:
+        """An answer came, for these partitions; whether what it says of them may be used."""
+        if error:
+            if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._new_session()
+            else:
+                self._close_session()
+            if error not in _SESSION_ERRORS or self._session_failed:
+                self.failed(now_ms)
+            self._session_failed = error in _SESSION_ERRORS
+            return False
+        self._session_failed = False
+        is_complete = keys == self._asked.keys() if self._was_full else all(key in self._in_session for key in keys)
+        if not is_complete:
+            self._close_session()
+        elif session_id == NO_SESSION:
+            self._new_session()
+        else:
+            self._session_id = session_id
+            self._session_epoch = self._session_epoch % MAX_EPOCH + 1
+        return is_complete
+
+    def _new_session(self) -> None:
+        self._session_id = NO_SESSION
+        self._session_epoch = INITIAL_EPOCH
+
+    def _close_session(self) -> None:
+        """The next request is a full one, and closes the session that there may be."""
+        self._session_epoch = INITIAL_EPOCH
+
+    # --- answers
+
+    def heard(self, key: Key, answer: PartitionAnswer, now_ms: int) -> tuple[Step, Followed | None]:
+        """What to do with the answer for a partition."""
+        followed, offset = self._asked.get(key, (None, UNKNOWN))
+        if (
+            followed is None
+            or not self.is_current(followed)
+            or followed.offset != offset
+            or followed.state is not FetchState.FETCHING
+        ):
+            return Step.NOTHING, None
+        error = answer.error
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            followed.state = FetchState.CUTTING
+            return Step.LOOK_UP, followed
+        if error is ErrorCode.FENCED_LEADER_EPOCH:
+            followed.state = FetchState.STOPPED
+            return Step.NOTHING, followed
+        if error or (answer.diverging is not None and min(answer.diverging) < 0):
+            self.wait(followed, now_ms)
+            return Step.NOTHING, followed
+        if answer.diverging is not None:
+            followed.state = FetchState.CUTTING
+            return Step.CUT, followed
+        return Step.APPEND, followed
+
+    def appended(self, followed: Followed, offset: int, last_epoch: int, log_start: int) -> None:
+        """The log reaches to `offset` now. `last_epoch` is that of the last batch appended, -1 where there was none."""
+        assert self.is_current(followed) and offset >= followed.offset, "a follower's log grows by what was asked for"
+        if offset > followed.offset:
+            # Others come first next time.
+            del self.partitions[followed.key]
+            self.partitions[followed.key] = followed
+        followed.offset = offset
+        followed.log_start = log_start
+        if last_epoch != UNKNOWN:
+            followed.last_epoch = last_epoch
+
+    def begin_cut(self, followed: Followed) -> None:
+        """The log has to begin elsewhere before it takes what the leader sent: `cut` is to follow."""
+        followed.state = FetchState.CUTTING
+
+    def cut(self, followed: Followed, offset: int, last_epoch: int, log_start: int, now_ms: int) -> None:
+        """The log was cut, or begins elsewhere, and ends at `offset`; `last_epoch` is the last that it knows of."""
+        assert self.is_current(followed) and followed.state is FetchState.CUTTING
+        followed.state = FetchState.FETCHING
+        if (offset, last_epoch) == (followed.offset, followed.last_epoch):
+            self.wait(followed, now_ms)  # the leader would say the same again
+        followed.offset = offset
+        followed.last_epoch = last_epoch
+        followed.log_start = log_start
+
+    def wait(self, followed: Followed, now_ms: int) -> None:
+        """Something went wrong with a partition: it is tried again after a while."""
+        followed.state = FetchState.WAITING
+        followed.until_ms = now_ms + self._backoff_ms
+

@@ -1,0 +1,135 @@
+"""A client machine of a simulated cluster: it finds the leader of a partition and the coordinator of a group, and looks
+again where it was sent away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.channel import Request, Response
+from headrace.client.errors import ClientError, UnreachableError
+from headrace.sim.client import CONNECT_S, SimClient
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k00_produce import ProduceRequest
+from headrace.wire.messages.k01_fetch import FetchRequest
+from headrace.wire.messages.k02_list_offsets import ListOffsetsRequest
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
+from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest
+from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.wire.messages.k11_join_group import JoinGroupRequest
+from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
+from headrace.wire.messages.k14_sync_group import SyncGroupRequest
+from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
+
+if TYPE_CHECKING:
+    from headrace.sim.checkers.history import Place
+    from headrace.sim.world import World
+
+R = TypeVar("R", bound=Response)
+
+_OF_GROUPS: Final = (
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    JoinGroupRequest,
+    HeartbeatRequest,
+    SyncGroupRequest,
+    DescribeGroupsRequest,
+)
+
+
+def place_of(request: Any) -> Place | None:
+    """The one partition that a request of these runs is about."""
+    if isinstance(request, ProduceRequest):
+        return request.topic_data[0].name, request.topic_data[0].partition_data[0].index
+    if isinstance(request, FetchRequest):
+        return request.topics[0].topic, request.topics[0].partitions[0].partition
+    if isinstance(request, ListOffsetsRequest):
+        return request.topics[0].name, request.topics[0].partitions[0].partition_index
+    return None
+
+
+def error_of(response: Any) -> int:
+    """What a partition's answer says."""
+    if hasattr(response, "responses"):
+        topic = response.responses[0]
+        parts = getattr(topic, "partition_responses", None) or topic.partitions
+        return int(parts[0].error_code)
+    return int(response.topics[0].partitions[0].error_code)
+
+
+class ClusterClient(SimClient):
+    """See the module."""
+
+    def __init__(self, world: World, host: str, brokers: Sequence[str]) -> None:
+        super().__init__(world, host, brokers[0])
+        self._brokers = list(brokers)
+        self._at = self.rng.randrange(len(self._brokers))
+        self._links: dict[str, AsyncConnection] = {}
+        self._leaders: dict[Place, str] = {}
+        self._coordinator: str | None = None
+
+    async def ask(self, request: Request, response_class: type[R], version: int | None = None) -> R:
+        """See SimClient: to whoever has to be asked."""
+        place = place_of(request)
+        if isinstance(request, DescribeGroupsRequest):
+            await self._find_coordinator(request.groups[0])
+        try:
+            link = await (self._link(self._coordinator) if self._is_of_group(request) else self.connection(place))
+            answer = await self._said(link, request, response_class, version)
+        except ClientError:
+            self.moved(place)
+            raise
+        if isinstance(answer, FindCoordinatorResponse):
+            self._coordinator = answer.host if answer.error_code == ErrorCode.NONE else None
+        elif place is not None and error_of(answer) != ErrorCode.NONE:
+            self.moved(place)
+        return answer
+
+    def _is_of_group(self, request: object) -> bool:
+        return isinstance(request, _OF_GROUPS) and self._coordinator is not None
+
+    async def connection(self, place: Place | None = None) -> AsyncConnection:
+        """See SimClient: to the leader of a partition, or to any broker. Raises ClientError."""
+        if place is None:
+            return await self._link(None)
+        leader = self._leaders.get(place)
+        if leader is None:
+            leader = self._leaders[place] = await self._find_leader(place)
+        return await self._link(leader)
+
+    def moved(self, place: Place | None) -> None:
+        """See SimClient: this broker may not be the one to ask."""
+        if place is not None:
+            self._leaders.pop(place, None)
+        self._coordinator = None
+        self._at = (self._at + 1) % len(self._brokers)
+
+    async def _link(self, host: str | None) -> AsyncConnection:
+        host = host or self._brokers[self._at]
+        link = self._links.get(host)
+        if link is None or link.closed:
+            link = self._links[host] = await AsyncConnection.open(
+                self.node, self.owner, host, self.port, client_id=self.host, timeout_s=CONNECT_S
+            )
+        return link
+
+    async def _find_leader(self, place: Place) -> str:
+        topics = [MetadataRequestTopic(name=place[0])]
+        link = await self._link(None)
+        said = await self._said(link, MetadataRequest(topics=topics, allow_auto_topic_creation=False), MetadataResponse)
+        hosts = {each.node_id: each.host for each in said.brokers}
+        for part in said.topics[0].partitions:
+            if part.partition_index == place[1] and part.leader_id in hosts:
+                return hosts[part.leader_id]
+        raise UnreachableError(f"{place} has no leader")
+
+    async def _find_coordinator(self, group: str) -> None:
+        self._coordinator = None
+        await self.ask(FindCoordinatorRequest(key=group, key_type=0), FindCoordinatorResponse, 3)
+
+    def leave(self) -> None:
+        """Closes the connections."""
+        for link in self._links.values():
+            link.close()

@@ -1,0 +1,147 @@
+"""What goes wrong between the nodes of a cluster: several die at once, one stands still, links are slow or one-way.
+
+The model is honest. Where acknowledgements wait for the disks, power may go anywhere and at any time. At the default
+flush policy one node loses what it had not synced, and no other before all replicas are in sync again: more than that
+no cluster survives that acknowledges from memory.
+"""
+
+from __future__ import annotations
+
+from asyncio import gather, sleep
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headrace.sim.machine import Machine
+    from headrace.sim.world import World
+
+CLUSTER_KINDS: Final = (
+    "two die",
+    "two stop",
+    "pause",
+    "one way",
+    "split",
+    "slow link",
+    "restart at once",
+    "leave in turn",
+)
+ONE_LOSES: Final = "one loses power"
+LOOK_S: Final = 0.1
+
+
+class ClusterFaults:
+    """Injects faults of some kinds into the nodes of a cluster, one after the other, until `heal`."""
+
+    def __init__(
+        self,
+        world: World,
+        machines: Mapping[int, Machine[Any]],
+        kinds: Sequence[str],
+        mean_s: float,
+        *,
+        in_sync: Callable[[], bool],
+    ) -> None:
+        """`in_sync` tells whether every replica of every partition is in sync, as all nodes know."""
+        self._world = world
+        self._machines = list(machines.values())
+        self._kinds = list(kinds)
+        self._mean_s = mean_s
+        self._in_sync = in_sync
+        self._rng = world.rng("faults of the cluster")
+        self.count = 0
+        self._handlers: dict[str, Callable[[], Awaitable[None]]] = {
+            "two die": self._two_die,
+            "two stop": self._two_stop,
+            "pause": self._pause,
+            "one way": self._one_way,
+            "split": self._split,
+            "slow link": self._slow_link,
+            "restart at once": self._restart_at_once,
+            "leave in turn": self._leave_in_turn,
+            ONE_LOSES: self._one_loses_power,
+        }
+
+    async def run(self) -> None:
+        """One fault after the other; its task is cancelled when it is enough."""
+        while self._kinds:
+            await sleep(self._rng.expovariate(1 / self._mean_s))
+            kind = self._rng.choice(self._kinds)
+            self.count += 1
+            self._world.trace.note("fault", kind)
+            await self._handlers[kind]()
+
+    def heal(self) -> None:
+        """Every process goes on. The network is healed by `Faults.heal`."""
+        for machine in self._machines:
+            machine.resume()
+            machine.bring_back()
+
+    def _some(self, count: int) -> list[Machine[Any]]:
+        return self._rng.sample(self._machines, count)
+
+    async def _two_die(self) -> None:
+        for machine in self._some(2):
+            machine.kill()
+            await sleep(self._rng.choice((0.0, self._rng.uniform(0.0, 2.0))))
+
+    async def _two_stop(self) -> None:
+        await gather(*[machine.stop() for machine in self._some(2)])
+
+    async def _restart_at_once(self) -> None:
+        """A process ends and the next one begins well within its session, several times in a row."""
+        (machine,) = self._some(1)
+        for _ in range(self._rng.randint(2, 4)):
+            machine.kill()
+            await sleep(self._rng.uniform(0.5, 1.5))
+
+    async def _leave_in_turn(self) -> None:
+        """All but one stop cleanly and stay away; then that one dies, and they come back without it."""
+        *first, last = self._some(len(self._machines))
+        for machine in first:
+            machine.hold_back()
+            await machine.stop()
+        await sleep(self._rng.uniform(0.5, 3.0))
+        last.take_away()
+        for machine in first:
+            machine.bring_back()
+        await sleep(self._rng.uniform(1.0, 6.0))
+        last.bring_back()
+
+    async def _pause(self) -> None:
+        (machine,) = self._some(1)
+        if machine.pause():
+            await sleep(self._rng.choice((self._rng.uniform(0.1, 2.0), self._rng.uniform(2.0, 8.0))))
+            machine.resume()
+
+    async def _one_way(self) -> None:
+        one, other = self._some(2)
+        self._world.network.cut_one_way(one.host, other.host)
+        await sleep(self._rng.uniform(0.5, 6.0))
+        self._world.network.mend(one.host, other.host)
+
+    async def _split(self) -> None:
+        """One node reaches no other, and clients reach it."""
+        (alone,) = self._some(1)
+        others = [machine for machine in self._machines if machine is not alone]
+        for other in others:
+            self._world.network.partition(alone.host, other.host)
+        await sleep(self._rng.uniform(1.0, 8.0))
+        for other in others:
+            self._world.network.mend(alone.host, other.host)
+
+    async def _slow_link(self) -> None:
+        pairs = [pair for pair in combinations(self._machines, 2) if self._rng.random() < 0.5]
+        longest_s = self._rng.choice((0.1, 0.5, 2.0))
+        for one, other in pairs:
+            self._world.network.slow_down(one.host, other.host, (0.0, longest_s))
+        await sleep(self._rng.uniform(1.0, 8.0))
+        for one, other in pairs:
+            self._world.network.mend(one.host, other.host)
+
+    async def _one_loses_power(self) -> None:
+        (machine,) = self._some(1)
+        machine.kill(power=True)
+        await machine.ready()
+        while not self._in_sync():  # noqa: ASYNC110
+            await sleep(LOOK_S)

@@ -1,0 +1,400 @@
+"""Three brokers or five, each a controller too, their clients, faults for a while, and then peace: all settles.
+
+Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
+partition has one leader, in-sync sets lie within the replicas, and who is in sync has all that is committed; the end of
+a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within a minute, all
+that was acknowledged is there, and the logs of all replicas are equal.
+"""
+
+from __future__ import annotations
+
+import random
+from asyncio import gather, sleep
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.quorum.metadata_start import format_storage
+from headrace.config import BrokerConfig
+from headrace.replicas.partition import Role
+from headrace.sim.checkers.bounds import Bounds
+from headrace.sim.checkers.commits import Commits
+from headrace.sim.checkers.history import History, Place
+from headrace.sim.cluster_client import ClusterClient
+from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, ClusterFaults
+from headrace.sim.faults import KINDS, Faults
+from headrace.sim.machine import Machine
+from headrace.sim.node import SimNode
+from headrace.sim.run import SETTINGS, Result, play
+from headrace.sim.workloads.administering import Administrator
+from headrace.sim.workloads.crowd import Crowd
+from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.reborn import Reborn
+from headrace.sim.workloads.topics import TopicMaker, make_topic
+from headrace.sim.workloads.watching import Watcher
+from headrace.sim.world import World
+from headrace.wire.batch import iter_headers
+
+CONTROLLER_PORT: Final = 9093
+DIRECTORIES: Final = ("/data/a",)
+CLUSTER: Final = "c2ltdWxhdGVkLWNsdXN0ZXI"
+
+LAG_S: Final = 30.0
+"""How far behind a broker's metadata may be that is cut off from the controllers."""
+
+LOOK_S: Final = 0.2
+SETTLE_S: Final = 120.0
+"""How long after the last fault everybody may take to get on, with all replicas in sync: several times what a Produce
+request waits for at a leader that is cut off and does not know it."""
+SAFE_FROM_MEMORY: Final = ("stop", "cut", "silence", "partition", "slow disk", "clock")
+"""Faults of one node after which it has all that it acknowledged."""
+
+CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
+    **SETTINGS,
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "log.dirs": ",".join(DIRECTORIES),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.wait.max.ms": "300",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a seed has drawn."""
+
+    nodes: int
+    durable: bool
+    """Acknowledgements wait for the disks, and power may go; else processes are killed, and machines stay up."""
+    kinds: tuple[str, ...]
+    """What goes wrong on each node."""
+    cluster_kinds: tuple[str, ...]
+    """What goes wrong between the nodes, or with several."""
+    mean_s: float
+    """Between two faults of each node, and between two of the cluster."""
+    faults_s: float
+    plain: int
+    idempotent: int
+    members: int
+    topics_come_and_go: bool
+    is_reborn: bool
+    """Whether a topic is deleted and made again under the same name, over and over."""
+    is_administered: bool
+    calm_trouble: str
+    """What happens in calm times: "one goes" and stays away, or "two apart" do not reach each other for long. The
+    others get on all the same."""
+    small_pieces: bool
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Options:
+        """Any mixture: also of nothing at all."""
+        durable = rng.random() < 0.5
+        loses = not durable and rng.random() < 0.3
+        kinds = [kind for kind in KINDS if durable or kind != "power"]
+        cluster_kinds = list(CLUSTER_KINDS)
+        if loses:
+            kinds = [kind for kind in kinds if kind in SAFE_FROM_MEMORY]
+            cluster_kinds = ["pause", "one way", "split", "slow link"]
+        many = rng.choice((0.15, 0.4, 0.8))
+        return cls(
+            nodes=rng.choice((3, 3, 3, 3, 5)),
+            durable=durable,
+            kinds=tuple(kind for kind in kinds if rng.random() < many),
+            cluster_kinds=(
+                *(kind for kind in cluster_kinds if rng.random() < many),
+                *((ONE_LOSES,) if loses else ()),
+            ),
+            mean_s=rng.uniform(2.0, 10.0),
+            faults_s=rng.uniform(10.0, 30.0),
+            plain=rng.randint(0, 2),
+            idempotent=rng.randint(1, 2),
+            members=rng.choice((0, 2)),
+            topics_come_and_go=rng.random() < 0.3,
+            is_reborn=rng.random() < 0.4,
+            is_administered=rng.random() < 0.4,
+            small_pieces=rng.random() < 0.2,
+            calm_trouble=rng.choice(("", "", "one goes", "two apart")),
+        )
+
+
+def host_of(node_id: int) -> str:
+    return f"node{node_id}"
+
+
+class ClusterRun:
+    """See the module."""
+
+    def __init__(self, seed: int, say: Callable[[str], None] | None = None, options: Options | None = None) -> None:
+        self.world = World(seed, say)
+        self.options = options or Options.draw(self.world.rng("options"))
+        self.nodes = range(1, self.options.nodes + 1)
+        self.hosts = [host_of(node) for node in self.nodes]
+        self.machines = {node: self._machine(node) for node in self.nodes}
+        self.history = History(self.world)
+        self.commits = Commits(self.world)
+        self.bounds = Bounds(self.world)
+        self._clients: dict[str, ClusterClient] = {}
+        self._members: list[Member] = []
+        self._administrator: ClusterClient | None = None
+        self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
+        self.crowd = Crowd(self.world, self.history, self._places, self._client)
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self.faults = [
+            Faults(
+                self.world,
+                self.machines[node],
+                lambda node=node: [*self._others(node), *sorted(self._clients)],  # type: ignore[misc]
+                self.options.kinds,
+                self.options.mean_s,
+                f"faults {node}",
+            )
+            for node in self.nodes
+        ]
+        self.cluster_faults = ClusterFaults(
+            self.world,
+            self.machines,
+            self.options.cluster_kinds,
+            self.options.mean_s,
+            in_sync=lambda: not self._out_of_sync(),
+        )
+
+    def _others(self, node_id: int) -> list[str]:
+        return [host for host in self.hosts if host != host_of(node_id)]
+
+    def _machine(self, node_id: int) -> Machine[Broker]:
+        host = host_of(node_id)
+        settings = {
+            **CLUSTER_SETTINGS,
+            "node.id": str(node_id),
+            "listeners": f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:{CONTROLLER_PORT}",
+            "controller.quorum.voters": ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in self.nodes),
+        }
+        if self.options.durable:
+            settings["acks.flush"] = "before-reply"
+
+        def make(config: BrokerConfig, node: SimNode) -> Broker:
+            format_storage(node, config, CLUSTER)
+            return Broker(config, node)
+
+        return Machine(self.world, host, DIRECTORIES, settings, make)
+
+    def run(self) -> Result:
+        """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
+        world = self.world
+        world.trace.note("options", self.options)
+        play(world, self._main(), self._look, LOOK_S, "the brokers and their clients")
+        return Result(
+            world.seed,
+            world.trace.digest,
+            world.loop.time(),
+            self.history.acknowledged_count,
+            self.commits.acknowledged_count,
+            sum(faults.count for faults in self.faults) + self.cluster_faults.count,
+            sum(machine.starts for machine in self.machines.values()),
+            world.objection,
+        )
+
+    # --- the checker
+
+    def _up(self) -> list[Broker]:
+        return [machine.broker for machine in self.machines.values() if machine.broker is not None]
+
+    def _look(self) -> None:
+        for broker in self._up():
+            self.bounds.look(broker)
+            for replica in list(broker.replicas.by_name.values()):
+                state = replica.state
+                if state.role is not Role.LEADER:
+                    continue
+                key = (replica.topic_id, replica.index, state.leader_epoch)
+                first = self._leaders.setdefault(key, broker.node_id)
+                text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
+                self.world.demand(first == broker.node_id, f"{text}: {first} and {broker.node_id}")
+                self.world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
+        self._look_at_committed()
+
+    def _look_at_committed(self) -> None:
+        """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
+        brokers = self._up()
+        if not brokers:
+            return
+        image = max((broker.image for broker in brokers), key=lambda image: image.offset)
+        for topic in image.topics:
+            for partition in topic.partitions:
+                held = {broker.node_id: broker.replicas.held((topic.name, partition.index)) for broker in brokers}
+                here = {node: each for node, each in held.items() if each is not None and each.topic_id == topic.id}
+                committed = max((each.high_watermark for each in here.values()), default=0)
+                for node in (*partition.isr, *partition.eligible_leaders):
+                    if node in here and not here[node].is_being_cut:
+                        end = here[node].log.end_offset
+                        name = f"{topic.name}-{partition.index}"
+                        text = f"{name} is committed to {committed}, and ends at {end} on {node}, which may lead"
+                        self.world.demand(end >= committed, f"{text}: {partition}")
+
+    # --- the phases
+
+    async def _main(self) -> None:
+        world, options = self.world, self.options
+        world.network.small_pieces = options.small_pieces
+        for machine in self.machines.values():
+            machine.switch_on()
+        for machine in self.machines.values():
+            await machine.ready()
+        await make_topic(self._client("admin"), "log", 3, {}, replicas=3)
+        for place in self._places:
+            self.history.track(place)
+        self._start_clients()
+        nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
+        faults = [world.loop.create_task(each.run()) for each in nemeses]
+        await sleep(options.faults_s)
+        for task in faults:
+            task.cancel()
+        for each in nemeses:
+            each.heal()
+        for machine in self.machines.values():
+            # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
+            if not machine.disks_are_sound or machine.broker is None:
+                machine.kill()
+        for machine in self.machines.values():
+            await machine.ready()
+            machine.disks_are_sound = True
+        if self._administrator is not None:
+            self._administrator.die()
+            del self._clients[self._administrator.host]
+        world.trace.note("calm")
+        world.calm_since = world.loop.time()
+        await self._settle()
+        if options.calm_trouble and world.objection is None:
+            await self._trouble()
+            await self._settle()
+        await self.crowd.look_at_answers()
+        await self._end()
+
+    def _client(self, kind: str) -> ClusterClient:
+        name = f"{kind}-{len(self._clients) + 1}"
+        client = self._clients[name] = ClusterClient(self.world, name, self.hosts)
+        return client
+
+    def _start_clients(self) -> None:
+        options = self.options
+        # what one replica alone has acknowledged, a fault may take
+        self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,))
+        for _ in range(options.members):
+            member = Member(self._client("member"), self.commits, "group", self._places)
+            self._members.append(member)
+            member.client.owner.spawn(member.run())
+        if options.topics_come_and_go:
+            maker = TopicMaker(self._client("maker"), lag_s=LAG_S)
+            maker.client.owner.spawn(maker.run())
+
+        if options.is_reborn:
+            reborn = Reborn(self._client("reborn"))
+            reborn.client.owner.spawn(reborn.run())
+        if options.is_administered:
+            self._administrator = self._client("administrator")
+            self._administrator.owner.spawn(Administrator(self._administrator, self._places, self.nodes).run())
+        watcher = Watcher(self._client("watcher"), self._places)
+        watcher.client.owner.spawn(watcher.run())
+
+    async def _trouble(self) -> None:
+        one, other = self.world.rng("trouble").sample(list(self.machines.values()), 2)
+        if self.options.calm_trouble == "one goes":
+            one.take_away()
+            await self._settle(is_whole=False)
+            one.bring_back()
+            await one.ready()
+            return
+        self.world.calm_since = None
+        self.world.network.partition(one.host, other.host)
+        await self._settle(is_whole=False)
+        self.world.network.mend(one.host, other.host)
+        self.world.calm_since = self.world.loop.time()
+
+    async def _settle(self, *, is_whole: bool = True) -> None:
+        """Everybody gets on within SETTLE_S.
+
+        Where the cluster `is_whole`, every replica is in sync, and the group settles: a broker that hears of no
+        controller goes on as its coordinator, and clients find it, as in Kafka.
+        """
+        until = self.world.loop.time() + SETTLE_S
+        expected = self.crowd.expectation()
+        observer = self._client("observer")
+        while self.world.objection is None:
+            late = expected()
+            late += self._out_of_sync() if is_whole else []
+            if is_whole and self._members and not await is_settled(observer, "group", self._members):
+                late.append("the group does not settle")
+            if not late:
+                return
+            if self.world.loop.time() > until:
+                self.world.object(f"{SETTLE_S:.0f} s after the last fault: {'; '.join(late)}")
+            await sleep(LOOK_S)
+
+    def _out_of_sync(self) -> list[str]:
+        """Partitions of which a replica is out of sync, as every node knows."""
+        found: list[str] = []
+        for broker in self._up():
+            for topic in broker.image.topics:
+                for partition in topic.partitions:
+                    is_whole = set(partition.isr) == set(partition.replicas) and partition.leader >= 0
+                    if not is_whole or partition.adding or partition.removing:
+                        found.append(f"{topic.name}-{partition.index} on {broker.node_id}: {partition}")
+        return found
+
+    async def _end(self) -> None:
+        for client in self._clients.values():
+            client.die()
+        self._clients.clear()
+        await sleep(5.0)
+        await self.crowd.read_all("before")
+        self._compare()
+        await gather(*[machine.stop() for machine in self.machines.values()])
+        for machine in self.machines.values():
+            await machine.ready()
+        await self.crowd.read_all("after")
+        for machine in self.machines.values():
+            await machine.switch_off()
+
+    def _compare(self) -> None:
+        """The logs of all replicas are equal, byte for byte."""
+        for topic, index in self._places:
+            found = {
+                broker.node_id: _bytes_of(broker, topic, index)
+                for broker in self._up()
+                if (known := broker.image.topics.partition(topic, index)) and broker.node_id in known.replicas
+            }
+            first = found[min(found)]
+            differ = [node for node, data in found.items() if data != first]
+            sizes = {node: len(data) for node, data in found.items()}
+            self.world.demand(not differ, f"{topic}-{index} differs on {differ}; bytes: {sizes}")
+
+
+def _bytes_of(broker: Broker, topic: str, index: int) -> bytes:
+    log = broker.logs.get(topic, index)
+    if log is None:
+        return b""
+    parts: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.end_offset:
+        read = log.read(offset, max_bytes=1 << 30, max_offset=log.end_offset, min_one=True, wait=True)
+        if read.slice is None:
+            break
+        data = read.slice.file.read(read.slice.position, read.slice.size)
+        parts.append(data)
+        offset = max(offset + 1, _end_of(data))
+    return b"".join(parts)
+
+
+def _end_of(data: bytes) -> int:
+    return max((header.next_offset for _, header in iter_headers(data)), default=0)
+
+
+def run_cluster_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster."""
+    return ClusterRun(seed, say).run()

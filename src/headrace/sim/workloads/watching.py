@@ -1,0 +1,70 @@
+"""A client that asks for the end of a partition again and again: it never goes back, whoever leads.
+
+It names the newest leader epoch that it has heard of: a leader of before, which does not know yet that it is one, does
+not answer it. What such a leader tells others is old, and Kafka promises no more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.errors import ClientError
+from headrace.sim.workloads.reading import LATEST
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sim.checkers.history import Place
+    from headrace.sim.client import SimClient
+
+ELSEWHERE: Final = 0.5
+"""How often it asks another broker who leads: one that is cut off may name itself."""
+
+
+class Watcher:
+    """See the module."""
+
+    def __init__(self, client: SimClient, places: Sequence[Place]) -> None:
+        self.client = client
+        self._places = list(places)
+        self._ends: dict[Place, int] = {}
+        self._epochs: dict[Place, int] = {}
+
+    async def run(self) -> None:
+        """Until its node ends."""
+        while True:
+            place = self.client.rng.choice(self._places)
+            if self.client.rng.random() < ELSEWHERE:
+                self.client.moved(place)
+            try:
+                await self._hear_of_epochs(place[0])
+                await self._ask(place)
+            except ClientError:
+                pass
+            await self.client.rest()
+
+    async def _hear_of_epochs(self, topic: str) -> None:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        for found in (await self.client.ask(request, MetadataResponse, 10)).topics[0].partitions:
+            place = (topic, found.partition_index)
+            self._epochs[place] = max(found.leader_epoch, self._epochs.get(place, 0))
+
+    async def _ask(self, place: Place) -> None:
+        floor = self._ends.get(place, 0)
+        asked = ListOffsetsPartition(
+            partition_index=place[1], current_leader_epoch=self._epochs.get(place, 0), timestamp=LATEST
+        )
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=place[0], partitions=[asked])])
+        answer = (await self.client.ask(request, ListOffsetsResponse, 5)).topics[0].partitions[0]
+        if answer.error_code == ErrorCode.NONE:
+            text = f"{place} ends at {answer.offset}, and did at {floor} before"
+            self.client.world.demand(answer.offset >= floor, text)
+            self._ends[place] = int(answer.offset)

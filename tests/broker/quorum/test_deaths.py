@@ -1,0 +1,115 @@
+"""Which signs of death are believed: a port that refuses twice, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+from broker.controllers import until
+
+from headrace.broker.quorum import deaths
+from headrace.broker.quorum.deaths import DeathWatch
+from headrace.env.posix_node import PosixNode
+from headrace.metadata.image import Broker, ClusterImage, Endpoint
+
+PROBED_S = 0.5
+"""Longer than both attempts and the grace between them."""
+
+
+class Watched:
+    """A watch on broker 7, which listens at a port or does not."""
+
+    def __init__(self, node: PosixNode, port: int) -> None:
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", port, 0)
+        broker = Broker(7, 40, bytes(16), (endpoint,), (), None, False, False, ())
+        self.image = ClusterImage(brokers={7: broker})
+        self.dead: list[tuple[int, int]] = []
+        self.watch = DeathWatch(node, lambda: self.image, lambda id_, epoch: self.dead.append((id_, epoch)))
+
+    def becomes(self, **changes: object) -> None:
+        self.image = ClusterImage(brokers={7: replace(self.image.brokers[7], **changes)})  # type: ignore[arg-type]
+
+
+@pytest_asyncio.fixture
+async def node() -> AsyncIterator[PosixNode]:
+    node = PosixNode()
+    yield node
+    await node.close()
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
+
+
+async def test_who_refuses_twice_is_dead(node: PosixNode, port: int) -> None:
+    watched = Watched(node, port)
+    for _ in range(3):
+        watched.watch.suspect(7)
+    await until(lambda: watched.dead)
+    await asyncio.sleep(PROBED_S)
+    assert watched.dead == [(7, 40)]
+
+
+async def test_who_answers_lives(node: PosixNode) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        watched = Watched(node, server.getsockname()[1])
+        watched.watch.suspect(7)
+        await asyncio.sleep(PROBED_S)
+    assert not watched.dead
+
+
+async def test_who_listens_again_within_the_grace_lives(
+    node: PosixNode, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deaths, "GRACE_S", 0.3)
+    watched = Watched(node, port)
+    watched.watch.suspect(7)
+    await asyncio.sleep(0.1)
+    with socket.create_server(("127.0.0.1", port)):
+        await asyncio.sleep(PROBED_S)
+    assert not watched.dead
+
+
+async def test_who_does_not_answer_at_all_is_not_dead(node: PosixNode) -> None:
+    """The backlog is full: nothing accepts, and nothing refuses."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        held = [socket.socket() for _ in range(3)]
+        for each in held:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        watched = Watched(node, full.getsockname()[1])
+        watched.watch.suspect(7)
+        await asyncio.sleep(2 * deaths.ATTEMPT_S + PROBED_S)
+        for each in held:
+            each.close()
+    assert not watched.dead
+
+
+@pytest.mark.parametrize("changes", [{"fenced": True}, {"epoch": 41}])
+async def test_what_changed_meanwhile_counts(node: PosixNode, port: int, changes: dict[str, object]) -> None:
+    """Another registration, or one that is fenced already."""
+    watched = Watched(node, port)
+    watched.watch.suspect(7)
+    await asyncio.sleep(deaths.GRACE_S / 2)  # between the two attempts
+    watched.becomes(**changes)
+    await asyncio.sleep(PROBED_S)
+    assert not watched.dead
+
+
+async def test_who_lived_on_is_spared(node: PosixNode, port: int) -> None:
+    watched = Watched(node, port)
+    watched.watch.suspect(7)
+    await until(lambda: watched.dead)
+    watched.watch.heard(7, 39)  # of an earlier life
+    watched.watch.heard(7, 40)
+    watched.watch.suspect(7)
+    await asyncio.sleep(PROBED_S)
+    assert watched.dead == [(7, 40)]

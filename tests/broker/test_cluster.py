@@ -1,0 +1,235 @@
+"""Three brokers, seen from outside: what any of them takes, who may speak as a node, and hand-overs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from peers.link import Link
+
+import headrace.testing
+from headrace.testing import TestCluster
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.frame import SIZE_BYTES, RequestHeader, encode_request
+from headrace.wire.messages import k03_metadata as k03
+from headrace.wire.messages import k18_api_versions as k18
+from headrace.wire.messages import k19_create_topics as k19
+from headrace.wire.messages import k20_delete_topics as k20
+from headrace.wire.messages import k44_incremental_alter_configs as k44
+from headrace.wire.messages import k55_describe_quorum as k55
+from headrace.wire.messages import k56_alter_partition as k56
+from headrace.wire.messages import k58_envelope as k58
+from headrace.wire.messages import k60_describe_cluster as k60
+from headrace.wire.messages import k62_broker_registration as k62
+from headrace.wire.messages import k63_broker_heartbeat as k63
+from headrace.wire.messages import k64_unregister_broker as k64
+from headrace.wire.messages import k67_allocate_producer_ids as k67
+from headrace.wire.messages.principal import DefaultPrincipalData
+
+NODE_APIS = {56, 58, 62, 63, 67, 70, 73}
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[TestCluster]:
+    with headrace.testing.cluster() as running:
+        yield running
+
+
+def until(look: Callable[[], bool]) -> None:
+    last = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < last, "it has not come true in time"
+        time.sleep(0.01)
+
+
+def controller_port(cluster: TestCluster, node: int) -> int:
+    return next(
+        opened.port for opened in cluster.nodes[node].inside.server.listeners if opened.name == "CONTROLLER"
+    )
+
+
+def topic_of(name: str, factor: int = 3) -> k19.CreateTopicsRequest:
+    return k19.CreateTopicsRequest(
+        topics=[k19.CreatableTopic(name=name, num_partitions=2, replication_factor=factor)], timeout_ms=10_000
+    )
+
+
+def test_every_broker_takes_what_the_controller_decides(three: TestCluster) -> None:
+    for id_, node in three.nodes.items():
+        with Link(node.port) as link:
+            made = link.ask(topic_of(f"through-{id_}"), 7).topics[0]
+            assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 3)
+            configs = [k44.AlterableConfig(name="retention.ms", value="1000000")]
+            resource = k44.AlterConfigsResource(2, f"through-{id_}", configs)
+            altered = link.ask(k44.IncrementalAlterConfigsRequest(resources=[resource]), 1)
+            assert altered.responses[0].error_code == 0
+            asked = k55.TopicData(topic_name="__cluster_metadata", partitions=[k55.PartitionData()])
+            quorum = link.ask(k55.DescribeQuorumRequest(topics=[asked]), 2).topics[0].partitions[0]
+            assert quorum.leader_id == three.controller() and len(quorum.current_voters) == 3
+    for id_, node in three.nodes.items():
+        with Link(node.port) as link:
+            gone = link.ask(k20.DeleteTopicsRequest([k20.DeleteTopicState(f"through-{id_}")], timeout_ms=10_000), 6)
+            assert gone.responses[0].error_code == 0
+
+
+def test_a_logger_is_set_where_it_is_and_the_rest_where_it_is_decided(three: TestCluster) -> None:
+    follower = next(id_ for id_ in three.nodes if id_ != three.controller())
+    with Link(three.nodes[follower].port) as link:
+        resources = [
+            k44.AlterConfigsResource(8, str(follower), [k44.AlterableConfig("headrace.net", 0, "DEBUG")]),
+            k44.AlterConfigsResource(4, "", [k44.AlterableConfig("log.retention.ms", 0, "2000000")]),
+        ]
+        answer = link.ask(k44.IncrementalAlterConfigsRequest(resources=resources), 1)
+        assert [each.error_code for each in answer.responses] == [0, 0]
+    until(lambda: all(node.inside.config.shown("log.retention.ms") == "2000000" for node in three.nodes.values()))
+
+
+def test_an_error_comes_back_as_it_was_said(three: TestCluster) -> None:
+    for node in three.nodes.values():
+        with Link(node.port) as link:
+            assert link.ask(topic_of("too-many", 4), 7).topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_nodes_are_served_on_the_controllers_listener_alone(three: TestCluster) -> None:
+    for id_, node in three.nodes.items():
+        with Link(node.port) as clients, Link(controller_port(three, id_)) as nodes:
+            for link, served in ((clients, set()), (nodes, NODE_APIS)):
+                answer = link.ask(k18.ApiVersionsRequest("test", "1"), 3)
+                assert {each.api_key for each in answer.api_keys} & NODE_APIS == served
+
+
+def test_brokers_and_controllers_are_described(three: TestCluster) -> None:
+    for id_, node in three.nodes.items():
+        with Link(node.port) as link:
+            brokers = link.ask(k60.DescribeClusterRequest(endpoint_type=1), 1)
+            assert {each.broker_id: each.port for each in brokers.brokers} == {
+                n: each.port for n, each in three.nodes.items()
+            }
+        with Link(controller_port(three, id_)) as link:
+            controllers = link.ask(k60.DescribeClusterRequest(endpoint_type=2), 1)
+            assert controllers.controller_id == three.controller()
+            assert {each.broker_id for each in controllers.brokers} == set(three.nodes)
+
+
+def test_whoever_is_not_the_controller_says_so(three: TestCluster) -> None:
+    follower = next(id_ for id_ in three.nodes if id_ != three.controller())
+    with Link(controller_port(three, follower)) as link:
+        no = ErrorCode.NOT_CONTROLLER
+        assert link.ask(k58.EnvelopeRequest(), 0).error_code == no
+        assert link.ask(k62.BrokerRegistrationRequest(broker_id=9), 4).error_code == no
+        assert link.ask(k63.BrokerHeartbeatRequest(broker_id=1), 2).error_code == no
+        assert link.ask(k56.AlterPartitionRequest(broker_id=1), 3).error_code == no
+        assert link.ask(k67.AllocateProducerIdsRequest(broker_id=1), 0).error_code == no
+        assert link.ask(topic_of("x"), 7).topics[0].error_code == no
+
+
+def test_a_registration_of_earlier_is_no_good(three: TestCluster) -> None:
+    with Link(controller_port(three, three.controller())) as link:
+        stale = ErrorCode.STALE_BROKER_EPOCH
+        assert link.ask(k63.BrokerHeartbeatRequest(broker_id=1, broker_epoch=0), 2).error_code == stale
+        assert link.ask(k67.AllocateProducerIdsRequest(broker_id=1, broker_epoch=0), 0).error_code == stale
+        assert link.ask(k56.AlterPartitionRequest(broker_id=1, broker_epoch=0), 3).error_code == stale
+        wrong = k62.BrokerRegistrationRequest(broker_id=1, cluster_id="another")
+        assert link.ask(wrong, 4).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        twice = k62.BrokerRegistrationRequest(
+            broker_id=1, cluster_id=three.nodes[1].inside.cluster_id, incarnation_id=bytes(16)
+        )
+        assert link.ask(twice, 4).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    time.sleep(0.5)  # longer than the two attempts to reach it, which the refusal has set off
+    assert not three.nodes[three.controller()].inside.image.brokers[1].fenced
+
+
+def principal(version: bytes = b"\x00\x00") -> bytes:
+    return version + DefaultPrincipalData(type="User", name="somebody").encode(0)
+
+
+def enveloped(request: object, key: int, version: int) -> bytes:
+    return encode_request(RequestHeader(key, version, 7, "client"), request)[SIZE_BYTES:]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("data", "who", "address", "error"),
+    [
+        (b"", principal(), b"\x7f\x00\x00\x01", ErrorCode.INVALID_REQUEST),
+        (b"\x00\x13\x00\x07garbage", principal(), b"\x7f\x00\x00\x01", ErrorCode.INVALID_REQUEST),
+        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7)[:-3], principal(), bytes(4), ErrorCode.INVALID_REQUEST),
+        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(), b"\x7f", ErrorCode.INVALID_REQUEST),
+        (enveloped(k03.MetadataRequest(), ApiKey.METADATA, 12), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
+        (enveloped(k58.EnvelopeRequest(), ApiKey.ENVELOPE, 0), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
+        (enveloped(k64.UnregisterBrokerRequest(1), ApiKey.UNREGISTER_BROKER, 0), principal(), bytes(4),
+         ErrorCode.INVALID_REQUEST),
+        (b"\x00\x13\x00\x63\x00\x00\x00\x01\xff\xff\x00", principal(), bytes(4), ErrorCode.UNSUPPORTED_VERSION),
+        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), None, bytes(4),
+         ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(b"\x00\x09"), bytes(4),
+         ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), b"\x00\x00\xff", bytes(4),
+         ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (enveloped(topic_of("enveloped"), ApiKey.CREATE_TOPICS, 7), principal(), bytes(16), ErrorCode.NONE),
+    ],
+)  # fmt: skip
+def test_envelopes(three: TestCluster, data: bytes, who: bytes | None, address: bytes, error: ErrorCode) -> None:
+    with Link(controller_port(three, three.controller())) as link:
+        answer = link.ask(k58.EnvelopeRequest(data, who, address), 0)
+        assert answer.error_code == error
+        assert (answer.response_data is not None) == (error is ErrorCode.NONE)
+
+
+class Nothing:
+    """Allows nothing."""
+
+    def authorize(self, *_: object) -> bool:
+        return False
+
+
+def test_whoever_is_no_node_has_no_say(three: TestCluster) -> None:
+    node = three.nodes[three.controller()].inside
+    before, node.authorizer = node.authorizer, Nothing()
+    try:
+        with Link(controller_port(three, node.node_id)) as link:
+            denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert link.ask(k58.EnvelopeRequest(), 0).error_code == denied
+            assert link.ask(k62.BrokerRegistrationRequest(broker_id=9), 4).error_code == denied
+            assert link.ask(k56.AlterPartitionRequest(broker_id=1), 3).error_code == denied
+            assert link.ask(k67.AllocateProducerIdsRequest(broker_id=1), 0).error_code == denied
+    finally:
+        node.authorizer = before
+
+
+def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> None:
+    with Link(three.nodes[1].port) as link:
+        assert link.ask(topic_of("handed-over"), 7).topics[0].error_code == 0
+    leaving = three.leader("handed-over", 0)
+    three.stop(leaving)
+    left = three.nodes[next(id_ for id_ in three.nodes if id_ != leaving)].inside
+
+    def led() -> set[int]:
+        topic = left.image.topics.by_name("handed-over")
+        assert topic is not None
+        return {partition.leader for partition in topic.partitions}
+
+    until(lambda: leaving not in led() and -1 not in led())
+    assert left.image.brokers[leaving].fenced
+    three.restart(leaving)
+    until(lambda: not left.image.brokers[leaving].fenced)
+    until(lambda: all(len(p.isr) == 3 for p in left.image.topics.topics_by_name["handed-over"].partitions))
+
+
+def test_all_may_stop_at_once_and_come_back() -> None:
+    with headrace.testing.cluster() as cluster:
+        with Link(cluster.nodes[1].port) as link:
+            assert link.ask(topic_of("kept"), 7).topics[0].error_code == 0
+        for id_ in cluster.nodes:
+            cluster.kill(id_)
+        starts = [threading.Thread(target=cluster.restart, args=(id_,)) for id_ in list(cluster.nodes)]
+        for each in starts:
+            each.start()
+        for each in starts:
+            each.join()
+        with Link(cluster.nodes[2].port) as link:
+            until(lambda: link.ask(k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="kept")]), 12)
+                  .topics[0].error_code == 0)  # fmt: skip

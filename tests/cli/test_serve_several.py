@@ -1,0 +1,389 @@
+"""`headrace serve --brokers N` as a process: what it starts, keeps running, refuses, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import confluent_kafka as ck
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.cli import main
+from headrace.cli.serve.restarts import Restarts
+from headrace.config import load_properties_file
+
+ROW = re.compile(r"^ +(\d+)  127\.0\.0\.1:(\d+)  127\.0\.0\.1:(\d+) +(\d+)  (.*)$")
+COMMAND = [sys.executable, "-m", "headrace.cli", "serve", "--listen", "127.0.0.1:0"]
+
+
+def until(look: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    began = time.monotonic()
+    while not look():
+        assert time.monotonic() - began < timeout_s, f"{what} does not come"
+        time.sleep(0.02)
+
+
+class Running:
+    """A supervisor, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self.ports: list[int] = []
+        self.processes: list[int] = []
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip())
+
+    def ready(self, brokers: int) -> None:
+        """Reads the table."""
+        assert self.process.stdout is not None
+        heading = self.process.stdout.readline()
+        assert heading.split() == ["NODE", "CLIENTS", "CONTROLLERS", "PROCESS", "FOLDER"], self.said
+        for node_id in range(1, brokers + 1):
+            row = ROW.match(self.process.stdout.readline())
+            assert row and int(row[1]) == node_id
+            self.ports.append(int(row[2]))
+            self.processes.append(int(row[4]))
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def create(self, topic: str, partitions: int = -1) -> None:
+        client = self.admin()
+        client.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        status = self.process.wait(40)
+        self._reader.join()
+        return status
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, brokers: int = 3) -> Iterator[Running]:
+    """A supervisor whose nodes serve clients."""
+    command = [*COMMAND, "--data", str(folder), "--brokers", str(brokers), *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = Running(process)
+    try:
+        running.ready(brokers)
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for child in running.processes:
+            until(lambda child=child: not alive(child), "the end of a child", 20)  # type: ignore[misc]
+
+
+def alive(process: int) -> bool:
+    """Whether it runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def refused(*arguments: str, before: float = 60) -> str:
+    """The only line that a start says which is refused."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=before, check=False)
+    assert done.returncode in (1, 2), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+class Load:
+    """Writes with acks=all, and knows what was acknowledged."""
+
+    def __init__(self, running: Running) -> None:
+        running.create("t", 3)
+        self.bootstrap = running.bootstrap
+        self.acked: dict[tuple[int, int], bytes] = {}
+        self.errors: list[object] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        producer = ck.Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "topic.metadata.refresh.interval.ms": 500,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        number = 0
+        while not self._stop.is_set():
+            producer.produce("t", b"%d" % number, partition=number % 3, on_delivery=self._delivered)
+            number += 1
+            producer.poll(0.002)
+        assert producer.flush(60) == 0
+
+    def _delivered(self, error: object, message: ck.Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        at, offset, value = message.partition(), message.offset(), message.value()
+        assert at is not None and offset is not None and isinstance(value, bytes)
+        self.acked[at, offset] = value
+
+    def goes_on(self) -> None:
+        """Every partition acknowledges more than it had."""
+        had = len(self.acked)
+        until(lambda: {at for at, _ in list(self.acked)[had:]} == {0, 1, 2}, "an acknowledgement from each partition")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.goes_on()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def is_whole(self) -> None:
+        """Asserts that all that was acknowledged can be read."""
+        settings: dict[str, str | int | bool] = {"bootstrap.servers": self.bootstrap, "group.id": "g", "log_level": 0}
+        consumer = ck.Consumer({**settings, "enable.partition.eof": True})
+        consumer.assign([ck.TopicPartition("t", at, 0) for at in range(3)])
+        found: dict[tuple[int, int], bytes] = {}
+        ended: set[int] = set()
+        while len(ended) < 3:
+            message = consumer.poll(30)
+            assert message is not None, "nothing to read"
+            at, offset, value = message.partition(), message.offset(), message.value()
+            assert at is not None
+            if message.error() is not None:
+                ended.add(at)
+            else:
+                assert offset is not None and isinstance(value, bytes)
+                found[at, offset] = value
+        consumer.close()
+        assert not self.errors
+        assert {key: found.get(key) for key in self.acked} == self.acked
+
+
+def in_sync(running: Running) -> set[int]:
+    found = running.admin().list_topics("t", timeout=10).topics["t"].partitions.values()
+    return set.intersection(*(set(each.isrs) for each in found))
+
+
+def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
+    with serving(tmp_path / "a folder") as running:
+        assert set(running.admin().list_topics(timeout=10).brokers) == {1, 2, 3}
+        with Load(running) as load:
+            os.kill(running.processes[0], signal.SIGKILL)
+            load.goes_on()
+            until(lambda: in_sync(running) == {1, 2, 3}, "the first node back in sync")
+            for child in running.processes[1:]:
+                os.kill(child, signal.SIGKILL)
+            load.goes_on()
+            until(lambda: in_sync(running) == {1, 2, 3}, "both nodes back in sync")
+        load.is_whole()
+        assert [line for line in running.said if "node 1 died by signal SIGKILL, and starts again in 0.1 s" in line]
+        assert running.end() == 0
+    assert all((tmp_path / "a folder" / f"node-{at}" / "data" / ".kafka_cleanshutdown").exists() for at in (1, 2, 3))
+
+
+def test_a_stopped_child_is_waited_for_and_comes_back(tmp_path: Path) -> None:
+    with serving(tmp_path, "--set", "broker.session.timeout.ms=2000") as running:
+        with Load(running) as load:
+            os.kill(running.processes[1], signal.SIGSTOP)
+            until(lambda: 2 not in in_sync(running), "the others without it")
+            load.goes_on()
+            os.kill(running.processes[1], signal.SIGCONT)
+            until(lambda: in_sync(running) == {1, 2, 3}, "the node back in sync")
+        load.is_whole()
+        assert not [line for line in running.said if "died" in line]
+        os.kill(running.processes[1], signal.SIGSTOP)
+        running.process.send_signal(signal.SIGINT)
+        until(lambda: not alive(running.processes[0]) and not alive(running.processes[2]), "the end of the others")
+        assert running.process.poll() is None, "it waits for all"
+        assert running.end() == 1
+        assert running.said[-1] == "headrace: nodes were killed that had not stopped yet"
+
+
+def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        running.create("kept", 1)
+        ports = running.ports
+        assert "is in use" in refused("--data", str(tmp_path), "--brokers", "3")
+        assert running.end(signal.SIGHUP) == 0
+    with serving(tmp_path) as running:
+        assert running.ports == ports
+        found = running.admin().list_topics("kept", timeout=10).topics["kept"].partitions[0]
+        assert sorted(found.replicas) == [1, 2, 3]
+        assert running.end() == 0
+    assert "holds a cluster of 3 brokers, not 5" in refused("--data", str(tmp_path), "--brokers", "5")
+    file = tmp_path / "node-2" / "server.properties"
+    assert file.read_text().startswith("# written by headrace serve --brokers at each start")
+    properties = load_properties_file(str(file))
+    assert properties["default.replication.factor"] == "3"
+    assert properties["min.insync.replicas"] == "2"
+    assert properties["broker.rack"] == socket.gethostname()
+
+
+def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        running.process.kill()
+        until(lambda: not any(map(alive, running.processes)), "the end of the nodes", 15)
+    for port in running.ports:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
+            free.bind(("127.0.0.1", port))
+            free.listen()
+    with serving(tmp_path) as running:
+        assert running.end() == 0
+
+
+def test_one_node(tmp_path: Path) -> None:
+    with serving(tmp_path, "--set", "num.partitions=7", "--log-format", "json", brokers=1) as running:
+        running.create("t")
+        assert len(running.admin().list_topics("t", timeout=10).topics["t"].partitions) == 7
+        assert running.end() == 0
+    assert any(line.startswith('{"from_node": 1, "time": ') for line in running.said)
+
+
+def test_a_node_that_dies_again_and_again_ends_the_whole(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        number = re.compile(r"node 2 died")
+        for death in range(1, 6):
+            victim = child_of(running.process.pid, "node-2")
+            os.kill(victim, signal.SIGKILL)
+            if death < 5:
+                until(lambda death=death: sum(map(bool, map(number.search, running.said))) == death, "a death")  # type: ignore[misc]
+                until(lambda: child_of(running.process.pid, "node-2"), "another process")
+        assert running.process.wait(40) == 1
+    assert "node 2 died 5 times within 60 s, the last time by signal SIGKILL" in running.said[-1]
+    assert (tmp_path / "node-1" / "data" / ".kafka_cleanshutdown").exists()
+
+
+def child_of(parent: int, word: str) -> int:
+    """The process of that parent with the word in its command; 0 without one."""
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        try:
+            if word.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return 0
+
+
+def test_a_node_that_cannot_start_is_not_started_again(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        assert running.end() == 0
+    meta = tmp_path / "node-2" / "data" / ".lock"
+    meta.unlink()
+    meta.mkdir()
+    began = time.monotonic()
+    line = refused("--data", str(tmp_path), "--brokers", "3")
+    assert line.startswith("headrace: node 2 cannot start: ")
+    assert time.monotonic() - began < 30
+
+
+def test_a_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] - 1
+        line = refused("--data", str(tmp_path / "new"), "--brokers", "2", "--listen", f"127.0.0.1:{port}")
+    assert line.startswith("headrace: cannot listen on 127.0.0.1:")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--brokers", "0"], "0 is not in the range"),
+        (["--brokers", "3", "--set", "node.id=7"], "node.id is each node's own"),
+        (["--brokers", "3", "--data", "x", "--data", "y"], "one folder"),
+        (["--brokers", "3", "--listen", "0.0.0.0:0"], "--advertise"),
+        (["--brokers", "3", "--listen", "127.0.0.1:65534"], "more than there are"),
+        (["--brokers", "3", "--set", "num.partitions=0"], "num.partitions"),
+        (["--brokers", "3", "--data", "a,b"], "comma"),
+        (["--brokers", "3", "--data", "file"], "File exists"),
+        (["--brokers", "3", "--data", "single"], "a single broker"),
+        (["--brokers", "3", "file"], "describes one node"),
+        (["--controller-port", "9"], "--brokers"),
+    ],
+)
+def test_what_must_not_start_says_why_in_one_line(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "single").mkdir()
+    (tmp_path / "single" / "meta.properties").touch()
+    given = arguments if "--data" in arguments else [*arguments, "--data", "new"]
+    listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
+    done = CliRunner().invoke(main, ["serve", *listen, *given])
+    assert done.exit_code in (1, 2)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("headrace: ")
+    assert words in line
+    assert not (tmp_path / "new").exists()
+
+
+def test_restarts_back_off_and_have_an_end() -> None:
+    restarts = Restarts()
+    assert [restarts.died(now) for now in (0.0, 20.0, 40.0, 60.0)] == [0.1, 0.2, 0.4, 0.8]
+    assert restarts.died(70.0) == 1.6, "the first of five was over a minute ago"
+    assert restarts.died(71.0) is None
+    restarts = Restarts()
+    pauses = [restarts.died(now * 20.0) for now in range(12)]
+    assert pauses[-1] == 10.0
+    assert restarts.died(1000.0) == 0.1, "after a minute without a death all is as at first"
+
+
+def test_a_node_that_waits_for_the_others_can_be_ended(tmp_path: Path) -> None:
+    """As when the supervisor is stopped while its nodes start."""
+    ports = []
+    for _ in range(4):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}\n"
+        f"controller.quorum.voters=1@127.0.0.1:{ports[1]},2@127.0.0.1:{ports[2]},3@127.0.0.1:{ports[3]}\n"
+        f"log.dirs={tmp_path / 'data'}\n"
+    )
+    node = [sys.executable, "-m", "headrace.cli"]
+    subprocess.run([*node, "storage", "format", "-t", "three", "-c", str(file)], check=True, capture_output=True)
+    process = subprocess.Popen([*node, "serve", str(file)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        while "waits to be registered" not in (line := process.stderr.readline()):
+            assert line, "it ended by itself"
+        process.terminate()
+        assert process.wait(10) == 0
+        said = process.stderr.read()
+        assert "Traceback" not in said
+        assert "defect" not in said
+    finally:
+        process.kill()
+        process.communicate()

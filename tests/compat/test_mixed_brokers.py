@@ -1,0 +1,72 @@
+"""Two Apache Kafka brokers and one of ours in one cluster, all of them voters: each is ended in turn under load, and in
+the end nothing acknowledged is lost, and the logs of all three are equal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from durability.promises import PARTITIONS, TOPIC, Load, read_all, until_in_sync
+from peers.cluster import HeadraceCluster
+
+from headrace.wire.batch import iter_headers
+
+OURS = 1
+KAFKAS = (2, 3)
+SESSION_MS = 3000
+PATIENCE_S = 60.0
+
+
+def administrator(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def until_led_by_others(bootstrap: str, node: int) -> None:
+    """Returns when no partition is led by a node that was ended, or by none."""
+    admin = administrator(bootstrap)
+    last = time.monotonic() + PATIENCE_S
+    while True:
+        leaders = {p.leader for p in admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions.values()}
+        if not leaders & {node, -1}:
+            return
+        assert time.monotonic() < last, leaders
+        time.sleep(0.1)
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_is_ended_in_turn(tmp_path: Path) -> None:
+    settings = {
+        "broker.session.timeout.ms": str(SESSION_MS),
+        "offsets.topic.num.partitions": "1",
+        "log.segment.bytes": str(1 << 20),
+    }
+    with HeadraceCluster(tmp_path, settings, kafkas=KAFKAS) as cluster:
+        # through ours: whichever is the active controller
+        admin = administrator(cluster.nodes[OURS].bootstrap)
+        for name in (TOPIC, "grown"):
+            admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(PATIENCE_S)
+        admin.create_partitions([NewPartitions("grown", PARTITIONS + 1)])["grown"].result(PATIENCE_S)
+        until_in_sync(cluster.bootstrap)
+        with Load(cluster.bootstrap, "load") as load:
+            for node, how in ((OURS, "stop"), (2, "kill"), (OURS, "kill"), (3, "stop")):
+                victim = cluster.nodes[node]
+                victim.stop() if how == "stop" else victim.kill()
+                until_led_by_others(cluster.bootstrap, node)
+                victim.start()
+                until_in_sync(cluster.bootstrap)
+        found = read_all(cluster.bootstrap)
+        said = cluster.nodes[OURS].log.read_text()
+    assert load.failed == []
+    assert len(load.acknowledged) == load.sent > 0
+    assert "defect" not in said, said[-3000:]
+    for partition, records in found.items():
+        numbers = [number for _, number in records]
+        assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
+        logs = {cluster.log_of(node, TOPIC, partition) for node in cluster.nodes}
+        assert len(logs) == 1, f"partition {partition}: the replicas differ"
+        epochs = {header.partition_leader_epoch for _, header in iter_headers(logs.pop())}
+        assert len(epochs) > 1, "more than one leader wrote"

@@ -1,0 +1,290 @@
+"""What holds of a cluster's partitions whatever happens: random histories of everything that a controller is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.clustered import Everything
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headrace.broker.settings.config_rules import SettingsRules
+from headrace.config import BrokerConfig
+from headrace.controller.brokers import Registration
+from headrace.controller.configs import Alteration, AlterOperation
+from headrace.controller.context import ControllerContext
+from headrace.controller.in_sync import PartitionAlteration
+from headrace.controller.requests import (
+    AlterConfigs,
+    AlterPartitions,
+    AssignDirectories,
+    BalanceLeaders,
+    ControllerRequest,
+    CreatePartitions,
+    CreateTopics,
+    ElectLeaders,
+    ElectUnclean,
+    FenceBrokers,
+    Heartbeat,
+    ReassignPartitions,
+    RegisterBroker,
+    UnregisterBroker,
+)
+from headrace.controller.sessions import BrokerSessions
+from headrace.metadata import bootstrap, levels
+from headrace.metadata.framing import decode_record, encode_record, record_version
+from headrace.metadata.image import (
+    LEADER_RECOVERED,
+    LEADER_RECOVERING,
+    NO_LEADER,
+    ClusterImage,
+    Partition,
+    ResourceType,
+    Topic,
+)
+from headrace.metadata.replay import Replay
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
+from headrace.wire.messages.metadata_records import PartitionChangeRecord
+
+BROKERS = st.integers(1, 5)
+PLACES = st.integers(0, 2)
+SOME_BROKERS = st.lists(BROKERS, min_size=1, max_size=4, unique=True)
+RULES = SettingsRules(BrokerConfig.load({}))
+
+
+class Histories(RuleBasedStateMachine):
+    """A controller, the metadata that it wrote, and what the metadata may never say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = ClusterImage(cluster_id="test")
+        self.sessions = BrokerSessions(9_000)
+        self.now_ms = 0
+        self.drawn = 0
+        self.written: list[bytes] = []
+        self.context = ControllerContext(1, 1, 3, RULES, self._new_id, lambda n: self._draw() % n, self.sessions)
+
+    def _draw(self) -> int:
+        self.drawn += 7
+        return self.drawn
+
+    def _new_id(self) -> bytes:
+        return (self._draw() + 1000).to_bytes(16, "big")
+
+    @initialize(elr=st.booleans())
+    def format(self, elr: bool) -> None:
+        found = bootstrap.default_levels(30)
+        if not elr:
+            del found[levels.ELR_VERSION]
+        self._apply(bootstrap.activation_records(bootstrap.bootstrap_records(found), 1))
+        for broker in (1, 2, 3):
+            self.register(broker, False)
+            self.beat(broker, True, False, False, False)
+        self.create(3, 2)
+
+    def _ask(self, request: ControllerRequest[Any]) -> Any:
+        context = replace(self.context, now_ms=self.now_ms)
+        decision = request.decide(self.image, context, Everything())
+        before = self.image
+        self._apply(decision.records)
+        self._check_change(before, decision.records, isinstance(request, AlterPartitions | ReassignPartitions))
+        return decision.reply
+
+    def _apply(self, records: Any) -> None:
+        level = self.image.features.metadata_version or 30
+        replay = Replay(self.image)
+        for record in records:
+            value = encode_record(record, record_version(record, level))
+            self.written.append(value)
+            replay.apply(decode_record(value))
+        replay.advance(offset=self.image.offset + len(records), epoch=1, timestamp_ms=0)
+        self.image = replay.finish()
+
+    def _check_change(self, before: ClusterImage, records: Any, takes_word: bool) -> None:
+        raised: dict[tuple[bytes, int], int] = {}
+        for record in records:
+            if type(record) is PartitionChangeRecord:
+                key = (record.topic_id, record.partition_id)
+                raised[key] = raised.get(key, 0) + 1
+        for topic in before.topics:
+            for old in topic.partitions:
+                new = self.image.topics.topics_by_id[topic.id].partitions[old.index]
+                assert new.partition_epoch - old.partition_epoch == raised.get((topic.id, old.index), 0)
+                assert new.leader_epoch >= old.leader_epoch
+                assert new.leader == old.leader or new.leader_epoch > old.leader_epoch
+                assert set(old.replicas) <= set(new.replicas) or new.leader_epoch > old.leader_epoch
+                if new.leader not in (NO_LEADER, old.leader) and not takes_word:
+                    is_safe = new.leader in old.isr or new.leader in old.eligible_leaders
+                    assert is_safe or new.leader_recovery_state == LEADER_RECOVERING
+
+    def _partitions(self) -> list[tuple[Topic, Partition]]:
+        return [(topic, partition) for topic in self.image.topics for partition in topic.partitions]
+
+    def _at(self, place: int) -> tuple[Topic, Partition]:
+        found = self._partitions()
+        return found[place % len(found)]
+
+    @rule(broker=BROKERS, clean=st.booleans())
+    def register(self, broker: int, clean: bool) -> None:
+        old = self.image.brokers.get(broker)
+        directories = tuple(bytes([100 + 2 * broker + n]) * 16 for n in (0, 1))
+        previous = old.epoch if clean and old is not None else -1
+        registration = Registration(
+            broker, self._new_id(), (), (), "ab"[broker % 2], directories, "test", previous_broker_epoch=previous
+        )
+        is_live = self.sessions.is_live(broker, self.now_ms)
+        reply = self._ask(RegisterBroker(registration))
+        refused = old is not None and is_live
+        assert reply.error == (ErrorCode.DUPLICATE_BROKER_REGISTRATION if refused else ErrorCode.NONE)
+
+    @rule(broker=BROKERS)
+    def amend(self, broker: int) -> None:
+        old = self.image.brokers.get(broker)
+        if old is None:
+            return
+        registration = Registration(broker, old.incarnation_id, (), (), old.rack, old.directories, "test")
+        reply = self._ask(RegisterBroker(registration))
+        assert reply.broker_epoch == old.epoch
+        assert self.image.brokers[broker].fenced == old.fenced
+
+    @rule(broker=BROKERS, ready=st.booleans(), stop=st.booleans(), fence=st.booleans(), failed=st.booleans())
+    def beat(self, broker: int, ready: bool, stop: bool, fence: bool, failed: bool) -> None:
+        old = self.image.brokers.get(broker)
+        if old is None:
+            return
+        offset = self.image.offset if ready else old.epoch - 1
+        directories = old.directories[:1] if failed and len(old.directories) > 1 else ()
+        reply = self._ask(Heartbeat(broker, old.epoch, offset, fence, stop, directories))
+        assert reply.is_fenced == self.image.brokers[broker].fenced
+        assert reply.is_fenced or not reply.should_shut_down
+
+    @rule(broker=BROKERS, passed=st.sampled_from([0, 5_000, 9_000]))
+    def silence(self, broker: int, passed: int) -> None:
+        self.now_ms += passed
+        for other in self.image.brokers.values():
+            if other.id != broker:
+                self.sessions.heard(other.id, other.epoch, self.image.offset, self.now_ms)
+        expired = self.sessions.expired(self.image, self.now_ms)
+        self._ask(FenceBrokers(expired))
+        assert all(self.image.brokers[i].fenced for i, _ in expired)
+
+    @rule(brokers=SOME_BROKERS)
+    def crash(self, brokers: list[int]) -> None:
+        dead = [(i, self.image.brokers[i].epoch) for i in brokers if i in self.image.brokers]
+        for broker, epoch in dead:
+            self.sessions.forget(broker, epoch)
+        self._ask(FenceBrokers(dead))
+
+    @rule()
+    def fail_over(self) -> None:
+        self.sessions.begin(self.image, self.now_ms)
+
+    @rule(broker=BROKERS)
+    def unregister(self, broker: int) -> None:
+        self._ask(UnregisterBroker(broker))
+
+    @rule(count=st.integers(1, 2), factor=st.integers(1, 3))
+    def create(self, count: int, factor: int) -> None:
+        if len(self.image.topics) < 3:
+            enough = CreatableTopicConfig(name="min.insync.replicas", value=str(factor))
+            name = f"t{len(self.image.topics)}"
+            topic = CreatableTopic(name=name, num_partitions=count, replication_factor=factor, configs=[enough])
+            self._ask(CreateTopics(CreateTopicsRequest(topics=[topic])))
+
+    @rule(place=PLACES)
+    def grow(self, place: int) -> None:
+        topic, _ = self._at(place)
+        if len(topic.partitions) < 3:
+            self._ask(CreatePartitions([CreatePartitionsTopic(topic.name, len(topic.partitions) + 1, None)]))
+
+    @rule(place=PLACES, members=SOME_BROKERS, recovered=st.booleans())
+    def alter(self, place: int, members: list[int], recovered: bool) -> None:
+        topic, partition = self._at(place)
+        leader = self.image.brokers.get(partition.leader)
+        if leader is None:
+            return
+        isr = (leader.id, *(m for m in members if m != leader.id and m in partition.replicas))
+        state = LEADER_RECOVERED if recovered else partition.leader_recovery_state
+        change = PartitionAlteration(
+            topic.id,
+            partition.index,
+            partition.leader_epoch,
+            partition.partition_epoch,
+            tuple((member, -1) for member in isr),
+            state,
+        )
+        reply = self._ask(AlterPartitions(leader.id, leader.epoch, [change, change]))
+        for _, index, error, after in reply.results:
+            assert (after is None) == (error != ErrorCode.NONE)
+            assert after is None or after == self.image.topics.topics_by_id[topic.id].partitions[index]
+
+    @rule(place=PLACES, replicas=SOME_BROKERS)
+    def reassign(self, place: int, replicas: list[int]) -> None:
+        topic, partition = self._at(place)
+        self._ask(ReassignPartitions([(topic.name, [(partition.index, replicas)])], True))
+
+    @rule(place=PLACES)
+    def call_off(self, place: int) -> None:
+        topic, partition = self._at(place)
+        self._ask(ReassignPartitions([(topic.name, [(partition.index, None)])], True))
+
+    @rule(unclean=st.booleans(), place=PLACES)
+    def elect(self, unclean: bool, place: int) -> None:
+        topic, partition = self._at(place)
+        self._ask(ElectLeaders(int(unclean), [(topic.name, [partition.index, partition.index])]))
+
+    @rule(most=st.integers(1, 3))
+    def tidy(self, most: int) -> None:
+        self._ask(BalanceLeaders(most))
+        self._ask(ElectUnclean(most))
+
+    @rule(place=PLACES, name=st.sampled_from(["min.insync.replicas=2", "unclean.leader.election.enable=true"]))
+    def configure(self, place: int, name: str) -> None:
+        topic, _ = self._at(place)
+        key, _, value = name.partition("=")
+        self._ask(AlterConfigs([Alteration(ResourceType.TOPIC, topic.name, [(key, AlterOperation.SET, value)])]))
+
+    @rule(place=PLACES, broker=BROKERS, second=st.booleans())
+    def put(self, place: int, broker: int, second: bool) -> None:
+        topic, partition = self._at(place)
+        registered = self.image.brokers.get(broker)
+        if registered is not None:
+            directory = bytes([100 + 2 * broker + second]) * 16
+            self._ask(AssignDirectories(broker, [(topic.id, partition.index, directory)], registered.epoch))
+
+    @invariant()
+    def partitions_make_sense(self) -> None:
+        has_elr = self.image.features.level(levels.ELR_VERSION) > 0
+        for _, partition in self._partitions():
+            replicas, isr = set(partition.replicas), set(partition.isr)
+            assert len(replicas) == len(partition.replicas) == len(partition.directories) > 0
+            assert isr <= replicas
+            assert len(isr) == len(partition.isr)
+            assert set(partition.eligible_leaders) <= replicas - isr
+            assert has_elr or (isr and not partition.eligible_leaders and not partition.last_known_eligible_leaders)
+            assert set(partition.adding) | set(partition.removing) <= replicas
+            assert not set(partition.adding) & set(partition.removing)
+            if partition.leader == NO_LEADER:
+                continue
+            assert partition.leader in isr
+            assert not partition.last_known_eligible_leaders
+            assert partition.leader_recovery_state == LEADER_RECOVERED or len(isr) == 1
+            for member in isr:
+                assert not self.image.brokers[member].fenced
+                assert not self.image.brokers[member].in_controlled_shutdown
+
+    @invariant()
+    def the_log_makes_the_image(self) -> None:
+        replay = Replay(ClusterImage(cluster_id="test"))
+        for value in self.written:
+            replay.apply(decode_record(value))
+        replay.advance(offset=len(self.written) - 1, epoch=1, timestamp_ms=0)
+        assert not self.written or replay.finish() == self.image
+
+
+Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestHistories = Histories.TestCase

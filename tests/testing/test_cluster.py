@@ -1,0 +1,396 @@
+"""The cluster for tests: clients see no more of a fault than the fault, and nothing of the cluster stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import confluent_kafka as ck
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headrace.testing
+from headrace.client import admin
+from headrace.config import ConfigError
+from headrace.testing import TestCluster
+
+pytest_plugins = ["pytester"]
+
+PARTITIONS = 3
+SESSION_S = 1.5
+
+
+@pytest.fixture
+def three() -> Iterator[TestCluster]:
+    with headrace.testing.cluster() as running:
+        yield running
+
+
+def until(look: Callable[[], bool], what: str, timeout_s: float = 20.0) -> float:
+    """Waits for something that must come; how long it took."""
+    began = time.monotonic()
+    while not look():
+        assert time.monotonic() - began < timeout_s, f"{what} does not come"
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def create(cluster: TestCluster, topic: str = "t", partitions: int = PARTITIONS) -> None:
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    client.create_topics([NewTopic(topic, partitions, 3)])[topic].result(20)
+
+
+class Load:
+    """Writes with acks=all to every partition, one record after the other, until it is told to stop."""
+
+    def __init__(self, cluster: TestCluster) -> None:
+        self.acked: list[tuple[float, int, int, bytes]] = []
+        self.errors: list[object] = []
+        self._stop = threading.Event()
+        self._bootstrap = cluster.bootstrap
+        self._thread = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        producer = ck.Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 50,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "topic.metadata.refresh.interval.ms": 200,
+                "socket.timeout.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        number = 0
+        while not self._stop.is_set():
+            producer.produce("t", b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered)
+            number += 1
+            producer.poll(0.002)
+        assert producer.flush(30) == 0
+
+    def _delivered(self, error: object, message: ck.Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        at, offset, value = message.partition(), message.offset(), message.value()
+        assert at is not None and offset is not None and isinstance(value, bytes)
+        self.acked.append((time.monotonic(), at, offset, value))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until(lambda: len({at for _, at, _, _ in self.acked}) == PARTITIONS, "an acknowledgement from each partition")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def acked_after(self, began: float, partition: int) -> bool:
+        return any(moment > began for moment, at, _, _ in self.acked[-500:] if at == partition)
+
+    def gap_s(self, partition: int) -> float:
+        """The longest time between two acknowledgements of a partition."""
+        moments = [moment for moment, at, _, _ in self.acked if at == partition]
+        return max(after - before for before, after in pairwise(moments))
+
+
+def read_all(cluster: TestCluster) -> dict[tuple[int, int], bytes]:
+    """What a consumer finds, by partition and offset."""
+    consumer = ck.Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.partition.eof": True, "log_level": 0}
+    )
+    consumer.assign([ck.TopicPartition("t", at, 0) for at in range(PARTITIONS)])
+    found: dict[tuple[int, int], bytes] = {}
+    ended: set[int] = set()
+    while len(ended) < PARTITIONS:
+        message = consumer.poll(20)
+        assert message is not None, "nothing to read"
+        at, offset, value = message.partition(), message.offset(), message.value()
+        assert at is not None
+        if message.error() is not None:
+            ended.add(at)
+        else:
+            assert offset is not None and isinstance(value, bytes)
+            found[at, offset] = value
+    consumer.close()
+    return found
+
+
+def assert_nothing_lost(cluster: TestCluster, load: Load) -> None:
+    found = read_all(cluster)
+    assert not load.errors
+    assert [ack for ack in load.acked if found.get((ack[1], ack[2])) != ack[3]] == []
+    assert len(set(found.values())) == len(found), "a record was written twice"
+
+
+def test_three_brokers_are_ready_quickly() -> None:
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        with headrace.testing.cluster() as three:
+            took.append(time.monotonic() - began)
+            with three.client() as client:
+                client.topics()
+                assert set(client.nodes) == {1, 2, 3}
+    assert min(took) < 1.5, "an election and three registrations; how quick it is, docs/testing.md says"
+
+
+def test_nothing_is_left_behind() -> None:
+    with headrace.testing.cluster():
+        pass
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    with headrace.testing.cluster() as three:
+        admin_client = three.client()
+        with admin_client as client:
+            admin.create_topic(client, "t", partitions=3)
+        three.kill(three.leader("t", 0))
+        killed = next(id_ for id_, node in three.nodes.items() if not node.is_running)
+        three.partition(*(id_ for id_ in three.nodes if id_ != killed))
+        data, ports = three.data, [int(each.rpartition(":")[2]) for each in three.bootstrap.split(",")]
+        assert data.is_dir()
+    assert not data.exists()
+    until(lambda: threading.active_count() <= threads, "the end of each thread")
+    assert len(os.listdir("/proc/self/fd")) <= files
+    for port in ports:
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
+            free.bind(("127.0.0.1", port))
+            free.listen()
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing() -> None:
+    threads = threading.active_count()
+    with pytest.raises(ConfigError, match=r"num\.partitions"):
+        with headrace.testing.cluster(settings={"num.partitions": "many"}):
+            pass
+    with pytest.raises(ValueError, match="at least one"):
+        with headrace.testing.cluster(0):
+            pass
+    assert threading.active_count() == threads
+
+
+def test_one_broker_or_five() -> None:
+    for count in (1, 5):
+        with headrace.testing.cluster(count, {"num.partitions": 2}) as running, running.client() as client:
+            admin.create_topic(client, "t")
+            assert len(client.topic("t").partitions) == 2
+            assert len(client.topic("t").partitions[0].replicas) == min(3, count)
+            assert running.controller() in running.nodes
+
+
+def test_a_killed_leader_costs_moments_and_no_record(three: TestCluster) -> None:
+    create(three)
+    with Load(three) as load:
+        leader = three.leader("t", 0)
+        began = time.monotonic()
+        three.kill(leader)
+        assert not three.nodes[leader].is_running
+        until(lambda: load.acked_after(began, 0), "an acknowledgement of the next leader")
+        until(lambda: three.leader("t", 0) != leader, "another leader")
+        three.restart(leader)
+        until(lambda: _in_sync(three) == {1, 2, 3}, "the killed node back in sync")
+    assert load.gap_s(0) < 5
+    assert_nothing_lost(three, load)
+
+
+def _in_sync(cluster: TestCluster) -> set[int]:
+    with cluster.client() as client:
+        return set.intersection(*(set(each.isr) for each in client.topic("t").partitions))
+
+
+def test_a_killed_controller_is_replaced(three: TestCluster) -> None:
+    create(three)
+    active = three.controller()
+    began = time.monotonic()
+    three.kill(active)
+    until(lambda: three.controller() != active, "another controller")
+    assert time.monotonic() - began < 5
+    create(three, "u", 1)
+    three.restart(active)
+    assert three.leader("u", 0) in three.nodes
+
+
+def test_a_leader_apart_from_both_others_is_replaced_after_its_session(three: TestCluster) -> None:
+    create(three)
+    with Load(three) as load:
+        leader = three.leader("t", 0)
+        others = [id_ for id_ in three.nodes if id_ != leader]
+        began = time.monotonic()
+        for other in others:
+            three.partition(leader, other)
+        until(lambda: three.leader("t", 0) != leader, "another leader")
+        assert time.monotonic() - began > SESSION_S / 2, "nobody can tell at once that it is not only slow"
+        led = time.monotonic()
+        until(lambda: load.acked_after(led, 0), "an acknowledgement of the next leader")
+        three.heal()
+        until(lambda: _in_sync(three) == {1, 2, 3}, "all in sync after the partition")
+    assert load.gap_s(0) < 10
+    assert_nothing_lost(three, load)
+
+
+def test_two_nodes_apart_are_reached_by_clients_and_by_the_third(three: TestCluster) -> None:
+    create(three)
+    apart = [id_ for id_ in three.nodes if id_ != three.controller()]
+    three.partition(*apart)
+    for node in three.nodes.values():
+        with socket.create_connection(("127.0.0.1", node.port), timeout=5):
+            pass
+    create(three, "while-apart", 1)
+    three.heal()
+    create(three, "healed", 3)
+
+
+def test_nothing_reaches_a_node_that_is_apart_and_all_of_it_when_healed(three: TestCluster) -> None:
+    alone = next(id_ for id_ in three.nodes if id_ != three.controller())
+    others = [id_ for id_ in three.nodes if id_ != alone]
+    for other in others:
+        three.partition(alone, other)
+    three.kill(others[0])
+    restarting = threading.Thread(target=three.restart, args=(others[0],))
+    restarting.start()
+    restarting.join()
+    client = AdminClient({"bootstrap.servers": f"127.0.0.1:{three.nodes[others[1]].port}", "log_level": 0})
+    client.create_topics([NewTopic("while-apart", 1, 2)])["while-apart"].result(20)
+
+    def knows() -> bool:
+        return three.nodes[alone].call(lambda inside: inside.image.topics.partition("while-apart", 0)) is not None
+
+    time.sleep(0.5)
+    assert not knows()
+    three.heal()
+    until(knows, "the topic at the node that was apart")
+
+
+def test_a_paused_leader_is_replaced_and_comes_back(three: TestCluster) -> None:
+    create(three)
+    with Load(three) as load:
+        leader = three.leader("t", 0)
+        began = time.monotonic()
+        three.pause(leader)
+        until(lambda: three.leader("t", 0) != leader, "another leader")
+        assert time.monotonic() - began > SESSION_S / 2
+        led = time.monotonic()
+        until(lambda: load.acked_after(led, 0), "an acknowledgement of the next leader")
+        three.resume(leader)
+        until(lambda: _in_sync(three) == {1, 2, 3}, "the paused node back in sync")
+    assert_nothing_lost(three, load)
+
+
+def test_a_paused_node_can_be_killed_and_a_stopped_one_restarted(three: TestCluster) -> None:
+    create(three)
+    three.pause(1)
+    three.kill(1)
+    three.restart(1)
+    port = three.nodes[2].port
+    three.stop(2)
+    with pytest.raises(ValueError, match="node 2 does not run"):
+        three.kill(2)
+    assert three.restart(2).port == port
+    create(three, "u", 3)
+
+
+def test_a_slow_node_is_slow_both_ways_and_correct(three: TestCluster) -> None:
+    create(three)
+    leader = three.leader("t", 0)
+    producer = ck.Producer({"bootstrap.servers": three.bootstrap, "linger.ms": 0, "log_level": 0})
+
+    def written_in() -> float:
+        began = time.monotonic()
+        producer.produce("t", os.urandom(100_000), partition=0)
+        assert producer.flush(20) == 0
+        return time.monotonic() - began
+
+    written_in()
+    quick = written_in()
+    three.slow(leader, 0.2)
+    slow = written_in()
+    assert slow > quick + 0.4, "there and back"
+    assert slow < 3
+    found = read_all(three)
+    three.slow(leader, 0)
+    assert min(written_in() for _ in range(3)) < 0.2
+    assert {key: value for key, value in read_all(three).items() if key in found} == found
+    with pytest.raises(ValueError, match="negative"):
+        three.slow(leader, -1)
+
+
+def test_aiokafka_goes_on_when_a_leader_is_killed(three: TestCluster) -> None:
+    create(three)
+
+    async def conversation() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=three.bootstrap, acks="all", enable_idempotence=True)
+        await producer.start()
+        for number in range(20):
+            await producer.send_and_wait("t", b"%d" % number, partition=0)
+        await asyncio.to_thread(three.kill, three.leader("t", 0))
+        for number in range(20, 40):
+            await producer.send_and_wait("t", b"%d" % number, partition=0)
+        await producer.stop()
+        consumer = AIOKafkaConsumer(bootstrap_servers=three.bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        consumer.assign([TopicPartition("t", 0)])
+        await consumer.seek_to_beginning()
+        read = [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in range(40)]
+        assert read == [b"%d" % number for number in range(40)]
+        await consumer.stop()
+
+    asyncio.run(conversation())
+
+
+def test_a_directory_of_ones_own_stays_and_is_the_same_cluster(tmp_path: Path) -> None:
+    ids = []
+    for _ in range(2):
+        with headrace.testing.cluster(data=tmp_path / "my data") as three, three.client() as client:
+            admin.create_topic(client, "kept", partitions=1, exist_ok=True)
+            ids.append(three.nodes[1].call(lambda inside: inside.cluster_id))
+    assert ids[0] == ids[1]
+    assert (tmp_path / "my data" / "3" / "meta.properties").is_file()
+
+
+@contextmanager
+def planted(cluster: TestCluster, node: int) -> Iterator[None]:
+    """A defect in one node."""
+    cluster.nodes[node].call(lambda inside: inside.node.defects.report(RuntimeError("planted"), "a test"))
+    yield
+
+
+@pytest.mark.parametrize("how", ["runs", "is killed"])
+def test_a_defect_of_any_node_fails_the_block(how: str) -> None:
+    with pytest.raises(headrace.testing.DefectError) as raised:
+        with headrace.testing.cluster() as three, planted(three, 2):
+            if how == "is killed":
+                three.kill(2)
+    assert str(raised.value.__cause__) == "planted"
+
+
+def test_the_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def headrace_settings():
+            return {"num.partitions": 7}
+
+        def test_it(headrace_cluster):
+            assert len(headrace_cluster.nodes) == 3
+            assert headrace_cluster.nodes[1].call(lambda inside: inside.config.num_partitions) == 7
+        """
+    )
+    installed = any(point.value == "headrace.testing.plugin" for point in entry_points(group="pytest11"))
+    plugins = [] if installed else ["-p", "headrace.testing.plugin"]
+    pytester.runpytest_subprocess("-p", "no:randomly", *plugins).assert_outcomes(passed=1)
