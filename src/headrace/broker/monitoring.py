@@ -23,8 +23,7 @@ def monitor_of_broker(broker: Broker) -> Monitor:
 
         node_id, logs = broker.node_id, broker.logs
         led = broker.replicas.by_name.values
-        partitions = PartitionNumbers(node_id, led, broker.config.metrics_topics_max, broker.metrics)
-        monitor.image_listeners.append(partitions.changed)
+        partitions = PartitionNumbers(led, broker.config.metrics_topics_max, broker.metrics)
         cluster = ClusterNumbers(node_id, lambda: monitor.quorum, is_broker=True)
         registry = RegistryNumbers(broker.metrics, lambda: monitor.times, is_broker=True)
         broker.metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))

@@ -10,13 +10,10 @@ import pytest
 from headrace.broker.telemetry.families import Family
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.partition_numbers import PARTITIONS_AT_ONCE, PartitionNumbers
-from headrace.metadata.delta import ImageDelta
-from headrace.metadata.image import ClusterImage, Partition
+from headrace.metadata.image import Partition
 from headrace.replicas.partition import PartitionState
-from headrace.wire.messages import metadata_records as mr
 
 ME = 1
-TOPIC_ID = b"t" * 16
 
 
 def partition(index: int, isr: tuple[int, ...], leader: int = ME, epoch: int = 0) -> Partition:
@@ -32,7 +29,7 @@ def replica(topic: str, index: int, *, isr: tuple[int, ...] = (1, 2, 3), end: in
 
 
 def numbers(led: list[Any], topics_max: int = 10) -> PartitionNumbers:
-    return PartitionNumbers(ME, lambda: led, topics_max, Registry())
+    return PartitionNumbers(lambda: led, topics_max, Registry())
 
 
 def values(of: PartitionNumbers) -> dict[str, Any]:
@@ -72,8 +69,13 @@ def test_how_far_followers_are() -> None:
     assert found["follower_lag_messages"] == {"2": 70, "3": 0}
     assert found["follower_partitions"] == {"2": 2, "3": 2}
     assert found["follower_partitions_out_of_sync"] == {"2": 1, "3": 0}
-    never = values(numbers([replica("a", 0)]))
-    assert never["follower_lag_max_messages"] == {"2": 100, "3": 100}
+
+
+def test_followers_that_have_not_fetched_since_the_leader_changed() -> None:
+    """In sync they have what is committed; of the others nothing is known, and nobody lacks what is deleted."""
+    new = replica("a", 0, isr=(1, 2))
+    new.state.high_watermark = 95
+    assert values(numbers([new]))["follower_lag_max_messages"] == {"2": 5, "3": 90}
 
 
 def test_what_topics_take() -> None:
@@ -129,33 +131,3 @@ def test_thousands_of_partitions_leave_the_loop_its_turns(monkeypatch: pytest.Mo
         at_once, seen = max(at_once, len(looked) - seen), len(looked)
     assert len(looked) == 1000
     assert at_once <= PARTITIONS_AT_ONCE
-
-
-def changed(image: ClusterImage, *records: Any) -> tuple[ClusterImage, ImageDelta]:
-    delta = ImageDelta(image)
-    delta.apply_all(records)
-    return delta.image(offset=image.offset + 1, epoch=0, timestamp_ms=0), delta
-
-
-def test_changes_of_in_sync_sets() -> None:
-    made = [
-        mr.PartitionRecord(partition_id=i, topic_id=TOPIC_ID, replicas=[1, 2, 3], isr=[1, 2, 3], leader=leader)
-        for i, leader in enumerate((1, 1, 2))
-    ]
-    counted = numbers([])
-    image, delta = changed(ClusterImage(), mr.TopicRecord(name="t", topic_id=TOPIC_ID), *made)
-    counted.changed(ClusterImage(), image, delta)
-    changes: list[Any] = [
-        {"partition_id": 0, "isr": [1, 2]},  # a shrink
-        {"partition_id": 2, "isr": [2, 3]},  # of another leader
-        {"partition_id": 1, "isr": [2], "leader": 2},  # the leader changed: no shrink of ours
-        {"partition_id": 0, "isr": [2, 1]},  # the order alone
-        {"partition_id": 0, "isr": [1, 2, 3]},  # an expand
-        {"partition_id": 0, "removing_replicas": [3]},
-    ]
-    for fields in changes:
-        before = image
-        image, delta = changed(before, mr.PartitionChangeRecord(topic_id=TOPIC_ID, **fields))
-        counted.changed(before, image, delta)
-    found = values(counted)
-    assert (found["replicamanager_isrshrinks"], found["replicamanager_isrexpands"]) == (1, 1)

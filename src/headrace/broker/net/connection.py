@@ -138,8 +138,6 @@ class Connection:
                 self._carry = b""
                 server.requests_budget.give(have)
             self._take(have + received)
-            if server.busy_poll is not None:
-                server.busy_poll()
         except OSError:
             self.close("")
         except Exception as error:
@@ -163,6 +161,8 @@ class Connection:
             finally:
                 self._drop_frame()
             self._flush()
+            if self.server.times is not None:
+                self.server.times.handled(self.server.monotonic() - self.server.began)
 
     def _drop_frame(self) -> None:
         frame = self._frame
@@ -222,6 +222,11 @@ class Connection:
         elif server.requests_budget.overdrawn_by is self:
             server.requests_budget.settle(self)
         self._flush()
+        now = server.monotonic()  # once for both
+        if server.times is not None:
+            server.times.handled(now - server.began)
+        if server.busy_poll is not None:
+            server.busy_poll(now)
 
     def _keep(self, rest: memoryview, left: int) -> None:
         """Keeps the beginning of a frame, or frames that may not be handled yet."""

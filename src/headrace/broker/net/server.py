@@ -114,10 +114,10 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
         busy_poll_us = settings.busy_poll_us
-        self.busy_poll: Callable[[], None] | None = (
+        self.busy_poll: Callable[[float], None] | None = (
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
-        """To be called after every readable event."""
+        """To be called with the time after what was received is handled."""
         self.times: RequestTimes | None = None
         """Where to tell how long requests took; None where nobody asks."""
         self.bulk = 0

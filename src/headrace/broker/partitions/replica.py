@@ -98,7 +98,7 @@ class Replica:
         """How often that was done: who copies the log looks at it."""
         self.flushing = False
         self.bytes_in = self.bytes_out = 0
-        """What this broker has appended, and has had fetched, since it has the replica."""
+        """What clients have had appended and have fetched since the page of metrics took these numbers."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}

@@ -49,6 +49,7 @@ class Fetches:
         self.waiting = 0
         self.waiting_max = waiting_max
         self.bytes = metrics.counter("fetch.bytes")
+        self.bytes_to_followers = metrics.counter("replicas.sent_bytes")
         self.cold_lookups = metrics.counter("fetch.cold_lookups")
         metrics.gauge("fetch.waiting", lambda: self.waiting)
 
@@ -228,6 +229,16 @@ class Fetch:
 
     def _nothing(self, partition: SessionPartition) -> PartitionData:
         return PartitionData(partition.index, 0, -1, aborted_transactions=None, records=_NO_RECORDS)
+
+    def count_bytes(self, answers: Iterable[Answer]) -> None:
+        """Counts what leaves with an answer."""
+        find = self._broker.replicas.by_name.get
+        for partition, data in answers:
+            if data.records:
+                self._broker.fetches.bytes.value += len(data.records)
+                replica = find((partition.topic, partition.index))
+                if replica is not None:
+                    replica.bytes_out += len(data.records)
 
     # --- waiting
 

@@ -86,6 +86,13 @@ class FollowerFetch(Fetch):
             data.records = result.slice
         return data
 
+    def count_bytes(self, answers: Iterable[Answer]) -> None:
+        """See Fetch.count_bytes: what followers copy no client reads."""
+        copied = self._broker.fetches.bytes_to_followers
+        for _, data in answers:
+            if data.records:
+                copied.value += len(data.records)
+
     def _data(self, replica: Replica, partition: SessionPartition) -> PartitionData:
         state = replica.state
         start = replica.log.log_start_offset

@@ -243,8 +243,8 @@ class ProduceRun:
                 )
             connection.answer_bytes(PRODUCE, version, correlation_id, frame)
         times = connection.server.times
-        if times is not None and at_once:
-            times.answered(PRODUCE, connection.server.began, at_once)
+        if times is not None:
+            times.produced += at_once
 
     def _answer_slowly(
         self,

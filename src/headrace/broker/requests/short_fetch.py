@@ -175,7 +175,7 @@ class ShortFetch:
         self._send(connection, correlation_id, session, found, isolation == READ_COMMITTED)
         times = connection.server.times
         if times is not None:
-            times.answered(FETCH, connection.server.began)
+            times.fetched += 1
         return True
 
     # --- what is asked for

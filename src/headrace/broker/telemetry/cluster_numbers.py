@@ -9,7 +9,6 @@ from headrace.broker.telemetry.families import Family, gauge, gauges
 from headrace.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
-    from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, TopicsImage
     from headrace.raft.machine import Raft
 
@@ -18,9 +17,6 @@ PARTITIONS_AT_ONCE: Final = 500
 NO_NODE: Final = -1
 RAFT: Final = "kafka_server_raftmetrics_"
 CONTROLLER: Final = "kafka_controller_kafkacontroller_"
-
-
-ImageListener = Callable[["ClusterImage", "ClusterImage", "ImageDelta"], None]
 
 
 class VoterSeen(Protocol):
@@ -62,10 +58,6 @@ class QuorumSeen(Protocol):
     @property
     def decides(self) -> bool:
         """Whether this node is the active controller."""
-        ...
-
-    def on_image(self, listener: ImageListener) -> None:
-        """Calls back with (old, new, delta) after each change of the image."""
         ...
 
     def progress(self) -> Sequence[VoterSeen]:

@@ -14,7 +14,7 @@ from headrace.broker.telemetry.request_times import RequestTimes
 from headrace.wire.address import address_text
 
 if TYPE_CHECKING:
-    from headrace.broker.telemetry.cluster_numbers import ImageListener, QuorumSeen
+    from headrace.broker.telemetry.cluster_numbers import QuorumSeen
     from headrace.broker.telemetry.exposition import Exposition
     from headrace.broker.telemetry.http_server import HttpServer, Respond
     from headrace.broker.telemetry.loop_lag import LoopLag
@@ -52,8 +52,6 @@ class Monitor:
         """Where the times of requests are to be told; None where nobody asks for them."""
         self.quorum: QuorumSeen | None = None
         """The metadata quorum, once it is opened."""
-        self.image_listeners: list[ImageListener] = []
-        """Who hears of changes of the metadata then."""
         self._node = node
         self._log = node.logger("metrics")
         self._address = config.metrics_address
@@ -114,8 +112,6 @@ class Monitor:
     def follows(self, quorum: QuorumSeen) -> None:
         """The metadata are here."""
         self.quorum = quorum
-        for listener in self.image_listeners:
-            quorum.on_image(listener)
 
     def serves(self) -> None:
         """The node does its work from now on."""

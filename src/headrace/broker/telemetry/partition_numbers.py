@@ -1,7 +1,7 @@
 """The partitions that a broker leads, in numbers: in sync or not, how far its followers are, what its topics take.
 
 Nothing is counted on the way of a request but bytes, by replica. All else is added up when a page is made, some
-partitions at a time; what changes in sync sets is taken from the metadata as they change.
+partitions at a time.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headrace.broker.telemetry.families import NO_LABELS, Family, Labels, counter, counters, gauge, gauges
+from headrace.broker.telemetry.families import NO_LABELS, Family, Labels, counters, gauge, gauges
 
 if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
-    from headrace.metadata.delta import ImageDelta
-    from headrace.metadata.image import ClusterImage
     from headrace.replicas.partition import PartitionState
 
 PARTITIONS_AT_ONCE: Final = 64
@@ -44,87 +42,59 @@ class Followed:
         self.partitions = self.out_of_sync = self.lag_sum = self.lag_max = 0
 
     def add(self, log_end: int, follower_end: int, is_in_sync: bool) -> None:
-        """One partition; a follower that has not fetched yet has nothing."""
-        lag = max(0, log_end - max(0, follower_end))
+        """One partition: where its leader's log ends, and how far the follower has it at least."""
+        lag = max(0, log_end - follower_end)
         self.partitions += 1
         self.out_of_sync += not is_in_sync
         self.lag_sum += lag
         self.lag_max = max(self.lag_max, lag)
 
 
-class Known:
-    """What was seen of a replica the last time, so that the difference counts."""
-
-    __slots__ = ("bytes_in", "bytes_out", "end_offset", "replica")
-
-    def __init__(self, replica: LedReplica) -> None:
-        self.replica = replica
-        self.end_offset = self.bytes_in = self.bytes_out = 0
-
-
 class TopicNumbers:
     """One topic since this process leads partitions of it."""
 
-    __slots__ = ("bytes_in", "bytes_out", "known", "messages", "partitions", "records")
+    __slots__ = ("_ends", "bytes_in", "bytes_out", "messages", "partitions", "records")
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.messages = 0
         self.partitions = self.records = 0
-        self.known: dict[int, Known] = {}
+        self._ends: dict[int, int] = {}
 
     def add(self, replica: LedReplica) -> None:
-        """Takes in what has happened to a replica since it was seen last. What came before this broker led it is not
-        of its doing."""
-        log = replica.log
-        known = self.known.get(replica.index)
-        if known is None or known.replica is not replica:
-            known = self.known[replica.index] = Known(replica)
+        """Takes what was counted for a replica since it was seen last. What came before this broker led it is not of
+        its doing."""
+        index, log = replica.index, replica.log
         end_offset = log.end_offset
-        begin = max(known.end_offset, replica.state.epoch_start)
+        begin = max(self._ends.get(index, 0), replica.state.epoch_start)
+        self._ends[index] = end_offset
         self.partitions += 1
         self.records += end_offset - log.log_start_offset
         self.messages += max(0, end_offset - begin)
-        self.bytes_in += replica.bytes_in - known.bytes_in
-        self.bytes_out += replica.bytes_out - known.bytes_out
-        known.end_offset, known.bytes_in, known.bytes_out = end_offset, replica.bytes_in, replica.bytes_out
+        self.bytes_in += replica.bytes_in
+        self.bytes_out += replica.bytes_out
+        replica.bytes_in = replica.bytes_out = 0
 
 
 class PartitionNumbers:
     """A section of the page, and what has to be remembered between two of them."""
 
     def __init__(
-        self, node_id: int, led: Callable[[], Iterable[LedReplica]], topics_max: int, metrics: Registry
+        self, led: Callable[[], Iterable[LedReplica]], topics_max: int, metrics: Registry
     ) -> None:
         """`led` are the replicas that this broker leads, as of now; `topics_max` topics have series of their own: the
         first ones that are met keep them until they are gone. The totals are counters of `metrics`."""
         self._bytes_in = metrics.counter("produce.bytes")
         self._bytes_out = metrics.counter("fetch.bytes")
         self._messages = metrics.counter("produce.messages")
-        self._node_id = node_id
         self._led = led
         self._topics_max = topics_max
         self._topics: dict[str, TopicNumbers] = {}
-        self._shrinks = self._expands = 0
         self._reset()
 
     def _reset(self) -> None:
         self._leaders = self._under_replicated = self._under_min = self._at_min = 0
         self._followed: dict[int, Followed] = {}
         self._others: dict[str, None] = {}
-
-    def changed(self, _old: ClusterImage, _new: ClusterImage, delta: ImageDelta) -> None:
-        """Counts what a change of the metadata does to the in-sync sets of partitions that this broker leads."""
-        for change in delta.topics.values():
-            old, new = change.old, change.new
-            if old is None or new is None:
-                continue
-            for index in change.changed:
-                if index >= len(old.partitions):
-                    continue
-                before, after = old.partitions[index], new.partitions[index]
-                if before.isr != after.isr and before.leader == after.leader == self._node_id:
-                    self._shrinks += not set(before.isr) <= set(after.isr)
-                    self._expands += not set(after.isr) <= set(before.isr)
 
     # --- adding up
 
@@ -159,7 +129,11 @@ class PartitionNumbers:
                 followed = self._followed.get(node_id)
                 if followed is None:
                     followed = self._followed[node_id] = Followed()
-                followed.add(state.log_end, follower.log_end, node_id in state.isr)
+                is_in_sync = node_id in state.isr
+                # A new leader has not heard of its followers yet: what is committed those have that are in sync. What
+                # is before the start of the log nobody lacks.
+                known = state.high_watermark if is_in_sync else 0
+                followed.add(state.log_end, max(follower.log_end, known, log.log_start_offset), is_in_sync)
         self._add_to_topic(replica)
 
     def _add_to_topic(self, replica: LedReplica) -> None:
@@ -189,12 +163,6 @@ class PartitionNumbers:
             REPLICAS + "atminisrpartitioncount",
             "Partitions that this broker leads and that refuse acks=all if one more replica fails.",
             self._at_min,
-        )
-        yield counter(
-            REPLICAS + "isrshrinks", "Changes that took a replica out of an in-sync set of this leader.", self._shrinks
-        )
-        yield counter(
-            REPLICAS + "isrexpands", "Changes that took a replica into an in-sync set of this leader.", self._expands
         )
 
     def _by_follower(self) -> Iterator[Family]:

@@ -15,6 +15,28 @@ from headrace.wire.apis import APIS, ApiKey
 REQUESTS: Final = "kafka_network_requestmetrics_"
 TOPIC: Final = "kafka_server_brokertopicmetrics_"
 
+KAFKA_COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
+    "replicas.fetched_bytes": (
+        "kafka_server_brokertopicmetrics_replicationbytesin",
+        "Bytes of batches that this broker has copied from leaders.",
+    ),
+    "replicas.sent_bytes": (
+        "kafka_server_brokertopicmetrics_replicationbytesout",
+        "Bytes of batches that followers have fetched.",
+    ),
+    "replicas.isr_shrinks": (
+        "kafka_server_replicamanager_isrshrinks",
+        "Changes by which this leader had a follower taken out of an in-sync set.",
+    ),
+    "replicas.isr_expands": (
+        "kafka_server_replicamanager_isrexpands",
+        "Changes by which this leader had a follower taken into an in-sync set.",
+    ),
+    "replicas.isr_failed_updates": (
+        "kafka_server_replicamanager_failedisrupdates",
+        "Changes of an in-sync set that the controller refused.",
+    ),
+}
 KAFKA_GAUGES: Final[Mapping[str, tuple[str, str]]] = {
     "connections.open": (
         "kafka_server_socket_server_metrics_connection_count",
@@ -67,6 +89,8 @@ class RegistryNumbers:
                 errors.append(({"request": api_name(api), "error": label}, value))
             elif family == "requests" and label in _API_NAMES:
                 requests.append(({"request": api_name(label)}, value))
+            elif name in KAFKA_COUNTERS:
+                others.append(counter(*KAFKA_COUNTERS[name], value))
             elif name not in ELSEWHERE:
                 others.append(counter(own_name(name), f"The counter {name}.", value))
         yield counters(REQUESTS + "requests", "Requests by API.", requests)

@@ -84,7 +84,12 @@ def _fetch(
     can_wait = broker.fetches.waiting < broker.fetches.waiting_max
     pending: Pending[FetchResponse] = Pending(fetch.cancel)
     max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
-    fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
+
+    def respond(found: list[Answer]) -> None:
+        fetch.count_bytes(found)
+        pending.resolve(answer(found))
+
+    fetch.run(max_wait_ms, respond)
     connection = context.connection
     if isinstance(connection, Connection) and follower < 0:
         known = connection.short_fetch
@@ -251,7 +256,6 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
 
 def _response(broker: Services, answers: list[Answer], session_id: int, context: RequestContext) -> FetchResponse:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
-    size = 0
     leaders: list[int] = []
     for partition, data in answers:
         key = (partition.topic_id, partition.topic)
@@ -261,14 +265,8 @@ def _response(broker: Services, answers: list[Answer], session_id: int, context:
         topic.partitions.append(data)
         if data.error_code:
             broker.request_errors.count(ApiKey.FETCH, data.error_code)
-        if data.records:
-            size += len(data.records)
-            replica = broker.replicas.by_name.get((partition.topic, partition.index))
-            if replica is not None:
-                replica.bytes_out += len(data.records)
         if data.current_leader is not None:
             leaders.append(data.current_leader.leader_id)
-    broker.fetches.bytes.value += size
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
     if leaders and context.api_version >= _ENDPOINTS_FROM:
         response.node_endpoints = endpoints_of(broker.image, leaders, context.listener, NodeEndpoint)
