@@ -31,7 +31,7 @@ ROW = re.compile(r"^ +(\d+)  127\.0\.0\.1:(\d+)  127\.0\.0\.1:(\d+)  (?:127\.0\.
 COMMAND = [sys.executable, "-m", "headrace.cli", "serve", "--listen", "127.0.0.1:0"]
 
 
-def until(look: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+def until(look: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
     began = time.monotonic()
     while not look():
         assert time.monotonic() - began < timeout_s, f"{what} does not come"
@@ -76,11 +76,11 @@ class Running:
 
     def create(self, topic: str, partitions: int = -1) -> None:
         client = self.admin()
-        client.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+        client.create_topics([NewTopic(topic, partitions)])[topic].result(60)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(40)
+        status = self.process.wait(90)
         self._reader.join()
         return status
 
@@ -99,7 +99,7 @@ def serving(folder: Path, *arguments: str, brokers: int = 3) -> Iterator[Running
             process.kill()
         process.wait()
         for child in running.processes:
-            until(lambda child=child: not alive(child), "the end of a child", 20)  # type: ignore[misc]
+            until(lambda child=child: not alive(child), "the end of a child")  # type: ignore[misc]
 
 
 def alive(process: int) -> bool:
@@ -177,7 +177,7 @@ class Load:
         found: dict[tuple[int, int], bytes] = {}
         ended: set[int] = set()
         while len(ended) < 3:
-            message = consumer.poll(30)
+            message = consumer.poll(60)
             assert message is not None, "nothing to read"
             at, offset, value = message.partition(), message.offset(), message.value()
             assert at is not None
@@ -192,13 +192,13 @@ class Load:
 
 
 def in_sync(running: Running) -> set[int]:
-    found = running.admin().list_topics("t", timeout=10).topics["t"].partitions.values()
+    found = running.admin().list_topics("t", timeout=60).topics["t"].partitions.values()
     return set.intersection(*(set(each.isrs) for each in found))
 
 
 def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
     with serving(tmp_path / "a folder") as running:
-        assert set(running.admin().list_topics(timeout=10).brokers) == {1, 2, 3}
+        assert set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}
         with Load(running) as load:
             os.kill(running.processes[0], signal.SIGKILL)
             load.goes_on()
@@ -240,7 +240,7 @@ def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
         assert running.end(signal.SIGHUP) == 0
     with serving(tmp_path) as running:
         assert (running.ports, running.metrics_ports) == (ports, metrics_ports)
-        found = running.admin().list_topics("kept", timeout=10).topics["kept"].partitions[0]
+        found = running.admin().list_topics("kept", timeout=60).topics["kept"].partitions[0]
         assert sorted(found.replicas) == [1, 2, 3]
         assert running.end() == 0
     assert "holds a cluster of 3 brokers, not 5" in refused("--data", str(tmp_path), "--brokers", "5")
@@ -255,7 +255,7 @@ def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
 def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.process.kill()
-        until(lambda: not any(map(alive, running.processes)), "the end of the nodes", 15)
+        until(lambda: not any(map(alive, running.processes)), "the end of the nodes")
     for port in running.ports:
         with socket.socket() as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
@@ -270,7 +270,7 @@ def test_one_node(tmp_path: Path) -> None:
     with serving(tmp_path, *settings, "--log-format", "json", brokers=1) as running:
         assert running.metrics_ports == [0]
         running.create("t")
-        assert len(running.admin().list_topics("t", timeout=10).topics["t"].partitions) == 7
+        assert len(running.admin().list_topics("t", timeout=60).topics["t"].partitions) == 7
         assert running.end() == 0
     assert any(line.startswith('{"from_node": 1, "time": ') for line in running.said)
 
@@ -284,7 +284,7 @@ def test_a_node_that_dies_again_and_again_ends_the_whole(tmp_path: Path) -> None
             if death < 5:
                 until(lambda death=death: sum(map(bool, map(number.search, running.said))) == death, "a death")  # type: ignore[misc]
                 until(lambda: child_of(running.process.pid, "node-2"), "another process")
-        assert running.process.wait(40) == 1
+        assert running.process.wait(90) == 1
     assert "node 2 died 5 times within 60 s, the last time by signal SIGKILL" in running.said[-1]
     assert (tmp_path / "node-1" / "data" / ".kafka_cleanshutdown").exists()
 
@@ -415,7 +415,7 @@ def test_a_node_that_waits_for_the_others_can_be_ended(tmp_path: Path) -> None:
         while "waits to be registered" not in (line := process.stderr.readline()):
             assert line, "it ended by itself"
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         said = process.stderr.read()
         assert "Traceback" not in said
         assert "defect" not in said

@@ -25,6 +25,15 @@ ALONE = {
 }
 
 
+OBSERVER = {
+    "process.roles": "broker",
+    "node.id": "5",
+    "listeners": "PLAINTEXT://:9092",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "a:9093",
+}
+
+
 @pytest.mark.parametrize(
     "properties",
     [
@@ -38,6 +47,13 @@ ALONE = {
         {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
         {"controller.quorum.bootstrap.servers": "elsewhere:9093"},
         {"process.roles": "broker"},
+        {**OBSERVER, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"},
+        {**OBSERVER, "controller.quorum.bootstrap.servers": ""},
+        {**OBSERVER, "controller.quorum.bootstrap.servers": "nowhere"},
+        {**OBSERVER, "controller.quorum.voters": "1@a:9093,5@b:9093"},
+        {**OBSERVER, "controller.quorum.voters": "1@a:9093,1@b:9093"},
+        {**OBSERVER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
+        {**OBSERVER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"},
         {"process.roles": "controller"},
         {"process.roles": "controller", "listeners": "C://:9093,PLAINTEXT://:9092", "controller.listener.names": "C"},
         {**ALONE, "controller.quorum.voters": "2@a:1,3@b:1"},
@@ -75,8 +91,8 @@ def test_a_value_that_asks_for_nothing_is_taken_without_a_word() -> None:
 
 def test_a_refusal_says_why() -> None:
     refusals = {
-        "process.roles=broker": "Invalid value [broker] for configuration process.roles: "
-        "a broker without a controller in its process is not served yet",
+        "process.roles=broker": "Invalid value  for configuration controller.listener.names: process.roles=broker: it "
+        "must name the listener of the controllers",
         "security.inter.broker.protocol=SASL_SSL": "Invalid value SASL_SSL for configuration "
         "security.inter.broker.protocol: this release serves only PLAINTEXT listeners without authentication: data "
         "would go unprotected",
@@ -122,3 +138,25 @@ def test_a_controller_names_its_voters() -> None:
     config = BrokerConfig.load({**ALONE, "controller.quorum.voters": "1@a:9093, 2@[::1]:9094"}, lambda _: None)
     assert config.is_controller_alone and not config.listeners
     assert [(voter.id, voter.host, voter.port) for voter in config.static_voters] == [(1, "a", 9093), (2, "::1", 9094)]
+
+
+def test_a_broker_alone_finds_its_controllers_by_voters_or_by_addresses() -> None:
+    addresses = {"controller.quorum.bootstrap.servers": "a:9093, [::1]:9094"}
+    config = BrokerConfig.load({**OBSERVER, **addresses}, lambda _: None)
+    assert config.is_broker_alone and config.waits_for_others and not config.controller_listeners
+    assert config.bootstrap_servers == (("a", 9093), ("::1", 9094))
+    voters = {**OBSERVER, "controller.quorum.bootstrap.servers": "", "controller.quorum.voters": "1@a:9093"}
+    assert BrokerConfig.load(voters).controller_listener == "CONTROLLER"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"}, "must not contain a value that appears in the 'listen"),
+        ({"controller.quorum.bootstrap.servers": ""}, "controller.quorum.bootstrap.servers must name controllers, or"),
+        ({"controller.quorum.voters": "5@a:9093"}, "process.roles=broker: it must not name this node, which is 5"),
+    ],
+)
+def test_a_broker_alone_is_no_controller(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        BrokerConfig.load({**OBSERVER, **wrong})

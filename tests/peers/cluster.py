@@ -1,8 +1,9 @@
-"""Several brokers, each a controller too, each a process of its own: one cluster, of Headrace's nodes or with some of
-Apache Kafka's among them."""
+"""Several brokers, each a process of its own, and each a controller too or beside controllers of their own: one
+cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -11,12 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages.k03_metadata import MetadataRequest
 
 from .headrace import START_PATIENCE_S, HeadracePeer
 from .kafka import HEAP, free_port, java, kafka_tool
 from .link import Link
 
+JAVA_TERMINATED = 143
+"""Java's exit status after SIGTERM."""
 CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 
 
@@ -30,7 +34,11 @@ class KafkaNode(HeadracePeer):
 
 class HeadraceCluster:
     """Nodes 1 to `size`, of which those in `kafkas` are Apache Kafka's; `settings` go into the file of each. Within a
-    `with` block all of them run."""
+    `with` block all of them run.
+
+    With `controllers` these nodes are brokers alone, and controllers are nodes 101 and on. Several are the voters that
+    every file names; a single one votes by its metadata, and brokers know its address.
+    """
 
     def __init__(
         self,
@@ -38,12 +46,20 @@ class HeadraceCluster:
         settings: Mapping[str, str] | None = None,
         size: int = 3,
         kafkas: Collection[int] = (),
+        controllers: int = 0,
     ) -> None:
         self.directory = directory
         self.kafkas = set(kafkas)
         self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
+        self.controller_ports = {node: free_port() for node in range(101, 101 + controllers)}
         self._settings = dict(settings or {})
+        self.controllers = {node: self._controller(node) for node in self.controller_ports}
         self.nodes = {node: self._peer(node) for node in self.ports}
+
+    @property
+    def everybody(self) -> dict[int, HeadracePeer]:
+        """All processes."""
+        return {**self.controllers, **self.nodes}
 
     @property
     def bootstrap(self) -> str:
@@ -61,42 +77,81 @@ class HeadraceCluster:
 
     def _peer(self, node: int) -> HeadracePeer:
         client, controller = self.ports[node]
+        own = "" if self.controllers else f",CONTROLLER://127.0.0.1:{controller}"
+        settings = {
+            "process.roles": "broker" if self.controllers else "broker,controller",
+            "listeners": f"PLAINTEXT://127.0.0.1:{client}{own}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        }
+        return self._node(node, client, settings)
+
+    def _controller(self, node: int) -> HeadracePeer:
+        port = self.controller_ports[node]
+        settings = {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"}
+        return self._node(node, port, settings)
+
+    def _quorum(self, node: int) -> dict[str, str]:
+        """How a node finds the voters, where it is none of several."""
+        voters = self.controller_ports or {n: ports[1] for n, ports in self.ports.items()}
+        if len(voters) > 1:
+            return {"controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in voters.items())}
+        addresses = ",".join(f"127.0.0.1:{port}" for port in voters.values())
+        return {} if node in voters else {"controller.quorum.bootstrap.servers": addresses}
+
+    def _node(self, node: int, port: int, settings: Mapping[str, str]) -> HeadracePeer:
         folder = self.directory / str(node)
         folder.mkdir(parents=True)
         settings = {
-            "process.roles": "broker,controller",
+            **settings,
             "node.id": str(node),
-            "listeners": f"PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client}",
             "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[1]}" for n, ports in self.ports.items()),
             "log.dirs": str(self.data(node)),
             "default.replication.factor": "3",
             "min.insync.replicas": "2",
+            **self._quorum(node),
             **self._settings,
         }
         file = folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return self._process(node, folder, file, port)
+
+    def _process(self, node: int, folder: Path, file: Path, port: int) -> HeadracePeer:
         kind = KafkaNode if node in self.kafkas else HeadracePeer
-        peer = kind(folder, properties=file, port=client)
+        peer = kind(folder, properties=file, port=port)
         peer.settings = {}
         return peer
 
+    def replace(self, node: int, *, fresh: bool = False) -> None:
+        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one."""
+        old = self.nodes[node]
+        assert old.file is not None
+        assert old.stop() in (0, JAVA_TERMINATED)
+        self.kafkas ^= {node}
+        if fresh:
+            shutil.rmtree(self.data(node))
+            self._format(node, old.file)
+        self.nodes[node] = self._process(node, old.directory, old.file, old.port)
+        self.nodes[node].start()
+
     def format(self) -> None:
         """Formats every node, as an operator does."""
-        for node, peer in self.nodes.items():
-            arguments = ("format", "-t", CLUSTER_ID, "-c", str(peer.file))
-            if node in self.kafkas:
-                kafka_tool("kafka.tools.StorageTool", *arguments)
-            else:
-                command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
-                subprocess.run(command, check=True, timeout=60, capture_output=True)
+        for node, peer in self.everybody.items():
+            assert peer.file is not None
+            self._format(node, peer.file)
+
+    def _format(self, node: int, file: Path) -> None:
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(file))
+        if node in self.kafkas:
+            kafka_tool("kafka.tools.StorageTool", *arguments)
+        else:
+            command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
+            subprocess.run(command, check=True, timeout=60, capture_output=True)
 
     def start(self) -> None:
         """Starts all, and waits until each serves, and knows of all the others."""
-        for peer in self.nodes.values():
+        for peer in self.everybody.values():
             peer.launch()
         for peer in self.nodes.values():
             peer.wait()
@@ -108,11 +163,20 @@ class HeadraceCluster:
                     time.sleep(0.05)
 
     def stop(self) -> None:
-        """SIGTERM to all of ours at once; Apache Kafka's are killed: their last would wait for a majority."""
+        """SIGTERM to all of ours at once, but to controllers of their own when the brokers are gone; Apache Kafka's are
+        killed: their last would wait for a majority."""
         for node, peer in self.nodes.items():
             peer.kill() if node in self.kafkas else peer.terminate()
-        for peer in self.nodes.values():
+        for peer in [*self.nodes.values(), *self.controllers.values()]:
             assert peer.stop() == 0, "a clean stop"
+
+    def quorum(self) -> k55.ResponsePartitionData:
+        """The metadata quorum, as a broker that answers hears of it."""
+        asked = k55.TopicData(topic_name="__cluster_metadata", partitions=[k55.PartitionData()])
+        port = next(peer.port for peer in self.nodes.values() if peer.process is not None)
+        with Link(port) as link:
+            answer: k55.DescribeQuorumResponse = link.ask(k55.DescribeQuorumRequest(topics=[asked]), 2)
+            return answer.topics[0].partitions[0]
 
     def __enter__(self) -> Self:
         self.format()
@@ -125,7 +189,7 @@ class HeadraceCluster:
 
     def kill(self) -> None:
         """SIGKILL to all."""
-        for peer in self.nodes.values():
+        for peer in self.everybody.values():
             peer.kill()
 
     def __exit__(

@@ -16,7 +16,7 @@ from headrace.raft import events as ev
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.leader import Leader
 from headrace.raft.log_view import LogView
-from headrace.raft.machine import Raft
+from headrace.raft.machine import FIRST_BOOTSTRAP, Raft
 from headrace.raft.messages import (
     Entries,
     FetchResponse,
@@ -46,6 +46,8 @@ class Token(NamedTuple):
     node: int
     life: int
     number: int
+    asked: int = 0
+    """As which peer the node was asked that replies; 0: under its own id."""
 
 
 class Message(NamedTuple):
@@ -78,6 +80,8 @@ class Node:
     """Pieces of a snapshot that are not stored yet."""
     part: bytes = b""
 
+    bootstrap: tuple[int, ...] = ()
+    """Nodes through which it finds the quorum, in whose place it was told of no voter."""
     disk: int = 0
     """Which disk it has: a new one has another directory id."""
 
@@ -135,7 +139,15 @@ class Cluster:
         newest = max(node.snapshots, key=lambda end: end.offset, default=node.start)
         view = LogView(node.start.offset, len(node.log), epochs, node.start.epoch, newest)
         saved = None if node.saved is None else decode_quorum_state(node.saved)
-        node.raft = Raft(node.key, self.voters, view, saved, jitter=node.jitter, settings=self.settings)
+        node.raft = Raft(
+            node.key,
+            [] if node.bootstrap else self.voters,
+            view,
+            saved,
+            jitter=node.jitter,
+            settings=self.settings,
+            bootstrap=len(node.bootstrap),
+        )
         self._perform(node, node.raft.start(self.now))
 
     def crash(self, node_id: int, keeps: int = 0) -> None:
@@ -146,7 +158,7 @@ class Cluster:
         node.received, node.part = [], b""
         del node.log[min(len(node.log), node.synced + keeps) :]
         for (source, target), number in list(self._asked.items()):
-            if self.refuses and target == node_id and self.nodes[source].raft is not None:
+            if self.refuses and self.place(source, target) == node_id and self.nodes[source].raft is not None:
                 self.step(source, ev.Unreachable(target, number))
 
     def wipe(self, node_id: int) -> None:
@@ -157,9 +169,13 @@ class Cluster:
         node.start, node.snapshots = EMPTY, {}
         node.disk += 1
 
-    def add_observer(self, node_id: int) -> None:
-        """A node that does not vote."""
-        self.nodes[node_id] = Node(node_id, jitter=lambda n: self._jitter(node_id, n))
+    def add_observer(self, node_id: int, bootstrap: tuple[int, ...] = ()) -> None:
+        """A node that does not vote. `bootstrap`: it knows these nodes by their addresses alone, and no voter."""
+        self.nodes[node_id] = Node(node_id, jitter=lambda n: self._jitter(node_id, n), bootstrap=bootstrap)
+
+    def place(self, source: int, peer: int) -> int:
+        """The node that another one means by a peer: peers -2 and below are bootstrap servers."""
+        return self.nodes[source].bootstrap[FIRST_BOOTSTRAP - peer] if peer <= FIRST_BOOTSTRAP else peer
 
     def step(self, node_id: int, event: ev.Event) -> None:
         """One event of a node that is up."""
@@ -273,16 +289,18 @@ class Cluster:
                 for at in range(reply.read_from, reply.read_to)
             ]
             message = replace(message, entries=tuple(entries))
-        self.network.append(Message(node.id, token.node, token.life, token.number, message))
+        source = token.asked or node.id
+        self.network.append(Message(source, token.node, token.life, token.number, message))
 
     # --- the network ------------------------------------------------------------------------------------------------
 
     def deliver(self, message: Message) -> None:
         """A message arrives, or is refused because nobody is there."""
-        target = self.nodes[message.target]
+        is_request = isinstance(message.content, Request)
+        target = self.nodes[self.place(message.source, message.target) if is_request else message.target]
         if isinstance(message.content, Request):
             if target.raft is not None:
-                token = Token(message.source, message.life, message.number)
+                token = Token(message.source, message.life, message.number, message.target)
                 self.step(target.id, ev.Requested(token, message.content))
             else:
                 self.lose(message, refused=self.refuses)

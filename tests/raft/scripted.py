@@ -7,7 +7,8 @@ draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the 
     start 1 2            starts nodes on their disks
     crash 1 keeps=1      a node is gone; of what it had not synced one entry is on the disk
     wipe 1               a node that is down gets a new, empty disk
-    observer 4           starts a node that does not vote
+    observer 4           starts a node that does not vote (bootstrap=1,2: it knows these nodes' addresses, and no voter)
+    observers 1          the observers that a leader knows: the end of their logs, when they fetched and had all
     stop 1               a node resigns
     cut 1 2, heal 1 2    messages between two nodes are lost without a word (one node: all of its links)
     refusals             from here on a node that is down refuses connections
@@ -30,6 +31,7 @@ from raft.cluster import Cluster, Message, Token, error_name
 from scripts.transcript import Scripted, Words
 
 from headrace.raft import events as ev
+from headrace.raft.leader import Leader
 from headrace.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -79,8 +81,20 @@ class Quorum(Scripted):
         self.cluster.wipe(int(words.plain[0]))
 
     def do_observer(self, words: Words) -> None:
-        self.cluster.add_observer(int(words.plain[0]))
+        bootstrap = tuple(map(int, words.named["bootstrap"].split(","))) if "bootstrap" in words.named else ()
+        self.cluster.add_observer(int(words.plain[0]), bootstrap)
         self.cluster.start(int(words.plain[0]))
+
+    def do_observers(self, words: Words) -> None:
+        raft = self.cluster.nodes[int(words.plain[0])].raft
+        if raft is None or not isinstance(raft.role, Leader):
+            self.say(f"{words.plain[0]} does not lead")
+            return
+        raft.role.forget_silent_observers(self.cluster.now)
+        for key, each in raft.role.observers.items():
+            self.say(f"{key.id} end={each.end_offset} fetched={each.fetched_ms} caught_up={each.caught_up_ms}")
+        if not raft.role.observers:
+            self.say("no observers")
 
     def do_stop(self, words: Words) -> None:
         self.cluster.step(int(words.plain[0]), ev.Resign())
@@ -182,7 +196,7 @@ class Quorum(Scripted):
         self.cluster.step(node.id, ev.Requested(OUTSIDE, message))
 
     def key(self, node_id: int) -> ReplicaKey:
-        return ReplicaKey(node_id, bytes([node_id]) * 16)
+        return ReplicaKey(node_id, bytes([max(0, node_id)]) * 16)
 
     # --- the network
 
@@ -201,8 +215,9 @@ class Quorum(Scripted):
         if message.target == OUTSIDE.node:
             self.say(said_response(message.content))
             return
-        target = self.cluster.nodes[message.target]
-        if frozenset({message.source, message.target}) in self.cut:
+        source, target_id = self.ends(message)
+        target = self.cluster.nodes[target_id]
+        if frozenset({source, target_id}) in self.cut:
             return
         line = f"{message.source} -> {message.target} {said(message.content)}"
         if target.raft is not None and self.is_worth_saying(message.content) and line not in self.told:
@@ -210,6 +225,12 @@ class Quorum(Scripted):
             if isinstance(message.content, FetchResponse):
                 self.told.add(line)
         self.cluster.deliver(message)
+
+    def ends(self, message: Message) -> tuple[int, int]:
+        """The nodes between which a message travels."""
+        if isinstance(message.content, Request):
+            return message.source, self.cluster.place(message.source, message.target)
+        return self.cluster.place(message.target, message.source), message.target
 
     def is_worth_saying(self, content: Request | Response) -> bool:
         """Fetches that bring what they are for show in what is appended and committed."""

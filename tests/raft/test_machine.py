@@ -154,3 +154,67 @@ def test_no_more_fetches_wait_than_the_bound_says() -> None:
     for number in range(leading.PARKED_MAX + 10):
         out = raft.step(ev.Requested(number, replace(request, replica=ReplicaKey(100 + number))), 1000)
         assert bool(out.reply) == (number >= leading.PARKED_MAX - 1)
+
+
+def test_at_kraft_version_0_a_voter_is_known_by_its_id_and_an_observer_by_its_directory_too() -> None:
+    voters = [voter._replace(directory_id=bytes(16)) for voter in VOTERS]
+    raft = Raft(ReplicaKey(1), voters, LogView(), None, jitter=lambda _: 0, kraft_version=0)
+    raft.start(0)
+    out = raft.step(ev.Tick(), 1000)
+    for pre_vote in (True, False):
+        send = next(send for send in out.send if send.peer == 2)
+        out = raft.step(ev.Answered(2, send.number, VoteResponse(raft.epoch, None, True, pre_vote)), 1000)
+    raft.step(ev.Synced(raft.log.last), 1000)
+    assert isinstance(raft.role, leading.Leader)
+    assert raft.step(ev.Requested("v", FetchRequest(1, KEYS[2], 1, 1)), 1000).committed == 1
+    raft.step(ev.Requested("o", FetchRequest(1, KEYS[9], 1, 1)), 1000)
+    assert list(raft.role.observers) == [KEYS[9]]
+
+
+def test_a_replica_that_had_all_when_it_last_fetched_was_caught_up_then() -> None:
+    raft = leader()
+    assert isinstance(raft.role, leading.Leader)
+    request = FetchRequest(1, KEYS[9], 1, 1)
+    raft.step(ev.Requested("f", request), 1000)
+    for now in (1200, 1300):
+        raft.step(ev.Propose(1, ("x",)), now)
+        raft.step(ev.Synced(raft.log.last), now)
+    raft.step(ev.Requested("f", request), 1300)
+    seen = raft.role.observers[KEYS[9]]
+    assert (seen.end_offset, seen.fetched_ms, seen.caught_up_ms) == (1, 1300, 1000)
+    raft.step(ev.Requested("f", replace(request, offset=2)), 1400)
+    assert (seen.end_offset, seen.fetched_ms, seen.caught_up_ms) == (2, 1400, 1000), "it lacked one the time before"
+    raft.step(ev.Requested("f", replace(request, offset=3)), 1500)
+    assert seen.caught_up_ms == 1500
+
+
+def test_a_leader_remembers_no_more_observers_than_the_bound_says() -> None:
+    raft = leader()
+    assert isinstance(raft.role, leading.Leader)
+    for number in range(leading.OBSERVERS_MAX + 10):
+        raft.step(ev.Requested(number, FetchRequest(1, ReplicaKey(100 + number), 1, 1)), 1000)
+    assert len(raft.role.observers) == leading.OBSERVERS_MAX
+    raft.role.forget_silent_observers(1000 + leading.OBSERVER_SESSION_MS)
+    assert not raft.role.observers
+
+
+def test_an_observer_follows_a_leader_that_it_did_not_know_and_a_voter_does_not() -> None:
+    unknown = FetchResponse(3, 7, error=ErrorCode.FENCED_LEADER_EPOCH)
+    raft = Raft(KEYS[9], [], LogView(), None, jitter=lambda _: 0, bootstrap=1)
+    (asked,) = raft.start(0).send
+    assert asked.peer == -2
+    (fetch,) = raft.step(ev.Answered(-2, asked.number, unknown), 5).send
+    assert fetch.peer == 7 and isinstance(raft.role, Follower)
+    voter, fetch = follower()
+    voter.step(ev.Answered(1, fetch.number, unknown), 5)
+    assert isinstance(voter.role, Unattached) and voter.epoch == 3
+
+
+def test_an_observer_whose_leader_refuses_connections_asks_the_others_after_a_pause() -> None:
+    raft = node(9)
+    (fetch,) = raft.step(ev.Requested("t", BeginQuorumEpochRequest(1, 3, KEYS[9])), 0).send
+    out = raft.step(ev.Unreachable(3, fetch.number, refused=True), 10)
+    assert isinstance(raft.role, Unattached) and not out.send
+    deadline = raft.deadline_ms()
+    assert deadline == 10 + raft.settings.early_election_ms
+    assert [send.peer for send in raft.step(ev.Tick(), deadline).send] == [1]

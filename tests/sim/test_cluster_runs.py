@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
 
-from headrace.sim.cluster_run import run_cluster_seed
+from headrace.sim.cluster_run import ClusterRun, run_apart_seed, run_cluster_seed
 from headrace.sim.sabotage import PLANTED_IN_CLUSTERS, planted
 
 SEEDS = (4, 24, 36)
+SEEDS_APART = (1, 2)
 BLOCKS = 3
 BLOCK_SEEDS = 6
 
@@ -40,6 +42,13 @@ SEEDS_OF_A_PLANT = 6
 def test_a_cluster_keeps_its_promises(seed: int) -> None:
     result = run_cluster_seed(seed)
     assert result.objection is None, f"python -m headrace.sim --cluster --seed {seed}"
+    assert result.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS_APART)
+def test_brokers_beside_controllers_keep_their_promises(seed: int) -> None:
+    result = run_apart_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --apart --seed {seed}"
     assert result.acknowledged > 0
 
 
@@ -74,3 +83,17 @@ def test_a_seed_has_one_trace_whatever_the_process() -> None:
     first = digest("0")
     assert first.startswith("digest: ")
     assert digest("1") == first
+
+
+def test_a_run_that_an_objection_ends_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: ignored.append(raised.exc_value))
+    run = ClusterRun(1)
+    run.world.loop.call_at(8.0, run.world.object, "enough")
+    result = run.run()
+    assert str(result.objection) == "enough"
+    assert result.simulated_s < 9
+    assert run.world.nodes() == []
+    del run
+    gc.collect()
+    assert ignored == []

@@ -30,6 +30,7 @@ from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.log.manager import LogManager
+from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
@@ -88,6 +89,7 @@ class Broker:
             self.logs,
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
+            settings=lambda: self.config,
             cannot_go_on=self.fail,
             alter_partitions=self._alter_partitions,
             broker_epoch=lambda: self.epoch,
@@ -112,6 +114,7 @@ class Broker:
             self.replicas.find_held,
             self.replicas.directory_failed,
             self.replicas.moved,
+            self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
         self.node_id = config.node_id
@@ -199,6 +202,7 @@ class Broker:
                 self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads
             )
             await self._join()
+            self._say_what_is_not_served()
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start(self.quorum)
             if self.self_topics is not None:
@@ -265,7 +269,10 @@ class Broker:
         return registration(self.node, self.config, self.layout, ports, [home.path for home in online], previous)
 
     async def _enter(self) -> None:
-        """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns."""
+        """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns.
+
+        Raises StorageError where there is something among them that no node of ours serves.
+        """
         if self._seat is None:
             return
         from headrace.broker.quorum.membership import Membership
@@ -276,6 +283,8 @@ class Broker:
         self._seat.controller.heartbeat_now = self._membership.heartbeat_now
         await self._membership.register(self._registration())
         self.epoch = self._membership.epoch
+        if reasons := adoption.obstacles(self.image):
+            raise StorageError(f"cluster {self.cluster_id} cannot be joined: {'; '.join(reasons)}")
 
     def _failed_directories(self) -> tuple[bytes, ...]:
         online = {home.path for home in self.logs.online()}
@@ -290,6 +299,13 @@ class Broker:
             self.epoch = await register(self.controller, self._registration(), was_clean=self.logs.was_clean)
         except ControllerError as error:
             raise StorageError(f"the broker cannot register: {error}") from error
+
+    def _say_what_is_not_served(self) -> None:
+        """Names the features that the cluster has and this broker does not: another broker would serve them."""
+        found = {name: level for name in levels.NOT_SERVED if (level := self.image.features.levels.get(name, 0))}
+        if found:
+            named = ", ".join(f"{name} {level}" for name, level in found.items())
+            self._log.info("features are finalized that this broker preserves and does not serve yet", features=named)
 
     async def _leave_cluster(self) -> None:
         if self._membership is not None:

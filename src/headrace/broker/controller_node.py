@@ -48,6 +48,7 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.UNREGISTER_BROKER,
         *CLUSTER,
     }
 )

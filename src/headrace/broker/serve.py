@@ -98,7 +98,7 @@ async def _serve(
     broker = make_controller(config) if config.is_controller_alone else make_broker(config)
     broker.on_failure = failed
     _warn(warnings)  # not before: a broker that publishes its log publishes these too
-    if len(config.static_voters) <= 1:
+    if not config.waits_for_others:
         await broker.start()
     elif not await done_before(stop, broker.start()):  # it may wait for the others for a minute
         return 0

@@ -133,6 +133,27 @@ class BrokerConfig(BrokerFields):
         return set(self.process_roles) == {"controller"}
 
     @property
+    def is_broker_alone(self) -> bool:
+        """Whether this node is a broker and no controller: an observer of the metadata quorum."""
+        return set(self.process_roles) == {"broker"}
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it takes other nodes for the metadata to change."""
+        return self.is_broker_alone or len(self.static_voters) > 1
+
+    @property
+    def controller_listener(self) -> str:
+        """The name of the listener on which controllers are asked: the first of `controller.listener.names`."""
+        return next((name.upper() for name in self.controller_listener_names), "CONTROLLER")
+
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """The (host, port) of each of `controller.quorum.bootstrap.servers`. Raises ConfigError."""
+        name = "controller.quorum.bootstrap.servers"
+        return tuple(parse_address(name, text) for text in self.controller_quorum_bootstrap_servers)
+
+    @property
     def static_voters(self) -> tuple[StaticVoter, ...]:
         """Who votes by `controller.quorum.voters`. Raises ConfigError where it cannot be read."""
         return tuple(parse_voter("controller.quorum.voters", text) for text in self.controller_quorum_voters)
@@ -167,11 +188,24 @@ class BrokerConfig(BrokerFields):
         names = [point.name for point in self.listeners]
         return name if name in names or not names else names[0]
 
+    @property
+    def controller_protocol(self) -> str:
+        """The protocol that controllers are asked in. Raises ConfigError where no protocol is defined for it."""
+        name = self.controller_listener
+        protocol = self._protocols().get(name)
+        if protocol is None:
+            raise ConfigError("controller.listener.names", name, f"No security protocol defined for listener {name}")
+        return protocol
+
+    def _protocols(self) -> dict[str, str]:
+        protocols = protocol_map(self.listener_security_protocol_map)
+        if self.is_given("listener.security.protocol.map"):
+            return protocols
+        return {**dict.fromkeys(self.controller_listener_names, "PLAINTEXT"), **protocols}
+
     def _endpoints(self, setting: str, texts: Value) -> tuple[Endpoint, ...]:
         assert isinstance(texts, tuple)
-        protocols = protocol_map(self.listener_security_protocol_map)
-        if not self.is_given("listener.security.protocol.map"):
-            protocols = {**dict.fromkeys(self.controller_listener_names, "PLAINTEXT"), **protocols}
+        protocols = self._protocols()
         return tuple(parse_endpoint(setting, text, protocols) for text in texts)
 
 
@@ -202,11 +236,18 @@ def parse_endpoint(setting: str, text: str, protocols: Mapping[str, str]) -> End
 def parse_voter(setting: str, text: str) -> StaticVoter:
     """`id@host:port` as a voter; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
     number, at, address = text.strip().partition("@")
-    host, colon, port = address.rpartition(":")
-    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
-    if not (at and colon and host and is_port and number.isascii() and number.isdigit()):
+    if not (at and number.isascii() and number.isdigit()):
         raise ConfigError(setting, text, "each voter must read id@host:port")
-    return StaticVoter(int(number), host.strip("[]"), int(port))
+    return StaticVoter(int(number), *parse_address(setting, address, "each voter must read id@host:port"))
+
+
+def parse_address(setting: str, text: str, why: str = "each address must read host:port") -> tuple[str, int]:
+    """`host:port`; IPv6 hosts stand in brackets. Raises ConfigError naming `setting`."""
+    host, colon, port = text.strip().rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= 65535
+    if not (colon and host and is_port):
+        raise ConfigError(setting, text, why)
+    return host.strip("[]"), int(port)
 
 
 def _named_both_ways(static: Mapping[str, str]) -> dict[str, str]:

@@ -22,8 +22,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.bootstrap.servers",
         Type.LIST,
         (),
-        "Addresses of controllers through which a node finds the quorum; only this node so far.",
-        unserved=_STATIC,
+        "Addresses of controllers (`host:port`) through which a broker that is no controller finds the quorum.",
     ),
     Setting(
         "controller.quorum.append.linger.ms",

@@ -34,7 +34,10 @@ def check_relations(config: BrokerConfig) -> None:
     """Settings that are each possible and together are not. Raises ConfigError, one line."""
     _check_listeners(config)
     _check_node(config)
-    _check_voters(config)
+    if config.is_broker_alone:
+        _check_broker_alone(config)
+    else:
+        _check_voters(config)
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError("log.dirs", "", "it must name at least one directory")
     if len(set(config.log_dirs)) < len(config.log_dirs):
@@ -60,12 +63,13 @@ def _check_listeners(config: BrokerConfig) -> None:
     elif not config.listeners:
         raise ConfigError("listeners", shown, "it must name a listener that is not a controller's")
     names = {point.name for point in listeners}
-    for name in config.controller_listener_names:
+    for name in () if config.is_broker_alone else config.controller_listener_names:
         if name not in names:
             why = "controller.listener.names must only contain values appearing in the 'listeners' configuration"
             raise ConfigError("controller.listener.names", name, why)
     inter_broker = config.inter_broker_listener_name
-    if inter_broker is not None and inter_broker not in {point.name for point in config.listeners}:
+    is_elsewhere = config.is_controller_alone  # where brokers listen is theirs to say
+    if inter_broker is not None and not is_elsewhere and inter_broker not in {point.name for point in config.listeners}:
         raise ConfigError("inter.broker.listener.name", inter_broker, "it is not among the listeners")
     for point in config.advertised_listeners:
         if point.host == NONROUTABLE_HOST:
@@ -82,11 +86,40 @@ def _check_node(config: BrokerConfig) -> None:
         raise ConfigError("broker.id", broker_id, f"it must equal node.id, which is {node_id}")
 
 
-def _check_voters(config: BrokerConfig) -> None:
+def _check_broker_alone(config: BrokerConfig) -> None:
+    """Of a broker that is no controller: where it finds one, and over which protocol."""
+    shown = config.shown("controller.listener.names")
+    if not config.controller_listener_names:
+        why = "process.roles=broker: it must name the listener of the controllers"
+        raise ConfigError("controller.listener.names", shown, why)
+    if config.controller_listeners:
+        why = "process.roles=broker: it must not contain a value that appears in the 'listeners' configuration"
+        raise ConfigError("controller.listener.names", shown, why)
+    protocol = config.controller_protocol
+    if protocol != PLAINTEXT:
+        raise ConfigError("controller.listener.names", shown, f"the listener speaks {protocol}; {UNPROTECTED}")
+    voters = _voter_ids(config)
+    if not voters and not config.bootstrap_servers:
+        why = (
+            "process.roles=broker: controller.quorum.bootstrap.servers must name controllers, or "
+            "controller.quorum.voters the voters"
+        )
+        raise ConfigError("controller.quorum.bootstrap.servers", "", why)
+    if config.node_id in voters:
+        why = f"process.roles=broker: it must not name this node, which is {config.node_id}"
+        raise ConfigError("controller.quorum.voters", config.shown("controller.quorum.voters"), why)
+
+
+def _voter_ids(config: BrokerConfig) -> list[int]:
     ids = [voter.id for voter in config.static_voters]
-    shown = config.shown("controller.quorum.voters")
     if len(set(ids)) < len(ids):
-        raise ConfigError("controller.quorum.voters", shown, "it names a node twice")
+        raise ConfigError("controller.quorum.voters", config.shown("controller.quorum.voters"), "it names a node twice")
+    return ids
+
+
+def _check_voters(config: BrokerConfig) -> None:
+    ids = _voter_ids(config)
+    shown = config.shown("controller.quorum.voters")
     if ids and config.node_id not in ids:
         raise ConfigError("controller.quorum.voters", shown, f"it does not name this node, which is {config.node_id}")
     if ids and ids != [config.node_id] and not config.controller_listeners:

@@ -8,8 +8,8 @@ from headrace.metadata.image import ClusterImage
 _TIERED = "remote.storage.enable"
 
 
-def obstacles(image: ClusterImage, node_id: int) -> list[str]:
-    """Why one node cannot serve this image; empty where it can."""
+def obstacles(image: ClusterImage) -> list[str]:
+    """What this release cannot serve of an image; empty where it can serve all."""
     found: list[str] = []
     level = image.features.metadata_version
     if not levels.MINIMUM_METADATA_VERSION <= level <= levels.LATEST_METADATA_VERSION:
@@ -27,6 +27,12 @@ def obstacles(image: ClusterImage, node_id: int) -> list[str]:
         if image.configs.topic_overrides(topic.name).get(_TIERED, "").strip().lower() == "true":
             found.append(f"{topic.name} keeps data in remote storage ({_TIERED}), and there is none yet")
             break
+    return found
+
+
+def foreign_replicas(image: ClusterImage, node_id: int) -> list[str]:
+    """Why one node cannot serve this image without any other; empty where it can."""
+    found: list[str] = []
     for topic in image.topics:
         for partition in topic.partitions:
             others = [r for r in partition.replicas if r != node_id]

@@ -4,7 +4,9 @@ What lives here: `machine.Raft`, one node of the quorum, stepped with events and
 in `roles` and `leader`; what nodes say to each other (`messages`) and what a shell says and does (`events`); the shape
 of a log (`log_view`); the quorum-state file and the control records, which are Apache Kafka's to the byte.
 
-What comes in: requests and answers of other voters, proposals of the leader's own shell, the end of a sync, the time.
+A node that is no voter is an observer: it follows whoever leads, and counts for nothing.
+
+What comes in: requests and answers of other nodes, proposals of the leader's own shell, the end of a sync, the time.
 What goes out: what to store, truncate, append, send and answer, in that order, and how far the log is committed.
 
 What may never happen: two leaders in an epoch; a committed entry that a later leader lacks; a vote, an end of a log or

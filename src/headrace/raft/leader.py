@@ -30,17 +30,33 @@ SNAPSHOT_BYTES_MAX: Final = 1024 * 1024
 PARKED_MAX: Final = 1000
 """Fetches that wait at once; one more is answered at once, with nothing in it."""
 
+OBSERVERS_MAX: Final = 1000
+"""Observers that are remembered at once; one more is served all the same."""
+OBSERVER_SESSION_MS: Final = 300_000
+"""An observer that has not fetched for so long is forgotten, as in Kafka."""
+
 
 @dataclass(slots=True)
 class Progress:
-    """A voter in the leader's eyes. `end_offset` is what it has synced, None before it says so in this epoch."""
+    """A voter or an observer in the leader's eyes. `end_offset` is how far its log goes (a voter: how far it is
+    synced), None before it says so in this epoch."""
 
     contact_ms: int
     begin_ms: int
     end_offset: int | None = None
     fetched_ms: int | None = None
     caught_up_ms: int | None = None
-    """When it last had all that the leader had synced."""
+    """When it last had all that the leader had synced then."""
+    seen_end: int | None = None
+    """How far the leader had synced at its last fetch."""
+
+    def fetched(self, offset: int, leader_end: int, now: int) -> None:
+        """It has fetched from the end of its log, which joins the leader's."""
+        if offset >= leader_end:
+            self.caught_up_ms = now
+        elif self.seen_end is not None and offset >= self.seen_end:
+            self.caught_up_ms = self.fetched_ms
+        self.end_offset, self.seen_end, self.fetched_ms = offset, leader_end, now
 
 
 class Parked(NamedTuple):
@@ -59,6 +75,8 @@ class Leader:
     def __init__(self, epoch_start: int, others: list[ReplicaKey], now: int) -> None:
         self.epoch_start = epoch_start
         self.progress = {voter: Progress(contact_ms=now, begin_ms=now) for voter in others}
+        self.observers: dict[ReplicaKey, Progress] = {}
+        """Who fetches and does not vote. It counts for nothing."""
         self.parked: dict[ReplicaKey, Parked] = {}
 
     # --- time
@@ -117,12 +135,27 @@ class Leader:
     # --- fetches
 
     def _heard_of(self, raft: Raft, replica: ReplicaKey) -> Progress | None:
-        """A replica takes this node for its leader; how far it is, where it votes."""
-        progress = self.progress.get(replica)
+        """A replica takes this node for its leader: what is known of it, None of a client that is no node."""
+        # At kraft.version 0 nobody's directory is known: whoever bears the id of a voter is that voter.
+        voter = replica if raft.kraft_version > 0 else ReplicaKey(replica.id)
+        progress = self.progress.get(voter) or self._observer(raft, replica)
         if progress is not None:
-            progress.contact_ms = progress.fetched_ms = raft.now
+            progress.contact_ms = raft.now
             progress.begin_ms = raft.now + raft.settings.fetch_timeout_ms // 2
         return progress
+
+    def _observer(self, raft: Raft, replica: ReplicaKey) -> Progress | None:
+        known = self.observers.get(replica)
+        if known is None and replica.id >= 0:
+            self.forget_silent_observers(raft.now)
+            if len(self.observers) < OBSERVERS_MAX:
+                known = self.observers[replica] = Progress(raft.now, raft.now)
+        return known
+
+    def forget_silent_observers(self, now: int) -> None:
+        """Those that have not fetched for five minutes are gone."""
+        for key in [key for key, each in self.observers.items() if now - each.contact_ms >= OBSERVER_SESSION_MS]:
+            del self.observers[key]
 
     def fetch_snapshot(self, raft: Raft, token: object, request: FetchSnapshotRequest) -> None:
         """A replica of this epoch wants a piece of a snapshot. An older one than the newest will do, if it is there."""
@@ -155,9 +188,7 @@ class Leader:
             self._answer(raft, token, diverging=end)
             return
         if progress is not None:
-            progress.end_offset = request.offset
-            if request.offset >= log.synced_offset:
-                progress.caught_up_ms = raft.now
+            progress.fetched(request.offset, log.synced_offset, raft.now)
             self.advance(raft)
         before = self.parked.pop(request.replica, None)
         if before is not None:

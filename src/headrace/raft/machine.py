@@ -12,6 +12,7 @@ Who votes is what the node was started with; changes of it come later. Source: K
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from headrace.raft import events as ev
 from headrace.raft.control import ControlRecord, Voter, kraft_version, leader_change, voters_record
@@ -38,14 +39,18 @@ from headrace.raft.quorum_state import NO_NODE, QuorumState
 from headrace.raft.roles import Candidate, Follower, Prospective, Resigned, Role, Unattached
 from headrace.wire.errors import ErrorCode
 
+FIRST_BOOTSTRAP: Final = -2
+"""The peer that the first of the bootstrap servers is; the others follow below it, as in Kafka."""
+
 
 class Raft:
     """A node of the quorum. `start` it once, then `step` it; times are milliseconds of a clock that never goes back.
 
     `log` is the shape of its log, all of it synced; `saved` what quorum-state said, None for a fresh node. `voters` are
-    all voters, with this node's key or without it (then it never stands). `kraft_version` decides how quorum-state is
-    written; `voters_are_in_log` is false while a fresh format's snapshot alone names them: the first leader then writes
-    them into the log. `jitter(n)` draws from [0, n).
+    all voters, with this node's key or without it: then it is an observer, which follows and never stands. `bootstrap`
+    is how many addresses there are beside theirs through which an observer finds the leader: they are peers -2, -3 and
+    so on. `kraft_version` decides how quorum-state is written; `voters_are_in_log` is false while a fresh format's
+    snapshot alone names them: the first leader then writes them into the log. `jitter(n)` draws from [0, n).
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Raft:
         kraft_version: int = 1,
         voters_are_in_log: bool = True,
         settings: RaftSettings | None = None,
+        bootstrap: int = 0,
     ) -> None:
         self.me = me
         self.voters = tuple(voters)
@@ -68,6 +74,7 @@ class Raft:
         # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
         self.other_voters = [key for key in keys if key.id != me.id]
         self.majority = len(keys) // 2 + 1
+        self.bootstrap = [ReplicaKey(FIRST_BOOTSTRAP - at) for at in range(bootstrap)]
         self.log = log
         self.jitter = jitter
         self.settings = settings or RaftSettings()
@@ -85,6 +92,8 @@ class Raft:
         self.voted: ReplicaKey | None = None
         self.role: Role = Unattached(None)
         self._hurries_until_ms = 0
+        self.bereft_of: int | None = None
+        """The leader of before, whose process was found gone."""
 
     # --- what a shell asks
 
@@ -128,6 +137,8 @@ class Raft:
             self.voted = ReplicaKey(saved.voted_id, saved.voted_directory_id)
         if saved.leader_id != NO_NODE:
             self.leader_id = saved.leader_id
+        if not self.is_voter and self.leader_id not in (None, self.me.id, *(key.id for key in self.other_voters)):
+            self.leader_id = None  # an observer that does not know where the leader is asks as if there were none
         if self.leader_id == self.me.id:
             self.role = Resigned((), self.now + self._election_wait_ms())
         elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
@@ -229,7 +240,7 @@ class Raft:
 
     def become_follower(self, epoch: int, leader_id: int) -> None:
         """Another voter leads this epoch."""
-        leader = self._key_of(leader_id)
+        leader = self._leader_key(leader_id)
         assert epoch >= self.epoch and leader is not None and leader != self.me
         assert epoch > self.epoch or self.leader_id in (None, leader_id), "an epoch has one leader"
         if epoch > self.epoch:
@@ -249,12 +260,19 @@ class Raft:
         """The leader's process is gone, so it commits nothing more: whoever asks may lead, and this node may too.
 
         Its votes stay what they are, and an epoch has one leader by them alone. Where this was a mistake, the leader's
-        next message to its voters brings it back.
+        next message to its voters brings it back. An observer asks the others who leads now; they may have to find out
+        first.
         """
-        if self.is_voter and self.settings.early_election_ms > 0:
+        early_ms = self.settings.early_election_ms
+        if early_ms > 0 and not self.is_voter and isinstance(self.role, Follower):
+            gone = self.role.leader
+            self.lose_leader()
+            self.peers.rest(gone.id, self.now, early_ms)
+            self.role = Unattached(None, asked=gone)
+        elif early_ms > 0:
             self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
-            self.leader_id = None
-            self._become(Unattached(self.now + self.jitter(self.settings.early_election_ms)))
+            self.bereft_of, self.leader_id = self.leader_id, None
+            self._become(Unattached(self.now + self.jitter(early_ms)))
 
     def become_resigned(self) -> None:
         """Leads no more, because it stops, or because it cannot know whether another one does."""
@@ -279,9 +297,15 @@ class Raft:
     def _key_of(self, node_id: int) -> ReplicaKey | None:
         return next((key for key in self.other_voters if key.id == node_id), None)
 
+    def _leader_key(self, leader_id: int) -> ReplicaKey | None:
+        """Whom to follow. An observer may not have read yet that a node votes which leads."""
+        if self.is_voter or leader_id == self.me.id:
+            return self._key_of(leader_id)
+        return self._key_of(leader_id) or ReplicaKey(leader_id)
+
     def _adopt(self, epoch: int, leader_id: int | None) -> None:
         """Somebody knows of an epoch, and perhaps of its leader."""
-        leader = None if leader_id is None else self._key_of(leader_id)
+        leader = None if leader_id is None else self._leader_key(leader_id)
         if leader is not None and (epoch > self.epoch or (epoch == self.epoch and self.leader_id is None)):
             self.become_follower(epoch, leader.id)
         elif epoch > self.epoch:

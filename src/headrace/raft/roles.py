@@ -82,14 +82,14 @@ class Unattached(_Waiting):
     """Knows an epoch, and no leader that it could follow.
 
     A voter waits until somebody begins an epoch, or stands itself. `until_ms` None: it does not vote, never stands, and
-    asks one voter after the other for entries, whose answer says who leads.
+    asks one voter or bootstrap server after the other for entries: the answer says who leads.
     """
 
     name = "unattached"
 
-    def __init__(self, until_ms: int | None) -> None:
+    def __init__(self, until_ms: int | None, asked: ReplicaKey | None = None) -> None:
         super().__init__(until_ms)
-        self.asked: ReplicaKey | None = None
+        self.asked = asked
 
     def deadline_ms(self, raft: Raft) -> int | None:
         """See Role."""
@@ -102,7 +102,8 @@ class Unattached(_Waiting):
         if self.is_over(raft):
             raft.become_prospective()
         elif self.until_ms is None and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id)):
-            self.asked = raft.other_voters[raft.jitter(len(raft.other_voters))]
+            known = [*raft.other_voters, *raft.bootstrap]
+            self.asked = known[raft.jitter(len(known))]
             raft.send_to([self.asked], raft.fetch_request())
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:

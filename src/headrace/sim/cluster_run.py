@@ -1,4 +1,5 @@
-"""Three brokers or five, each a controller too, their clients, faults for a while, and then peace: all settles.
+"""Three brokers or five, each a controller too or beside three controllers, their clients, faults for a while, and then
+peace: all settles.
 
 Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
 partition has one leader, in-sync sets lie within the replicas, and who is in sync has all that is committed; the end of
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
 from headrace.replicas.partition import Role
@@ -24,7 +26,7 @@ from headrace.sim.checkers.history import History, Place
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, ClusterFaults
 from headrace.sim.faults import KINDS, Faults
-from headrace.sim.machine import Machine
+from headrace.sim.machine import AnyMachine, Machine
 from headrace.sim.node import SimNode
 from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
@@ -37,6 +39,8 @@ from headrace.sim.world import World
 from headrace.wire.batch import iter_headers
 
 CONTROLLER_PORT: Final = 9093
+CONTROLLERS: Final = (101, 102, 103)
+"""The nodes that vote, where they are no brokers."""
 DIRECTORIES: Final = ("/data/a",)
 CLUSTER: Final = "c2ltdWxhdGVkLWNsdXN0ZXI"
 
@@ -128,14 +132,24 @@ def host_of(node_id: int) -> str:
 
 
 class ClusterRun:
-    """See the module."""
+    """See the module. `apart`: the controllers are nodes of their own."""
 
-    def __init__(self, seed: int, say: Callable[[str], None] | None = None, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        say: Callable[[str], None] | None = None,
+        options: Options | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
         self.world = World(seed, say)
         self.options = options or Options.draw(self.world.rng("options"))
         self.nodes = range(1, self.options.nodes + 1)
         self.hosts = [host_of(node) for node in self.nodes]
+        self.voters = CONTROLLERS if apart else self.nodes
+        self.controllers = {node: self._controller(node) for node in (CONTROLLERS if apart else ())}
         self.machines = {node: self._machine(node) for node in self.nodes}
+        self.everybody: dict[int, AnyMachine] = {**self.machines, **self.controllers}
         self.history = History(self.world)
         self.commits = Commits(self.world)
         self.bounds = Bounds(self.world)
@@ -148,33 +162,46 @@ class ClusterRun:
         self.faults = [
             Faults(
                 self.world,
-                self.machines[node],
+                machine,
                 lambda node=node: [*self._others(node), *sorted(self._clients)],  # type: ignore[misc]
                 self.options.kinds,
                 self.options.mean_s,
                 f"faults {node}",
             )
-            for node in self.nodes
+            for node, machine in self.everybody.items()
         ]
         self.cluster_faults = ClusterFaults(
             self.world,
-            self.machines,
+            self.everybody,
             self.options.cluster_kinds,
             self.options.mean_s,
             in_sync=lambda: not self._out_of_sync(),
         )
 
     def _others(self, node_id: int) -> list[str]:
-        return [host for host in self.hosts if host != host_of(node_id)]
+        return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
+
+    def _quorum(self, node_id: int) -> dict[str, str]:
+        voters = ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in self.voters)
+        return {**CLUSTER_SETTINGS, "node.id": str(node_id), "controller.quorum.voters": voters}
+
+    def _controller(self, node_id: int) -> Machine[ControllerNode]:
+        host = host_of(node_id)
+        roles = {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{CONTROLLER_PORT}"}
+
+        def make(config: BrokerConfig, node: SimNode) -> ControllerNode:
+            format_storage(node, config, CLUSTER)
+            return ControllerNode(config, node)
+
+        return Machine(self.world, host, DIRECTORIES, self._quorum(node_id) | roles, make)
 
     def _machine(self, node_id: int) -> Machine[Broker]:
         host = host_of(node_id)
-        settings = {
-            **CLUSTER_SETTINGS,
-            "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:{CONTROLLER_PORT}",
-            "controller.quorum.voters": ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in self.nodes),
-        }
+        settings = self._quorum(node_id) | {"listeners": f"PLAINTEXT://{host}:9092"}
+        if node_id in self.voters:
+            settings["listeners"] += f",CONTROLLER://{host}:{CONTROLLER_PORT}"
+        else:
+            settings["process.roles"] = "broker"
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
 
@@ -196,7 +223,7 @@ class ClusterRun:
             self.history.acknowledged_count,
             self.commits.acknowledged_count,
             sum(faults.count for faults in self.faults) + self.cluster_faults.count,
-            sum(machine.starts for machine in self.machines.values()),
+            sum(machine.starts for machine in self.everybody.values()),
             world.objection,
         )
 
@@ -242,7 +269,7 @@ class ClusterRun:
     async def _main(self) -> None:
         world, options = self.world, self.options
         world.network.small_pieces = options.small_pieces
-        for machine in self.machines.values():
+        for machine in self.everybody.values():
             machine.switch_on()
         for machine in self.machines.values():
             await machine.ready()
@@ -257,11 +284,11 @@ class ClusterRun:
             task.cancel()
         for each in nemeses:
             each.heal()
-        for machine in self.machines.values():
+        for machine in self.everybody.values():
             # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
             if not machine.disks_are_sound or machine.broker is None:
                 machine.kill()
-        for machine in self.machines.values():
+        for machine in self.everybody.values():
             await machine.ready()
             machine.disks_are_sound = True
         if self._administrator is not None:
@@ -303,7 +330,7 @@ class ClusterRun:
         watcher.client.owner.spawn(watcher.run())
 
     async def _trouble(self) -> None:
-        one, other = self.world.rng("trouble").sample(list(self.machines.values()), 2)
+        one, other = self.world.rng("trouble").sample(list(self.everybody.values()), 2)
         if self.options.calm_trouble == "one goes":
             one.take_away()
             await self._settle(is_whole=False)
@@ -358,7 +385,7 @@ class ClusterRun:
         for machine in self.machines.values():
             await machine.ready()
         await self.crowd.read_all("after")
-        for machine in self.machines.values():
+        for machine in self.everybody.values():
             await machine.switch_off()
 
     def _compare(self) -> None:
@@ -398,3 +425,8 @@ def _end_of(data: bytes) -> int:
 def run_cluster_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster."""
     return ClusterRun(seed, say).run()
+
+
+def run_apart_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose controllers are nodes of their own."""
+    return ClusterRun(seed, say, apart=True).run()

@@ -12,9 +12,12 @@ What lives here
   this controller in it.
 - `driver`: the shell around the pure `headrace.raft.machine.Raft`. It stores elections, appends what was decided or
   fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
+- `outputs`: what the machine wants done, in order; a full disk holds it up. `syncs`: syncs of the log, one at a time.
 - `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
+  `whereabouts`: where they are.
 - `answers`: what voters are told, with what is read of the log and of snapshots for it.
-- `proposals`: decided records as batches. `progress`: how far the voters are. `voters`: whether they are the disk's.
+- `proposals`: decided records as batches. `progress`: how far voters and observers are. `voters`: whether the voters
+  are the disk's.
 - `snapshots`: when one is due, and how much log is kept. `snapshot_files`: the files, whole and in pieces.
   `snapshot_loading`: one of the leader's, as it comes.
 - `uncommitted`: the queue of images that are decided and not committed, each with whoever waits for it.

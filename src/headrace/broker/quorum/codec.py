@@ -1,8 +1,9 @@
 """What the quorum says as Kafka's requests and answers: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot.
 
 Pure: `headrace.raft.messages` to wire messages and back, for whoever asks and for whoever answers. What speaks of
-another cluster or another topic is refused here, before the machine hears of it. At kraft.version 0 nobody's directory
-is known: ids of directories are dropped. Source: KIP-595, KIP-630, KIP-853, KIP-996.
+another cluster or another topic is refused here, before the machine hears of it. At kraft.version 0 no voter's
+directory is known: ids of directories are dropped, but of whoever fetches, who may be an observer. Source: KIP-595,
+KIP-630, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -233,7 +234,7 @@ class Codec:
         replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
         return FetchRequest(
             said.current_leader_epoch,
-            self._key(replica_id, said.replica_directory_id),
+            ReplicaKey(replica_id, said.replica_directory_id),
             said.last_fetched_epoch,
             said.fetch_offset,
             said.high_watermark,
@@ -250,7 +251,7 @@ class Codec:
         said = request.topics[0].partitions[0]
         return FetchSnapshotRequest(
             said.current_leader_epoch,
-            self._key(request.replica_id, said.replica_directory_id),
+            ReplicaKey(request.replica_id, said.replica_directory_id),
             Position(said.snapshot_id.epoch, said.snapshot_id.end_offset),
             said.position,
             request.max_bytes,
@@ -360,6 +361,12 @@ class Codec:
         if isinstance(asked, VoteRequest):
             return VoteResponse(said.leader_epoch, leader, said.vote_granted, asked.pre_vote, error)
         return EpochResponse(said.leader_epoch, leader, error)
+
+
+def told_leader(response: Any) -> tuple[int, str, int] | None:
+    """(node, host, port) of the leader that an answer names, None where it does not say where that is."""
+    nodes = getattr(response, "node_endpoints", ())
+    return next(((each.node_id, each.host, each.port) for each in nodes if each.node_id >= 0), None)
 
 
 def _known(leader_id: int) -> int | None:

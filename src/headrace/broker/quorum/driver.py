@@ -12,7 +12,6 @@ lay in the log before this node led, by the log itself.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,23 +20,25 @@ from headrace.broker.quorum.codec import Codec
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.links import VoterLinks
 from headrace.broker.quorum.metadata_log import LoadedMetadata, MetadataLog
-from headrace.broker.quorum.progress import VoterProgress, progress_of
-from headrace.broker.quorum.proposals import Values, batches_of, prepare
+from headrace.broker.quorum.outputs import NoRoomError, Outputs
+from headrace.broker.quorum.progress import ReplicaProgress, observers_of, progress_of
+from headrace.broker.quorum.proposals import Values, batches_of, opening_records, prepare
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
+from headrace.broker.quorum.syncs import Syncs
 from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
 from headrace.broker.quorum.voters import foreign_voters
+from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
-from headrace.env.disk import is_full, is_passing
 from headrace.machine import Decision
-from headrace.metadata import adoption, bootstrap, levels
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.difference import difference
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
-from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.control import ControlRecord, ControlType, Voter, VoterEndpoint, voters_of
 from headrace.raft.events import (
+    Answered,
     Event,
     Output,
     Propose,
@@ -47,22 +48,19 @@ from headrace.raft.events import (
     Snapshotted,
     Synced,
     Tick,
+    Unreachable,
 )
 from headrace.raft.machine import Raft
 from headrace.raft.messages import Entries, Position, ReplicaKey, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.metadata_records import AbortTransactionRecord
 
 if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.env import Timer
     from headrace.log.producers import Origin
-
-SYNC_BACKOFF_S: Final = 0.1
-"""How long a sync that found no descriptor or no memory waits for its next attempt."""
 
 APPLIED_BYTES: Final = 1024 * 1024
 """What is taken out of the log into the image in one turn of the loop, beyond its first batch."""
@@ -81,7 +79,8 @@ class QuorumDriver:
     """One node of the metadata quorum.
 
     `image` is what is committed. `on_failure` is called when the log cannot be written: the owner should stop. Alone,
-    it leads from its start on; beside other voters it stands for election, and follows whoever was elected.
+    it leads from its start on; beside other voters it stands for election, and follows whoever was elected; as an
+    observer it follows.
     """
 
     raft: Raft
@@ -97,36 +96,60 @@ class QuorumDriver:
         policy: SnapshotPolicy | None = None,
         settings: RaftSettings | None = None,
         min_insync_replicas: int = 1,
+        observer: ReplicaKey | None = None,
+        bootstrap: Sequence[VoterEndpoint] = (),
+        has_observers: bool = False,
     ) -> None:
         """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes;
-        `min_insync_replicas` is what a fresh cluster begins with."""
+        `min_insync_replicas` is what a fresh cluster begins with. `observer` is this node's key where it does not vote;
+        it finds the leader by the voters and by the addresses of `bootstrap`. `has_observers`: others than voters read
+        this node's log."""
         self.log = log
         self.node_id = node_id
         self.image = ClusterImage(cluster_id=cluster_id)
         self.kraft_version = 0
         self.voters: tuple[Voter, ...] = tuple(voters)
+        self.whereabouts = Whereabouts(lambda: self.voters, bootstrap)
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
         self.on_decides: Callable[[], None] = lambda: None
-        """Called when `decides` changes, beside other voters."""
+        """Called when `decides` changes, and at `start`."""
         self._node = node
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
         self._settings = settings or RaftSettings()
         self._min_insync_replicas = min_insync_replicas
+        self._observer = observer
+        self._bootstrap = len(bootstrap)
+        self._has_observers = has_observers
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
         self._deciding_epoch: int | None = None
         self._committed = 0
         self._replay = Replay(self.image)
         self._applying = False
-        self._outputs: deque[Output] = deque()
-        self._storing = False
         self._stopping = self._closed = False
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
-        self._syncing: Future[None] | None = None
+        self._outputs = Outputs(
+            node,
+            self._owner,
+            log,
+            self._log,
+            carry_out=self._carry_out,
+            went_on=self._wind,
+            failed=self._fail,
+        )
+        self._syncs = Syncs(
+            node,
+            self._owner,
+            log,
+            self._log,
+            end=lambda: None if self._outputs else self.raft.log.last,
+            synced=self._synced,
+            failed=self._fail,
+        )
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
         self._loading = SnapshotLoading(node, self._owner, log.files, self._step, cluster_id, self.voters, self._log)
@@ -143,16 +166,16 @@ class QuorumDriver:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other node votes."""
-        return all(voter.id == self.node_id for voter in self.voters)
+        """Whether this node votes, and no other."""
+        return self._observer is None and all(voter.id == self.node_id for voter in self.voters)
 
-    def progress(self) -> list[VoterProgress]:
+    def progress(self) -> list[ReplicaProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
         return progress_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
 
-    def endpoint(self, node_id: int) -> VoterEndpoint | None:
-        """Where a voter's controller listener is."""
-        return next((voter.endpoints[0] for voter in self.voters if voter.id == node_id and voter.endpoints), None)
+    def observers(self) -> list[ReplicaProgress]:
+        """How far every observer is; nothing where this node does not lead."""
+        return observers_of(self.raft, self._node.clock.now_ms(), self._steady_ms())
 
     # --- start
 
@@ -169,7 +192,7 @@ class QuorumDriver:
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
         self.voters = loaded.voters or self.voters
         if self.is_alone and not loaded.image.is_empty:
-            reasons += adoption.obstacles(loaded.image, self.node_id) + obstacles(loaded.image)
+            reasons += obstacles(loaded.image)
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image
@@ -187,8 +210,10 @@ class QuorumDriver:
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
-        me = next(ReplicaKey(voter.id, voter.directory_id) for voter in self.voters if voter.id == self.node_id)
-        self.codec = Codec(self.image.cluster_id, me, self.endpoint, dynamic=self.kraft_version > 0)
+        me = self._observer or next(
+            ReplicaKey(voter.id, voter.directory_id) for voter in self.voters if voter.id == self.node_id
+        )
+        self.codec = Codec(self.image.cluster_id, me, self.whereabouts.endpoint, dynamic=self.kraft_version > 0)
         return Raft(
             me,
             self.voters,
@@ -198,6 +223,7 @@ class QuorumDriver:
             kraft_version=self.kraft_version,
             voters_are_in_log=loaded.voters_are_in_log,
             settings=self._settings,
+            bootstrap=self._bootstrap,
         )
 
     def _take_the_lead(self, loaded: LoadedMetadata) -> None:
@@ -207,7 +233,7 @@ class QuorumDriver:
         now_ms = self._node.clock.now_ms()
         first = ImageDelta(self.image)
         self.image = first.image(offset=self.log.end_offset - 1, epoch=self.epoch, timestamp_ms=now_ms)
-        change, values = self._prepare(self.image, self._opening_records(loaded.in_transaction))
+        change, values = self._prepare(self.image, self._opening(loaded.in_transaction))
         if change is not None and values is not None:
             self._propose(values)
             self.image = change.after
@@ -218,30 +244,22 @@ class QuorumDriver:
         self._uncommitted = Uncommitted(self.image)
         self._deciding_epoch = self.epoch
 
-    def _opening_records(self, in_transaction: bool) -> Sequence[Any]:
-        """What an active controller writes first: the end of what its predecessor began, and a fresh cluster's levels.
-
-        Raises StorageError.
-        """
-        records: list[Any] = []
-        if in_transaction:
-            records.append(AbortTransactionRecord(reason="Controller failover"))
-        if self.image.is_empty:
-            stored = self.log.read_bootstrap()
-            if stored is None:
-                stored = bootstrap.bootstrap_records(bootstrap.default_levels(levels.LATEST_METADATA_VERSION))
-            records += bootstrap.activation_records(stored, self._min_insync_replicas)
-        return records
+    def _opening(self, in_transaction: bool) -> Sequence[Any]:
+        """See `opening_records`. Raises StorageError."""
+        stored = self.log.read_bootstrap() if self.image.is_empty else None
+        return opening_records(self.image, stored, in_transaction, self._min_insync_replicas)
 
     def start(self) -> None:
         """Begins to speak with the other voters, where there are any."""
         if self.is_alone:
+            self.on_decides()
             return
         self._links = VoterLinks(
             self._node,
             self.codec,
-            self.endpoint,
+            self.whereabouts.endpoint,
             self._step,
+            self.whereabouts.learn if self._observer is not None else lambda *_: None,
             timeout_s=self._settings.request_timeout_ms / 1000,
             log=self._log,
         )
@@ -275,7 +293,11 @@ class QuorumDriver:
             if values is not None:
                 self._propose(values)
         except OSError as error:
-            # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again.
+            # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again, and another
+            # voter may have room for this one.
+            if not self.is_alone:
+                self._log.error("this node has no room to decide, and lets another one lead", why=error)
+                self.resign()
             asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return asked
         except Exception as error:
@@ -286,7 +308,7 @@ class QuorumDriver:
         if change is None and not self._is_waiting():
             self._commit(self.raft.log.end_offset)
         else:
-            self._sync_soon()
+            self._syncs.soon()
         return asked
 
     def _refusal(self) -> ControllerError | None:
@@ -304,8 +326,9 @@ class QuorumDriver:
     def requested(self, message: Request) -> Future[tuple[Any, bytes]]:
         """What another node says to this one. The future has the answer, and the batches that a fetch gets."""
         answer: Future[tuple[Any, bytes]] = self._node.future()
-        if self.failure is not None:
-            answer.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure)))
+        if self.failure is not None or self._outputs.waits_for_room:
+            why = str(self.failure or "the disk is full")
+            answer.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, why))
         else:
             self._step(Requested(answer, message))
         return answer
@@ -339,45 +362,19 @@ class QuorumDriver:
     # --- steps of the machine
 
     def _step(self, event: Event) -> None:
-        """Something happened."""
-        if self.failure is None and not self._closed:
+        """Something happened. To a node that waits for room nothing does but what is its own: it takes part again when
+        it has done what it was about to do."""
+        is_heard = not (self._outputs.waits_for_room and isinstance(event, Tick | Requested | Answered | Unreachable))
+        if self.failure is None and not self._closed and is_heard:
             self._take(self.raft.step(event, self._steady_ms()))
 
     def _take(self, out: Output) -> None:
-        """Carries out what the machine wants, in the order of its steps: what is to be stored is on stable storage
-        before anything after it leaves, and nothing of the loop waits for it."""
-        self._outputs.append(out)
-        if not self._storing:
-            self._carry_out_all()
+        """Carries out what the machine wants; see `outputs`."""
+        self._outputs.take(out)
         self._wind()
 
-    def _carry_out_all(self) -> None:
-        while self._outputs and self.failure is None:
-            out = self._outputs[0]
-            state, out.store = out.store, None
-            if state is not None and not self.is_alone:
-                self._storing = True
-                self._node.syncs.submit(
-                    lambda state=state: self.log.write_quorum_state(state, state.data_version),  # type: ignore[misc]
-                    lambda _, error: self._stored(error),
-                )
-                return
-            out.store = state
-            try:
-                self._carry_out(self._outputs.popleft())
-            except Exception as error:  # a log that cannot be written, or a driver that contradicts itself
-                self._fail(error)
-
-    def _stored(self, error: BaseException | None) -> None:
-        self._storing = False
-        if error is not None:
-            self._fail(error)
-        else:
-            self._carry_out_all()
-            self._wind()
-
     def _carry_out(self, out: Output) -> None:
-        """Does what one step wants done, in its order. Raises OSError."""
+        """Does what one step wants done, in its order. Raises OSError; after a NoRoomError it goes on where it was."""
         if self._deciding_epoch is not None and not self.decides:
             self._revert()
         if out.store is not None:
@@ -387,8 +384,10 @@ class QuorumDriver:
         if out.truncate_to is not None:
             self._log.info("metadata log truncated", to=out.truncate_to, epoch=self.epoch)
             self.log.log.truncate_to(out.truncate_to)
-        for entries in out.append:
-            self._write(entries)
+        out.store = out.install = out.truncate_to = None
+        while out.append:
+            self._write(out.append[0])
+            del out.append[0]
         if self._links is not None:
             for send in out.send:
                 self._links.send(send)
@@ -407,7 +406,7 @@ class QuorumDriver:
         if due_ms is not None and self.failure is None:
             self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._step, Tick())
         if self.raft.log.synced_offset < self.log.end_offset and not self._outputs:
-            self._sync_soon()
+            self._syncs.soon()
 
     def _write(self, entries: Entries) -> None:
         assert entries.base_offset == self.log.end_offset, "the machine knows where the log ends"
@@ -416,41 +415,13 @@ class QuorumDriver:
         for data in batches_of(entries, now_ms):
             result = self.log.log.append(data, leader_epoch=entries.epoch, now_ms=now_ms, origin=origin)
             if result.error is ErrorCode.KAFKA_STORAGE_ERROR:
-                raise OSError(result.error_message)
+                raise NoRoomError(result.error_message)
             assert not result.error, f"the metadata log refused a batch: {result.error.name} {result.error_message}"
             self._snapshots.new_bytes += len(data)
 
     # --- syncs and commits
 
-    def _sync_soon(self) -> None:
-        """What is appended in this turn of the loop, and while a sync is under way, shares the next one."""
-        if self._syncing is None:
-            self._syncing = self._node.future()
-            self._owner.later(0, self._sync)
-
-    def _sync(self) -> None:
-        if self._outputs:  # what the machine has appended is not written yet: `_wind` comes again
-            syncing, self._syncing = self._syncing, None
-            assert syncing is not None
-            syncing.set_result(None)
-            return
-        end = self.raft.log.last
-        self._node.syncs.submit(self.log.sync, lambda _, error: self._synced(end, error))
-
-    def _synced(self, end: Position, error: BaseException | None) -> None:
-        syncing = self._syncing
-        assert syncing is not None
-        if isinstance(error, OSError) and is_passing(error) and not is_full(error):
-            # The disk was not asked. After a sync that it refused for lack of room nobody knows what it holds.
-            self._log.warning("metadata log cannot be synced yet", why=error)
-            self._owner.later(SYNC_BACKOFF_S, self._sync)
-            return
-        self._syncing = None
-        if not syncing.done():
-            syncing.set_result(None)
-        if error is not None:
-            self._fail(error)
-            return
+    def _synced(self, end: Position) -> None:
         try:
             self._step(Synced(end))
         except Exception as defect:  # nobody may wait for ever
@@ -467,6 +438,7 @@ class QuorumDriver:
         if not isinstance(error, OSError):
             self._node.defects.report(error, "the metadata quorum")
         self.failure = OSError(str(error))
+        self._outputs.end()
         self._log.error("metadata log cannot be written", why=error)
         for lost in self._uncommitted.revert(self.image):
             if not lost.asked.done():
@@ -513,7 +485,7 @@ class QuorumDriver:
         before, end = self.image, self._committed
         try:
             if before.offset + 1 < end:
-                self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES)
+                self._note(self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES))
                 delta = self._replay.delta
                 self.image = self._replay.finish()
                 self._replay = self._replay.next(self.image)
@@ -527,7 +499,7 @@ class QuorumDriver:
 
     def _begin_to_decide(self) -> None:
         """This node is the active controller."""
-        records = self._opening_records(self._replay.in_transaction)
+        records = self._opening(self._replay.in_transaction)
         assert self.image.offset + 1 == self.raft.log.end_offset, "nothing was proposed in this epoch"
         self._uncommitted = Uncommitted(self.image)
         self._deciding_epoch = self.epoch
@@ -535,6 +507,15 @@ class QuorumDriver:
         if records:
             self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
         self.on_decides()
+
+    def _note(self, records: Sequence[ControlRecord]) -> None:
+        """What an observer reads of who votes: its snapshots say it."""
+        if self._observer is not None:
+            for record in records:
+                if record.type is ControlType.KRAFT_VERSION:
+                    self.kraft_version = record.message.kraft_version
+                elif record.type is ControlType.KRAFT_VOTERS:
+                    self.voters = voters_of(record.message)
 
     def _publish(self, change: Change) -> None:
         for listener in self._listeners:
@@ -549,7 +530,8 @@ class QuorumDriver:
     async def snapshot(self) -> None:
         """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
         image, log = self.image, self.raft.log
-        start = await self._snapshots.write(image, self.kraft_version, self.voters, log, keeps_old=not self.is_alone)
+        keeps_old = self._has_observers or not self.is_alone
+        start = await self._snapshots.write(image, self.kraft_version, self.voters, log, keeps_old=keeps_old)
         if start is not None:
             replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
             self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
@@ -561,6 +543,7 @@ class QuorumDriver:
         self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
         self.log.log.truncate_fully_and_start_at(end.offset, now_ms=self._node.clock.now_ms())
         self.image, self._committed = content.image, end.offset
+        self.kraft_version, self.voters = content.kraft_version, content.voters or self.voters
         self._replay = Replay(self.image)
         self._snapshots.loaded(self.image, 0)
         self._publish(Change(before, self.image, difference(before, self.image)))
@@ -568,7 +551,7 @@ class QuorumDriver:
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
         self._stopping = True
-        await self._synced_all()
+        await self._syncs.all()
         await self._snapshots.ended()
         led = self.raft.leads
         self.resign()
@@ -577,15 +560,11 @@ class QuorumDriver:
                 await self._links.finish(RESIGN_S)
             self._links.close()
         self._closed = True
-        await self._synced_all()
+        await self._syncs.all()
         self._owner.close()
         self.log.log.close()
         if self.lock is not None:
             self.lock.release()
-
-    async def _synced_all(self) -> None:
-        while self._syncing is not None:
-            await self._syncing
 
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)

@@ -1,4 +1,5 @@
-"""The other voters: a connection to each, opened when there is something to say, and closed with its first failure.
+"""The other voters, or whoever is asked for the leader: a connection to each, opened when there is something to say,
+and closed with its first failure.
 
 The machine decides when somebody is asked again; here nothing is tried twice.
 """
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.quorum.codec import PRE_VOTE_VERSION, Codec
+from headrace.broker.quorum.codec import PRE_VOTE_VERSION, Codec, told_leader
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, RefusedError, UnreachableError
+from headrace.raft.control import VoterEndpoint
 from headrace.raft.events import Answered, Send, Unreachable
 from headrace.raft.messages import VoteRequest, VoteResponse
 from headrace.wire.apis import ApiKey
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.env import LogSink, Node
-    from headrace.raft.control import VoterEndpoint
 
 CLIENT_ID: Final = "raft-client"
 
 
 class VoterLinks:
-    """See the module. `heard` gets what became of each request; `endpoint` says where a voter is."""
+    """See the module. `heard` gets what became of each request; `endpoint` says where a voter is; `told` gets the
+    leader and where it is, as an answer has it."""
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class VoterLinks:
         codec: Codec,
         endpoint: Callable[[int], VoterEndpoint | None],
         heard: Callable[[Answered | Unreachable], None],
+        told: Callable[[int, VoterEndpoint], None],
         *,
         timeout_s: float,
         log: LogSink,
@@ -45,6 +48,8 @@ class VoterLinks:
         self._codec = codec
         self._endpoint = endpoint
         self._heard = heard
+        self._told = told
+        self._is_foreign = False
         self._timeout_s = timeout_s
         self._log = log
         self._links: dict[int, AsyncConnection] = {}
@@ -98,13 +103,20 @@ class VoterLinks:
 
     async def _hear(self, send: Send, asked: Future[Any]) -> None:
         try:
-            answer = self._codec.response(send.message, await asked)
+            said = await asked
+            answer = self._codec.response(send.message, said)
         except ClientError as error:
             self._failed(send, error)
         except (CorruptBatch, ValueError) as error:
             self._log.warning("a voter's answer cannot be used", voter=send.peer, why=error)
             self._failed(send, error)
         else:
+            leader = told_leader(said)
+            if leader is not None:
+                self._told(leader[0], VoterEndpoint("", leader[1], leader[2]))
+            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and not self._is_foreign:
+                self._is_foreign = True
+                self._log.error("a controller belongs to another cluster than this node", node=send.peer)
             self._heard(Answered(send.peer, send.number, answer))
         self._look()
 

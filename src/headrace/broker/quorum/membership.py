@@ -32,6 +32,8 @@ LEAVING_S: Final = 0.05
 """Between those of a broker that waits to be let go."""
 AGAIN_S: Final = 0.1
 """How long a broker waits that no controller answered."""
+SAID_AFTER_S: Final = 2.0
+"""How long a broker that starts waits for a controller before it says so: an election may be under way."""
 LEAVE_S: Final = 300.0
 """A broker that stops waits so long for its leaderships to go."""
 
@@ -81,7 +83,7 @@ class Membership:
         initial.broker.registration.timeout.ms.
         """
         patience_s = self._config().initial_broker_registration_timeout_ms / 1000
-        last = self._node.clock.monotonic() + patience_s
+        began = self._node.clock.monotonic()
         why = ""
         while self.epoch < 0:
             try:
@@ -94,11 +96,12 @@ class Membership:
                     raise StorageError(f"the controller refuses this broker: {text}")
             except ControllerError as error:
                 text = str(error)
-            if self._node.clock.monotonic() >= last:
+            waited_s = self._node.clock.monotonic() - began
+            if waited_s >= patience_s:
                 raise StorageError(f"no controller registered this broker within {patience_s:g} s: {text}")
-            if text != why:
+            if text != why and waited_s >= SAID_AFTER_S:
                 why = text
-                self._log.info("broker waits to be registered", why=why)
+                self._log.info("broker waits to be registered", why=why, until_s=patience_s)
             await asyncio.sleep(AGAIN_S)
         self._beating = self._owner.spawn(self._beat())
         self._look_for_itself()

@@ -162,11 +162,9 @@ class MetadataLog:
                 if header.last_offset < start:
                     continue
                 if header.is_control:
-                    for record in decode_batch(data, at):
-                        noted = control.decode_control(record.key or b"", record.value or b"")
-                        if noted is not None:
-                            loaded.note(noted)
-                            loaded.voters_are_in_log |= noted.type is ControlType.KRAFT_VOTERS
+                    for noted in _control_records(data, at):
+                        loaded.note(noted)
+                        loaded.voters_are_in_log |= noted.type is ControlType.KRAFT_VOTERS
                 if replay is not None:
                     _replay(replay, data, at, header)
                 offset = header.next_offset
@@ -177,18 +175,22 @@ class MetadataLog:
     def _damaged(self, offset: int, error: Exception) -> StorageError:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
 
-    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int) -> None:
-        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`.
+    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int) -> list[ControlRecord]:
+        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`; what their control
+        records say of the quorum is the answer.
 
         Raises StorageError where they cannot be read, OSError.
         """
+        noted: list[ControlRecord] = []
         try:
             data = self._read(offset, end, max_bytes)
             for at, header in iter_headers(data):
                 if header.last_offset >= offset and header.next_offset <= end:
+                    noted += _control_records(data, at) if header.is_control else []
                     _replay(replay, data, at, header)
         except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
+        return noted
 
     def batches(self, offset: int, end: int, max_bytes: int) -> bytes:
         """The whole batches from an offset on, as far as they end at or below `end`: at least one, and then as many as
@@ -255,6 +257,11 @@ class MetadataLog:
         for segment in replaced:
             segment.remove_files()
         self.files.remove_before(end_offset)
+
+
+def _control_records(data: bytes, at: int) -> list[ControlRecord]:
+    decoded = [control.decode_control(each.key or b"", each.value or b"") for each in decode_batch(data, at)]
+    return [record for record in decoded if record is not None]
 
 
 def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:

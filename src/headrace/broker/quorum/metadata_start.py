@@ -32,9 +32,11 @@ from headrace.log.filenames import LOCK, LOG, PARTITION_METADATA, parse_offset_n
 from headrace.log.recovery import LogDamaged, open_log
 from headrace.log.scan import Scan
 from headrace.log.segment import Resources
+from headrace.metadata import adoption
 from headrace.metadata.damage import METADATA_REMEDY
-from headrace.metadata.image import Endpoint
+from headrace.metadata.image import ClusterImage, Endpoint
 from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.messages import ReplicaKey
 from headrace.raft.peers import RaftSettings
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
 
@@ -48,9 +50,10 @@ _MAX_BATCH_BYTES = 64 * 1024 * 1024
 def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tuple[QuorumDriver, StorageLayout]:
     """Formats what is fresh, and replays the metadata; a node that votes alone takes the lead. Raises StorageError or
     OSError."""
-    if len(config.static_voters) > 1 and not is_formatted(node.disk, config.metadata_log_dir):
+    if config.waits_for_others and not is_formatted(node.disk, config.metadata_log_dir):
+        others = "no vote" if config.is_broker_alone else "other voters beside it"
         raise StorageError(
-            f"{config.metadata_log_dir} is not formatted, and this node has other voters beside it: "
+            f"{config.metadata_log_dir} is not formatted, and this node has {others}: "
             "format every node's directories for one cluster"
         )
     lock = None
@@ -69,7 +72,7 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
 
 def format_storage(env: Environment, config: BrokerConfig, cluster_id: str) -> StorageLayout:
     """Formats the directories of a node for a cluster; those that are formatted for it stay. Raises StorageError."""
-    is_dynamic = not config.controller_quorum_voters
+    is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone
     options = FormatOptions(cluster_id, config.node_id, controller_endpoint(config), dynamic=is_dynamic)
     now_ms = env.clock.now_ms()
     return open_storage(env.disk, config.directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
@@ -109,7 +112,11 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         config.metadata_max_retention_bytes,
         config.metadata_max_retention_ms,
     )
-    voters = static_voters(config) or [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
+    voters, observer = static_voters(config), None
+    if config.is_broker_alone:
+        observer = ReplicaKey(layout.node_id, layout.directory_ids[layout.metadata_directory])
+    elif not voters:
+        voters = [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     quorum = QuorumDriver(
         node,
         log,
@@ -118,6 +125,9 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         cluster_id=layout.cluster_id,
         policy=policy,
         min_insync_replicas=int(config.shown("min.insync.replicas")),
+        observer=observer,
+        bootstrap=bootstrap_servers(config) if config.is_broker_alone else (),
+        has_observers=config.is_controller_alone,
         settings=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
@@ -128,16 +138,28 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
             fetch_snapshot_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         ),
     )
-    quorum.load(lambda image: open_on_disk(node.disk, config.log_dirs, image, layout.node_id))
+
+    def obstacles(image: ClusterImage) -> list[str]:
+        if config.is_controller_alone:
+            return adoption.obstacles(image)
+        here = open_on_disk(node.disk, config.log_dirs, image, layout.node_id)
+        return adoption.obstacles(image) + adoption.foreign_replicas(image, layout.node_id) + here
+
+    quorum.load(obstacles)
     return quorum, layout
 
 
 def static_voters(config: BrokerConfig) -> list[Voter]:
     """The voters that the settings name, once and for all; none where the metadata name them."""
-    name = next((point.name for point in config.controller_listeners), "CONTROLLER")
+    name = config.controller_listener
     return [
         Voter(voter.id, bytes(16), (VoterEndpoint(name, voter.host, voter.port),)) for voter in config.static_voters
     ]
+
+
+def bootstrap_servers(config: BrokerConfig) -> list[VoterEndpoint]:
+    """The controllers through which a node finds the quorum."""
+    return [VoterEndpoint(config.controller_listener, host, port) for host, port in config.bootstrap_servers]
 
 
 def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.broker.quorum.uncommitted import Change
+from headrace.metadata import bootstrap, levels
 from headrace.metadata.batches import control_batch, data_batches
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.framing import encode_record, record_version
 from headrace.metadata.image import ClusterImage
 from headrace.raft.control import encode_control
 from headrace.raft.messages import Entries
+from headrace.wire.messages.metadata_records import AbortTransactionRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,21 @@ def prepare(
     level = image.features.metadata_version or after.features.metadata_version
     values = [encode_record(record, record_version(record, level)) for record in records]
     return Change(image, after, delta), Values(values, now_ms)
+
+
+def opening_records(
+    image: ClusterImage, stored: Sequence[Any] | None, in_transaction: bool, min_insync_replicas: int
+) -> Sequence[Any]:
+    """What an active controller writes first: the end of what its predecessor began, and a fresh cluster's levels,
+    which formatting has `stored`."""
+    records: list[Any] = []
+    if in_transaction:
+        records.append(AbortTransactionRecord(reason="Controller failover"))
+    if image.is_empty:
+        if stored is None:
+            stored = bootstrap.bootstrap_records(bootstrap.default_levels(levels.LATEST_METADATA_VERSION))
+        records += bootstrap.activation_records(stored, min_insync_replicas)
+    return records
 
 
 def batches_of(entries: Entries, now_ms: int) -> Sequence[bytes]:

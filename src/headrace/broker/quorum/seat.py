@@ -1,4 +1,4 @@
-"""A node's seat in a quorum of several voters: everything that it has beside its driver, set up and ended in order."""
+"""A node's seat in a quorum with other nodes: everything that it has beside its driver, set up and ended in order."""
 
 from __future__ import annotations
 
@@ -45,23 +45,26 @@ class QuorumSeat:
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
         )
         self.controller = ClusterController(driver, self.local, self.link)
-        own = im.Controller(
-            settings.node_id, node.entropy.uuid(), controller_endpoints(settings), supported_features()
-        )  # fmt: skip
-        self._registration = ControllerRegistration(node, driver, self.controller, own)
+        self._registration: ControllerRegistration | None = None
+        if not settings.is_broker_alone:
+            endpoints = controller_endpoints(settings)
+            own = im.Controller(settings.node_id, node.entropy.uuid(), endpoints, supported_features())
+            self._registration = ControllerRegistration(node, driver, self.controller, own)
 
     def _leader_endpoint(self) -> VoterEndpoint | None:
         """Where the active controller is, as far as this node knows."""
         leader = self._driver.raft.known_leader
-        return None if leader is None else self._driver.endpoint(leader)
+        return None if leader is None else self._driver.whereabouts.endpoint(leader)
 
     def start(self) -> None:
-        """Begins to speak with the other voters, and with whoever leads them."""
+        """Begins to speak with the voters, and with whoever leads them."""
         self._driver.start()
-        self._registration.start()
+        if self._registration is not None:
+            self._registration.start()
 
     async def close(self) -> None:
         """Ends everything but the driver, which is closed next."""
-        await self._registration.close()
+        if self._registration is not None:
+            await self._registration.close()
         await self.duties.close()
         self.link.close()

@@ -39,12 +39,15 @@ class SnapshotLoading:
         self._log = log
         self._pieces: deque[Piece] = deque()
         self._is_storing = False
+        self._said: tuple[Position | None, str] = (None, "")
+        """What the log was told last: of which snapshot, and why it cannot be used."""
         self._loaded: SnapshotContent | None = None
 
     def take(self, piece: Piece) -> None:
         """The next piece. One at position 0 begins again, whatever came before."""
-        if piece.position == 0:
+        if piece.position == 0 and piece.snapshot != self._said[0]:
             end = piece.snapshot
+            self._said = (end, self._said[1])
             self._log.info("metadata snapshot is fetched", end_offset=end.offset, epoch=end.epoch)
         self._pieces.append(piece)
         if not self._is_storing:
@@ -63,11 +66,13 @@ class SnapshotLoading:
         try:
             content = await self._node.workers.run(lambda: self._files.store(piece, self._cluster_id, self._check))
         except (OSError, StorageError) as error:
-            self._log.error("the leader's metadata snapshot cannot be used", why=error)
+            if str(error) != self._said[1]:  # it comes again until it can be used
+                self._said = (piece.snapshot, str(error))
+                self._log.error("the leader's metadata snapshot cannot be used", why=error)
             return SnapshotUnusable(piece.snapshot)
         if content is None:
             return PieceStored(piece.snapshot, piece.position + len(piece.data))
-        self._loaded = content
+        self._loaded, self._said = content, (None, "")
         return SnapshotLoaded(piece.snapshot)
 
     def _check(self, content: SnapshotContent) -> None:

@@ -2,7 +2,6 @@
 
 Source: KIP-595, KIP-836, KIP-853.
 v1 times of fetches. v2 directory ids and voters' endpoints.
-Not done: observers.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from headrace.wire.messages.k55_describe_quorum import (
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
+    from headrace.broker.quorum.progress import ReplicaProgress
     from headrace.broker.requests.services import Services
 
 
@@ -75,14 +75,16 @@ def _partition(broker: Services, version: int) -> ResponsePartitionData:
         leader_id=broker.node_id,
         leader_epoch=quorum.epoch,
         high_watermark=quorum.raft.high_watermark,
-        current_voters=[
-            ReplicaState(
-                replica_id=voter.key.id,
-                replica_directory_id=voter.key.directory_id if version >= 2 else ZERO,
-                log_end_offset=voter.end_offset,
-                last_fetch_timestamp=voter.fetched_ms,
-                last_caught_up_timestamp=voter.caught_up_ms,
-            )
-            for voter in voters
-        ],
+        current_voters=[_state(voter, version) for voter in voters],
+        observers=[_state(observer, version) for observer in quorum.observers()],
+    )
+
+
+def _state(replica: ReplicaProgress, version: int) -> ReplicaState:
+    return ReplicaState(
+        replica_id=replica.key.id,
+        replica_directory_id=replica.key.directory_id if version >= 2 else ZERO,
+        log_end_offset=replica.end_offset,
+        last_fetch_timestamp=replica.fetched_ms,
+        last_caught_up_timestamp=replica.caught_up_ms,
     )

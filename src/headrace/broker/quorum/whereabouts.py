@@ -1,0 +1,30 @@
+"""Where the controller listeners are: those of the voters, the addresses that the settings name, and the leader's as a
+node of the quorum tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.machine import FIRST_BOOTSTRAP
+
+
+class Whereabouts:
+    """See the module. `voters` are those that this node knows now, `bootstrap` the addresses of its settings."""
+
+    def __init__(self, voters: Callable[[], Sequence[Voter]], bootstrap: Sequence[VoterEndpoint]) -> None:
+        self._voters = voters
+        self._bootstrap = tuple(bootstrap)
+        self._told: tuple[int, VoterEndpoint] | None = None
+
+    def endpoint(self, node_id: int) -> VoterEndpoint | None:
+        """Where a node is reached, or the peer that a bootstrap server is; None where that is not known."""
+        if node_id <= FIRST_BOOTSTRAP:
+            return self._bootstrap[FIRST_BOOTSTRAP - node_id]
+        if self._told is not None and self._told[0] == node_id:
+            return self._told[1]
+        return next((each.endpoints[0] for each in self._voters() if each.id == node_id and each.endpoints), None)
+
+    def learn(self, leader_id: int, endpoint: VoterEndpoint) -> None:
+        """Another node says who leads, and where: it knows better than the voter set as far as this node has read."""
+        self._told = (leader_id, endpoint)

@@ -1,0 +1,32 @@
+"""Where a node is reached: what the voter set says, what the settings say, and what another node said last."""
+
+from __future__ import annotations
+
+from headrace.broker.quorum.codec import told_leader
+from headrace.broker.quorum.whereabouts import Whereabouts
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.wire.messages import k01_fetch, k52_vote
+
+
+def endpoint(host: str) -> VoterEndpoint:
+    return VoterEndpoint("CONTROLLER", host, 9093)
+
+
+def test_voters_bootstrap_servers_and_the_leader_are_found() -> None:
+    voters = [Voter(1, bytes(16), (endpoint("one"),)), Voter(2, bytes(16), ())]
+    where = Whereabouts(lambda: voters, [endpoint("first"), endpoint("second")])
+    assert where.endpoint(-2) == endpoint("first") and where.endpoint(-3) == endpoint("second")
+    assert where.endpoint(1) == endpoint("one")
+    assert where.endpoint(2) is None and where.endpoint(3) is None
+    where.learn(3, endpoint("three"))
+    assert where.endpoint(3) == endpoint("three")
+    where.learn(1, endpoint("moved"))
+    assert where.endpoint(1) == endpoint("moved"), "the leader knows better than the voter set"
+    assert where.endpoint(3) is None, "one leader at a time"
+
+
+def test_an_answer_names_the_leader_or_not() -> None:
+    named = k01_fetch.NodeEndpoint(node_id=3, host="three", port=9093)
+    assert told_leader(k01_fetch.FetchResponse(node_endpoints=[named])) == (3, "three", 9093)
+    assert told_leader(k01_fetch.FetchResponse()) is None
+    assert told_leader(k52_vote.VoteResponse()) is None
