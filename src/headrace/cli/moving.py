@@ -184,12 +184,13 @@ def read_kafka_json(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
     for number, part in enumerate(parts, 1):
         match part:
             case {"topic": str(topic), "partition": int(index), "replicas": [*replicas]} if replicas and all(
-                type(r) is int for r in replicas
+                type(each) is int for each in (index, *replicas)
             ):
                 pass
             case _:
                 raise Failure(f'{path}: entry {number} is not {{"topic": ..., "partition": ..., "replicas": [...]}}')
-        if any(directory != "any" for directory in part.get("log_dirs", [])):
+        directories = part.get("log_dirs", [])
+        if not isinstance(directories, list) or any(each != "any" for each in directories):
             raise Failure(f'{path}: entry {number} names log directories; only "any" is possible here')
         if (topic, index) in found:
             raise Failure(f"{path}: topic {topic} partition {index} is there twice")

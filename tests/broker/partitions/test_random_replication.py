@@ -106,7 +106,8 @@ class Chaos:
 
     async def step(self) -> None:
         cluster, rng = self.cluster, self.rng
-        kind = rng.choice(("produce",) * 8 + ("consume",) * 6 + ("cut", "heal", "elect", "kill", "stop", "deaf", "hear", "pause", "pause"))
+        faults = ("cut", "heal", "elect", "kill", "stop", "deaf", "hear", "pause", "pause")
+        kind = rng.choice(("produce",) * 8 + ("consume",) * 6 + faults)
         node = rng.choice(NODES)
         if kind == "produce":
             self.begin(self.produce())
