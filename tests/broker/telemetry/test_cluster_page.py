@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from broker.telemetry.pages import get
+from peers.cluster import HeadraceCluster
 
 import headrace.testing
 from headrace.client import admin
@@ -148,6 +151,26 @@ def in_order_of_two(follower: int) -> Callable[[Pages], bool]:
         pages.sum(REPLICAS + "underreplicatedpartitions") == 0
         and pages.shown("headrace_follower_lag_messages", follower=str(follower)) == [0]
     )
+
+
+def test_brokers_beside_a_controller(tmp_path: Path) -> None:
+    """Each kind of node shows what it is."""
+    with HeadraceCluster(tmp_path, {"metrics.listener": "127.0.0.1:0"}, size=1, controllers=1) as cluster:
+        ports = {
+            node: int(re.findall(r"metrics are served .*port=(\d+)", peer.log.read_text())[-1])
+            for node, peer in cluster.everybody.items()
+        }
+        assert {node: get(port, "/readyz").body for node, port in ports.items()} == {1: b"ready\n", 101: b"ready\n"}
+        broker, controller = (get(ports[node], "/metrics").body.decode() for node in (1, 101))
+    assert f'{RAFT}current_state{{current_state="observer"}} 1.0' in broker
+    assert f'{RAFT}current_state{{current_state="leader"}} 1.0' in controller
+    assert all(f"\n{RAFT}current_leader 101.0\n" in page for page in (broker, controller))
+    assert f"\n{CONTROLLER}activecontrollercount 0.0\n" in broker
+    assert f"\n{REPLICAS}leadercount 0.0\n" in broker
+    assert f"\n{CONTROLLER}activecontrollercount 1.0\n" in controller
+    assert f"\n{CONTROLLER}activebrokercount 1.0\n" in controller
+    assert '\nheadrace_quorum_observer_lag_records{observer="1"} ' in controller
+    assert REPLICAS not in controller and TOPICS not in controller
 
 
 def test_each_node_of_a_test_has_its_port() -> None:

@@ -19,11 +19,11 @@ RAFT: Final = "kafka_server_raftmetrics_"
 CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 
 
-class VoterSeen(Protocol):
-    """A voter as its leader sees it."""
+class ReplicaSeen(Protocol):
+    """A voter or an observer as its leader sees it."""
 
     @property
-    def key(self) -> VoterKey:
+    def key(self) -> NodeKey:
         """Who it is."""
         ...
 
@@ -33,8 +33,8 @@ class VoterSeen(Protocol):
         ...
 
 
-class VoterKey(Protocol):
-    """Who votes."""
+class NodeKey(Protocol):
+    """Who has the metadata log."""
 
     @property
     def id(self) -> int:
@@ -60,8 +60,12 @@ class QuorumSeen(Protocol):
         """Whether this node is the active controller."""
         ...
 
-    def progress(self) -> Sequence[VoterSeen]:
+    def progress(self) -> Sequence[ReplicaSeen]:
         """Every voter, where this node leads."""
+        ...
+
+    def observers(self) -> Sequence[ReplicaSeen]:
+        """Every observer that has fetched lately, where this node leads."""
         ...
 
 
@@ -127,16 +131,16 @@ class ClusterNumbers:
         yield gauge(
             CONTROLLER + "activecontrollercount", "1 where this node is the active controller.", int(quorum.decides)
         )
-        end_offset = raft.log.end_offset
-        yield gauges(
-            "headrace_quorum_voter_lag_records",
-            "Records of the metadata log that a voter lacks, as the leader of the quorum sees it.",
-            [
-                ({"voter": str(each.key.id)}, end_offset - max(0, each.end_offset))
-                for each in quorum.progress()
-                if each.key.id != self._node_id
-            ],
-        )
+        for label, replicas in (("voter", quorum.progress()), ("observer", quorum.observers())):
+            yield gauges(
+                f"headrace_quorum_{label}_lag_records",
+                f"Records of the metadata log that each {label} lacks, as the leader of the quorum sees it.",
+                [
+                    ({label: str(each.key.id)}, raft.log.end_offset - max(0, each.end_offset))
+                    for each in replicas
+                    if each.key.id != self._node_id
+                ],
+            )
 
     # --- the metadata
 
