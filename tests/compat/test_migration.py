@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.promises import PARTITIONS, TOPIC, Load, read_all
 from peers.cluster import HeadraceCluster
@@ -19,6 +19,8 @@ from peers.cluster import HeadraceCluster
 from headrace.wire.batch import iter_headers
 
 EVERY = (1, 2, 3)
+SETTLED = "settled"
+"""A topic with transactions that ended before the first node was replaced."""
 PATIENCE_S = 60.0
 READ_ON_S = 20.0
 UNSERVED = "features are finalized that this broker preserves and does not serve yet"
@@ -88,6 +90,36 @@ class Members:
         self._thread.join()
 
 
+def write_transactions(bootstrap: str) -> None:
+    """Three transactions, of which the second is aborted; the transactional id is then never used again."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "settled", "log_level": 0})
+    producer.init_transactions(PATIENCE_S)
+    commit, abort = producer.commit_transaction, producer.abort_transaction
+    for number, end in enumerate((commit, abort, commit)):
+        producer.begin_transaction()
+        for index in range(10):
+            producer.produce(SETTLED, b"%d-%d" % (number, index))
+        producer.flush(PATIENCE_S)
+        end(PATIENCE_S)
+
+
+def read_committed(bootstrap: str) -> list[bytes]:
+    """What the transactions have left, as a consumer of committed records sees it."""
+    settings: dict[str, str | int | bool] = {
+        "bootstrap.servers": bootstrap, "group.id": "settled", "isolation.level": "read_committed",
+        "enable.partition.eof": True, "log_level": 0,
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    found: list[bytes] = []
+    try:
+        consumer.assign([TopicPartition(SETTLED, 0, 0)])
+        while (message := consumer.poll(PATIENCE_S)) is not None and message.error() is None:
+            found.append(message.value() or b"")
+    finally:
+        consumer.close()
+    return found
+
+
 class Watch:
     """What an operator looks at between two steps, and which of our nodes have led partitions and the quorum."""
 
@@ -97,7 +129,9 @@ class Watch:
         self.led: set[int] = set()
 
     def create(self) -> None:
-        self._admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
+        topics = [NewTopic(TOPIC, PARTITIONS, 3), NewTopic(SETTLED, 1, 3)]
+        for made in self._admin.create_topics(topics).values():
+            made.result(PATIENCE_S)
 
     def until_all_in_sync(self) -> None:
         """Every partition of every topic has all of its replicas in sync."""
@@ -145,11 +179,15 @@ def test_there_and_back(tmp_path: Path, fresh: bool) -> None:
         "broker.heartbeat.interval.ms": "500",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": str(PARTITIONS),
+        "transaction.state.log.num.partitions": "1",
         "log.segment.bytes": str(1 << 20),
     }
     with HeadraceCluster(tmp_path, settings, kafkas=EVERY) as cluster:
         watch = Watch(cluster)
         watch.create()
+        write_transactions(cluster.bootstrap)
+        settled = [b"%d-%d" % (number, index) for number in (0, 2) for index in range(10)]
+        assert read_committed(cluster.bootstrap) == settled
         with Members(cluster.bootstrap) as members, Load(cluster.bootstrap, "load") as load:
             members.wait_for(1_000)
             for node in EVERY:
@@ -157,6 +195,7 @@ def test_there_and_back(tmp_path: Path, fresh: bool) -> None:
                 watch.until_all_in_sync()
             assert cluster.kafkas == set()
             watch.until_each_leads()
+            assert read_committed(cluster.bootstrap) == settled
             ours = set(EVERY)
             controllers = {node for node in ours if is_controller(cluster, node)}
             said = [cluster.nodes[node].log.read_text() for node in EVERY]
@@ -179,6 +218,6 @@ def test_there_and_back(tmp_path: Path, fresh: bool) -> None:
         assert members.committed[partition] <= stored[partition] <= len(records)
         epochs = {header.partition_leader_epoch for _, header in iter_headers(cluster.log_of(1, TOPIC, partition))}
         assert len(epochs) > 1, "more than one leader wrote"
-    assert_equal_logs(cluster, [(TOPIC, partition) for partition in range(PARTITIONS)])
+    assert_equal_logs(cluster, [(SETTLED, 0), *((TOPIC, partition) for partition in range(PARTITIONS))])
     assert controllers, "one of ours led the quorum"
     assert all(UNSERVED in text and "defect" not in text for text in said)

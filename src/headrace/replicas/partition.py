@@ -283,6 +283,8 @@ class PartitionState:
         return self._move(now_ms, min_insync_replicas)
 
     def _move(self, now_ms: int, min_insync_replicas: int) -> bool:
+        if self.high_watermark >= self.log_end:  # as on every fetch of an idle partition
+            return False
         if self.is_under_min_isr(min_insync_replicas):
             return False
         maximal = self.maximal_isr

@@ -15,6 +15,7 @@ from headrace.client.errors import ClientError
 from headrace.sim.client import SimClient
 from headrace.wire.batch import BATCH_OVERHEAD, iter_headers, read_header
 from headrace.wire.errors import ErrorCode
+from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from headrace.wire.records import decode_batch
 
@@ -68,7 +69,9 @@ class Chaos:
             return
         finally:
             self.reading.discard(node)
-        data = bytes(answer.responses[0].partitions[0].records or b"")
+        records = answer.responses[0].partitions[0].records or b""
+        assert not isinstance(records, FileSlice)
+        data = bytes(records)
         at = 0
         while len(data) - at > BATCH_OVERHEAD and (header := read_header(data, at)).size <= len(data) - at:
             batch = data[at : at + header.size]

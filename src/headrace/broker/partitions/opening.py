@@ -15,7 +15,7 @@ from headrace.env.disk import is_passing
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.recovery import LogDamaged
-from headrace.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, NO_LEADER
+from headrace.metadata.image import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Key
@@ -256,8 +256,10 @@ class Opener:
 
     def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:
         """Whether a replica of ours lies in a directory that has failed, or was taken away: as the metadata say, or,
-        where these do not know yet, as it was found. A directory that was taken away is no loss where the replica can
-        be copied from its leader."""
+        where these do not know yet, as it was found.
+
+        One whose directory was taken away, or came back empty, begins again where others have all that is committed.
+        """
         if any(key in home.found for home in self._logs.online()):
             return False
         if any(key in home.found for home in self._logs.directories.values()):
@@ -266,11 +268,9 @@ class Opener:
         wanted = partition.directory_of(self._node_id)
         if wanted in NO_DIRECTORY or any(self._directory_ids.get(home.path) == wanted for home in online):
             return False
-        return len(online) < len(self._logs.directories) or not self._can_be_copied(partition)
-
-    def _can_be_copied(self, partition: Partition) -> bool:
-        """Whether a replica of ours may begin empty, on a disk that replaces another: others have all that counts."""
-        return partition.leader not in (NO_LEADER, self._node_id) and self._node_id not in partition.isr
+        may_come_back = len(online) < len(self._logs.directories)
+        complete = (*partition.isr, *partition.eligible_leaders)
+        return may_come_back or not complete or self._node_id in complete
 
     def _directory(self, partition: Partition) -> str | None:
         """The log directory that the metadata names for a replica of ours; None where it names none that works."""

@@ -77,6 +77,7 @@ class Fetch:
         "_refuse",
         "_respond",
         "_timer",
+        "_unmoved",
         "_version",
         "_watched",
         "bytes_read",
@@ -116,6 +117,8 @@ class Fetch:
         self._timer: Timer | None = None
         self._look_handle: Timer | None = None
         self._watched: list[Replica] = []
+        self._unmoved: list[Answer] | None = None
+        """What was read before the wait, while that is still all there is: no records, of any partition."""
         self.bytes_read = 0
         self.follower_bytes_read = 0
         self.has_news = False
@@ -284,7 +287,7 @@ class Fetch:
         elif self.is_satisfied or self._max_wait_ms <= 0:
             self._finish(answers)
         else:
-            self._wait()
+            self._wait(answers)
 
     def _warm(self) -> None:
         """Has a worker look up what is not in memory, so that the event loop never waits for the disk."""
@@ -311,7 +314,7 @@ class Fetch:
         if self._respond is not None:
             self._attempt()
 
-    def _wait(self) -> None:
+    def _wait(self, answers: list[Answer]) -> None:
         self._missing = self._min_bytes - self.bytes_read
         self._may_wait = True  # what comes now is in memory
         find = self._broker.replicas.held
@@ -320,12 +323,15 @@ class Fetch:
             if replica is not None:
                 self._waiters(replica)[self] = None
                 self._watched.append(replica)
+        if not self.bytes_read and len(self._watched) == len(answers):
+            self._unmoved = answers
         self._broker.fetches.waiting += 1
         self._timer = self._broker.requests_owner.later(self._max_wait_ms / 1000, self._time_is_up)
 
     def moved(self, replica: Replica, byte_count: int) -> None:
         """More can be read, or something else changed (0): has a look once the loop gets to it."""
         self._missing -= byte_count
+        self._unmoved = None
         if self._look_handle is None and (self._missing <= 0 or not byte_count):
             self._look_handle = self._broker.requests_owner.soon(self._look)
 
@@ -341,7 +347,17 @@ class Fetch:
 
     def _time_is_up(self) -> None:
         if self._respond is not None:
-            self._finish(self.read())
+            self._finish(self.read() if self._unmoved is None else self._seen_again(self._unmoved))
+
+    def _seen_again(self, answers: list[Answer]) -> list[Answer]:
+        """What another reading would give where there was nothing, and nothing came: a session of thousands of idle
+        partitions costs a broker as little as it can."""
+        for replica, (_, data) in zip(self._watched, answers, strict=True):
+            state = replica.state
+            data.high_watermark = state.high_watermark
+            data.last_stable_offset = state.last_stable_offset
+            data.log_start_offset = replica.log.log_start_offset
+        return answers
 
     def _finish(self, answers: list[Answer]) -> None:
         respond = self._respond
@@ -367,6 +383,7 @@ class Fetch:
         for replica in self._watched:
             self._waiters(replica).pop(self, None)
         self._watched.clear()
+        self._unmoved = None
         self._broker.fetches.waiting -= 1
         self._timer.cancel()
         self._timer = None

@@ -87,6 +87,8 @@ class FollowerFetch(Fetch):
             return data
         limit = min(left, partition.max_bytes)
         end_offset = log.end_offset
+        if offset == end_offset:
+            return data
         result = log.read(offset, max_bytes=limit, max_offset=end_offset, min_one=min_one, wait=self._may_wait)
         assert not result.error, "the offset is in the log"
         if result.slice is not None:
