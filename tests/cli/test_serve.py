@@ -229,7 +229,8 @@ def test_options_become_properties() -> None:
 
 
 def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
-    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--log-format", "json") as (process, port):
+    quiet = ("--set", "metrics.listener=-1", "--log-format", "json")
+    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", *quiet) as (process, port):
         with Client(f"127.0.0.1:{port}") as client:
             admin.create_topic(client, "rides", partitions=3)
             admin.delete_topic(client, "rides")

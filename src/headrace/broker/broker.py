@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
@@ -132,6 +133,7 @@ class Broker:
             from headrace.broker.self_topics import SelfTopics
 
             self.self_topics = SelfTopics(self)
+        self.monitor = monitor_of_broker(self)
 
     @property
     def config(self) -> BrokerConfig:
@@ -165,10 +167,13 @@ class Broker:
         quorum: QuorumDriver | None = None
         try:
             self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
+            self.monitor.listen()
+            self.server.times = self.monitor.times
             self.logs.lock()
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             self.quorum.on_failure = self.fail
+            self.monitor.follows(quorum)
             self.cluster_id = self.layout.cluster_id
             self._reach_controller(quorum)
             self.producer_ids = ProducerIds(self.controller, self.node_id)
@@ -203,6 +208,7 @@ class Broker:
             if self.self_topics is not None:
                 await self.self_topics.start()
             self.server.serve()
+            self.monitor.serves()
         except BaseException:
             await self._give_up(quorum)
             raise
@@ -223,6 +229,7 @@ class Broker:
             if self.self_topics is not None:
                 self.self_topics.close()
             await self.moves.stop()
+            self.monitor.close()
             await self.replicas.stop_fetching()
             await self.server.close()
             await self._leave_cluster()
@@ -322,6 +329,7 @@ class Broker:
         """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""
         began = self.node.clock.monotonic()
         self._log.info("broker stops", connections=len(self.server.connections))
+        self.monitor.ends()
         if self._membership is not None:
             await self._membership.leave()
         self.server.stop_listening()
@@ -339,6 +347,7 @@ class Broker:
         await self._leave_cluster()
         await self.quorum.close()
         await self.node.workers.run(lambda: self.logs.shutdown(self.epoch))
+        self.monitor.close()
         self._log.info("broker stopped", after_ms=self._since_ms(began))
         await self.node.close()
 
@@ -351,5 +360,6 @@ class Broker:
     def fail(self, why: str) -> None:
         """The broker cannot go on."""
         self._log.error("broker fails", why=why)
+        self.monitor.failed(why)
         if self.on_failure is not None:
             self.on_failure(why)

@@ -72,6 +72,8 @@ class BrokerFields:
     metadata_max_idle_interval_ms: int
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
+    metrics_listener: str
+    metrics_topics_max: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int
     num_replica_fetchers: int

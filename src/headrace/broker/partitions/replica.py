@@ -51,6 +51,8 @@ class Replica:
     __slots__ = (
         "_clock",
         "answers_wait",
+        "bytes_in",
+        "bytes_out",
         "cuts",
         "error",
         "fetch_waiters",
@@ -95,6 +97,8 @@ class Replica:
         self.cuts = 0
         """How often that was done: who copies the log looks at it."""
         self.flushing = False
+        self.bytes_in = self.bytes_out = 0
+        """What clients have had appended and have fetched since the page of metrics took these numbers."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}

@@ -51,6 +51,7 @@ class Fetches:
         self.waiting = 0
         self.waiting_max = waiting_max
         self.bytes = metrics.counter("fetch.bytes")
+        self.bytes_to_followers = metrics.counter("replicas.sent_bytes")
         self.follower_bytes = metrics.counter("fetch.follower_bytes")
         """What consumers read of partitions that this broker follows."""
         self.cold_lookups = metrics.counter("fetch.cold_lookups")
@@ -361,13 +362,18 @@ class Fetch:
     def _finish(self, answers: list[Answer]) -> None:
         respond = self._respond
         assert respond is not None
-        self._count()
+        self._count(answers)
         self.cancel()
         respond(answers)
 
-    def _count(self) -> None:
+    def _count(self, answers: list[Answer]) -> None:
         """What the last reading found goes out."""
-        self._broker.fetches.follower_bytes.value += self.follower_bytes_read
+        fetches, led = self._broker.fetches, self._broker.replicas.by_name
+        fetches.bytes.value += self.bytes_read
+        fetches.follower_bytes.value += self.follower_bytes_read
+        for partition, data in answers:
+            if data.records and (replica := led.get((partition.topic, partition.index))) is not None:
+                replica.bytes_out += len(data.records)
 
     def cancel(self) -> None:
         """Nobody waits any more."""

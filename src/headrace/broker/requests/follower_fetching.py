@@ -97,7 +97,9 @@ class FollowerFetch(Fetch):
                 self._counts_for_rate += result.size
         return data
 
-    def _count(self) -> None:
+    def _count(self, answers: list[Answer]) -> None:
+        """What followers copy no client reads."""
+        self._broker.fetches.bytes_to_followers.value += self.bytes_read
         if self._counts_for_rate:
             self._broker.replicas.throttles.leader.passed(self._counts_for_rate)
 

@@ -170,9 +170,14 @@ class ShortFetch:
             return False
         self._count.value += 1
         self._services.fetches.bytes.value += size
+        for each in found:
+            each.reader.replica.bytes_out += each.size
         if session is not None:
             _tell(session, found)
         self._send(connection, correlation_id, session, found, isolation == READ_COMMITTED)
+        times = connection.server.times
+        if times is not None:
+            times.fetched += 1
         return True
 
     # --- what is asked for

@@ -259,7 +259,6 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
 
 def _response(broker: Services, answers: list[Answer], session_id: int, context: RequestContext) -> FetchResponse:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
-    size = 0
     leaders: list[int] = []
     for partition, data in answers:
         key = (partition.topic_id, partition.topic)
@@ -269,11 +268,8 @@ def _response(broker: Services, answers: list[Answer], session_id: int, context:
         topic.partitions.append(data)
         if data.error_code:
             broker.request_errors.count(ApiKey.FETCH, data.error_code)
-        if data.records:
-            size += len(data.records)
         if data.current_leader is not None:
             leaders.append(data.current_leader.leader_id)
-    broker.fetches.bytes.value += size
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
     if leaders and context.api_version >= _ENDPOINTS_FROM:
         response.node_endpoints = endpoints_of(broker.image, leaders, context.listener, NodeEndpoint)
