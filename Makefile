@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
 # a file of tests is one process's: its broker and its Spark are for all of the file
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash sim lock system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash soak sim lock system-deps clean
 
 install: $(INSTALLED)
 
@@ -65,10 +65,11 @@ coverage: install
 	$(RUN) -m coverage report
 
 demo: install
-	$(RUN) -m demo $(if $(KEEP),--keep) $(ARGS)
+	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
+# CLUSTER=1: three nodes beside three of Apache Kafka. SCALE=1: the metadata of hundreds of brokers.
 bench: install
-	$(RUN) -m bench $(ARGS)
+	$(RUN) -m bench $(if $(CLUSTER),--cluster) $(if $(SCALE),--scale) $(ARGS)
 
 # Needs Java and Maven; the first run installs the PySpark that Spark's own connector is made for, beside ours.
 bench-spark: install
@@ -78,9 +79,14 @@ bench-spark: install
 fuzz: install
 	$(RUN) -m pytest -q tests/fuzz --fuzz-frames 1000000
 
-# Kill -9 under load, 30 times among the tests; make crash KILLS=300 for more.
+# Kill -9 under load, 30 times among the tests; make crash KILLS=300 for more. CLUSTER=1: the nodes of a cluster, 15
+# times among the tests.
 crash: install
-	$(RUN) -m pytest -q tests/durability --kills $(or $(KILLS),300)
+	$(RUN) -m pytest -q $(if $(CLUSTER),tests/durability/test_cluster_kill.py --cluster-kills $(or $(KILLS),100),tests/durability/test_kill.py tests/durability/test_stop.py --kills $(or $(KILLS),300))
+
+# Minutes long: clusters of ours and Apache Kafka's, every node leading everything once.
+soak: install
+	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
 # Whole brokers in virtual time; make sim SEEDS=1-10000 for more.
 sim: install

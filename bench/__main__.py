@@ -1,6 +1,8 @@
 """`make bench`: every row on both brokers in one run, rounds taken in turn, medians, ratios, JSON lines.
 
 python -m bench [--only ROW]... [--quick] [--side SIDE | --against CHECKOUT] [--rounds N] [--seconds S] [--list]
+python -m bench --cluster ...    three nodes beside three: see bench.cluster.__main__
+python -m bench --scale ...      hundreds of brokers, hundreds of thousands of partitions: see bench.scale
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -215,7 +218,14 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+BENCHES = {"--cluster": "bench.cluster.__main__", "--scale": "bench.scale"}
+"""What is measured by a module of its own, by the option that asks for it."""
+
+
 def main(argv: list[str]) -> int:
+    for option, module in BENCHES.items():
+        if option in argv:
+            return int(import_module(module).main([each for each in argv if each != option]))
     asked = arguments_of(argv)
     if asked.list:
         for row in (*MEMORY_ROWS, *WIRE_ROWS, *CROWD_ROWS, *LIFE_ROWS):

@@ -57,12 +57,12 @@ class Link:
             at += got
         return bytes(data)
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+    def create_topic(self, name: str, partitions: int = 1, *, replicas: int = 1, **configs: str) -> None:
         """Make a topic and wait until each partition has a leader; `retention_ms="5"` sets `retention.ms`."""
         settings = [
             CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in sorted(configs.items())
         ]
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=settings)
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=settings)
         answer = self.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         code = answer.topics[0].error_code
         assert code in (0, ALREADY_THERE), f"{name}: error {code} {answer.topics[0].error_message}"
@@ -86,11 +86,14 @@ class Link:
 
     def end_offset(self, name: str, partition: int = 0) -> int:
         """The high watermark; -1 while the partition does not answer."""
-        wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1, current_leader_epoch=-1)
-        topic = ListOffsetsTopic(name=name, partitions=[wanted])
-        answer = self.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]))
-        found = answer.topics[0].partitions[0]
-        return int(found.offset) if found.error_code == 0 else -1
+        return self.end_offsets(name, [partition])[partition]
+
+    def end_offsets(self, name: str, partitions: list[int]) -> dict[int, int]:
+        """The high watermark of each of these partitions (at least one); -1 where it does not answer."""
+        wanted = [ListOffsetsPartition(each, current_leader_epoch=-1, timestamp=-1) for each in partitions]
+        answer = self.ask(ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=wanted)]))
+        parts = answer.topics[0].partitions
+        return {part.partition_index: part.offset if part.error_code == 0 else -1 for part in parts}
 
 
 def topic_id_of(port: int, name: str) -> bytes:

@@ -79,7 +79,7 @@ def run_load(load: Load) -> dict[str, Any]:
 def topic_for(rig: Rig, name: str, partitions: int = 1, **configs: str) -> str:
     """A topic of its own for a measurement, so that none sees another's data."""
     with Link(rig.port) as link:
-        link.create_topic(name, partitions, **configs)
+        link.create_topic(name, partitions, replicas=1, **configs)
     return name
 
 

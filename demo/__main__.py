@@ -1,4 +1,4 @@
-"""The demo's command: starts a broker, replays the year, runs the pipeline, checks and draws it, says what is next."""
+"""The demo's command: starts brokers, replays the year, runs the pipeline, checks and draws it, says what is next."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 from rich.console import Console
 
 from demo.broker import FLIGHTS, HEADRACE, SURGE, BrokerProcess, DemoError, create_topics, start_broker
 
+if TYPE_CHECKING:
+    from demo.loss import LeaderLoss
+
+REPLICAS: Final = 3
 DEFAULT_DAYS_PER_S: Final = 10.0
 DIFFERENCES_SHOWN: Final = 10
 REPORT_PATIENCE_S: Final = 20.0
@@ -58,9 +62,20 @@ class Parts:
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("demo-out"), show_default=True,
               metavar="DIR", help="Where the chart goes.")  # fmt: skip
 @click.option("--bootstrap", metavar="HOST:PORT", help="Use a broker that is up already, rather than start one.")
-def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None) -> None:
-    """A year of flights from New York through a topic, a Spark pipeline and a second topic, checked and drawn."""
+@click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, metavar="N",
+              help="With 3 or more: a cluster of them, of which one is killed half-way.")  # fmt: skip
+def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None, brokers: int) -> None:
+    """A year of flights from New York through a topic, a Spark pipeline and a second topic, checked and drawn.
+
+    With --brokers 3 the topics have three replicas. When half of the flights are sent, the broker that leads their
+    busiest partition is killed (SIGKILL), and the table shows for how long its writes stood still.
+    """
     from demo.session import java_is_missing
+
+    if brokers == 2:
+        raise click.BadParameter("two brokers do not survive the loss of one", param_hint="--brokers")
+    if brokers > 1 and bootstrap is not None:
+        raise click.BadParameter("it starts brokers, and --bootstrap uses one that is up", param_hint="--brokers")
 
     if java_is_missing():
         raise click.ClickException("Spark needs Java 17 or later, and there is none here (make system-deps)")
@@ -74,10 +89,10 @@ def main(speed: float, days: int, keep: bool, out: Path, bootstrap: str | None) 
     was = {number: signal.signal(number, _on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         if bootstrap is None:
-            with parts.part("starting a broker"):
-                broker = start_broker(directory)
+            with parts.part("starting a broker" if brokers == 1 else f"starting {brokers} brokers"):
+                broker = start_broker(directory, brokers)
             bootstrap = broker.bootstrap
-        right = run(bootstrap, speed, days, out, directory, parts)
+        right = run(bootstrap, speed, days, out, directory, parts, broker.nodes if broker is not None else {})
         kept = keep and broker is not None
         _say_next(console, out, bootstrap if broker is None or kept else None, broker, days, parts)
     except (DemoError, TimeoutError) as error:
@@ -113,19 +128,28 @@ def _end_if_asked() -> None:
         raise SystemExit(128 + _signals[0])
 
 
-def run(bootstrap: str, speed: float, days: int, out: Path, directory: Path, parts: Parts) -> bool:
-    """Everything between the broker's start and its end; whether the result is right."""
+def run(
+    bootstrap: str, speed: float, days: int, out: Path, directory: Path, parts: Parts, nodes: Mapping[int, int]
+) -> bool:
+    """Everything between the broker's start and its end; whether the result is right. `nodes` are those of a cluster,
+    of which one is killed (`demo.loss`)."""
     from demo import chart, check, flights
+    from demo.loss import loss_of
 
     console = parts.console
     console.print(f"the broker answers on [bold]{bootstrap}[/]")
     with parts.part("reading the flights"):
         from demo.replay import prepare
 
-        create_topics(bootstrap)
+        create_topics(bootstrap, REPLICAS if nodes else 1)
         table, weather = flights.of_the_first(days, flights.load_flights()), flights.load_weather()
         year = prepare(table)
-    dropped = _stream(bootstrap, speed, year, weather, out, directory, parts)
+    loss = loss_of(bootstrap, FLIGHTS, nodes) if nodes else None
+    dropped = _stream(bootstrap, speed, year, weather, out, directory, parts, loss)
+    if loss is not None:
+        with parts.part("waiting until all replicas are in sync again"):
+            loss.wait()
+        console.print(f"[yellow]{'; '.join(loss.lines())}")
     with parts.part("checking every hour of every airport against pandas"):
         found, records = check.read_back(bootstrap, SURGE)
         wrong = check.differences(found, check.expected(table, weather))
@@ -141,7 +165,16 @@ def run(bootstrap: str, speed: float, days: int, out: Path, directory: Path, par
     return not wrong and not dropped
 
 
-def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, directory: Path, parts: Parts) -> int:
+def _stream(
+    bootstrap: str,
+    speed: float,
+    year: Any,
+    weather: Any,
+    out: Path,
+    directory: Path,
+    parts: Parts,
+    loss: LeaderLoss | None = None,
+) -> int:
     """Replays the year while the query runs, until both are through; the number of rows dropped as late."""
     from demo import flights, query
     from demo.replay import Replay
@@ -158,11 +191,11 @@ def _stream(bootstrap: str, speed: float, year: Any, weather: Any, out: Path, di
             running = query.start(spark, bootstrap, FLIGHTS, SURGE, frame, str(directory / "state"))
             open_things.callback(running.stop)
             _first_batch(running)
-        replay = Replay(bootstrap, FLIGHTS, year, speed)
+        replay = Replay(bootstrap, FLIGHTS, year, speed, loss)
         reader = SurgeReader(bootstrap, SURGE, partitions=2)
         open_things.callback(reader.stop)
         open_things.callback(replay.stop)
-        screen = Screen(replay, Progress(running), reader, flights.airport_names())
+        screen = Screen(replay, Progress(running), reader, flights.airport_names(), loss)
         how = f"{speed:g} days a second" if speed else "as fast as it goes"
         with parts.part(f"replaying {len(year):,} flights of 2013 through topic and query, {how}"):
             reader.start()
@@ -219,6 +252,7 @@ def _say_next(
     console.print(f"\nthe chart: [bold]{out / 'surge.png'}[/], and to look into: [bold]{out / 'surge.html'}[/]")
     if up is None:
         console.print("next: [bold]make demo KEEP=1[/] leaves the broker up to look around;\n"
+                      "      [bold]make demo BROKERS=3[/] kills a leader of three on the way;\n"
                       "      [bold].venv/bin/headrace serve[/] starts one of your own")  # fmt: skip
         return
     where = "" if broker is None else f", its data and log in {broker.directory}"

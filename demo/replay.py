@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pandas as pd
 from confluent_kafka import KafkaError, Message, Producer
@@ -37,6 +37,16 @@ def prepare(flights: pd.DataFrame) -> Year:
     return Year(happened_ms, [str(origin).encode() for origin in ordered["origin"]], as_values(ordered))
 
 
+class Witness(Protocol):
+    """Takes part in a replay."""
+
+    def acknowledged(self, partition: int) -> None:
+        """A record of a partition was acknowledged."""
+
+    def strike(self) -> None:
+        """Half of the records are sent, some of which are not acknowledged yet."""
+
+
 class Replay(threading.Thread):
     """Sends a year to a topic at `days_per_s` days of 2013 a second; 0 is as fast as the broker takes it.
 
@@ -45,12 +55,15 @@ class Replay(threading.Thread):
     ended early.
     """
 
-    def __init__(self, bootstrap: str, topic: str, year: Year, days_per_s: float) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, year: Year, days_per_s: float, witness: Witness | None = None
+    ) -> None:
         super().__init__(name="replay", daemon=True)
         self.bootstrap = bootstrap
         self.topic = topic
         self.year = year
         self.days_per_s = days_per_s
+        self.witness = witness
         self.sent = 0
         self.delivered = 0
         self.now_ms = year.happened_ms[0] // TICK_MS * TICK_MS
@@ -75,12 +88,16 @@ class Replay(threading.Thread):
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",  # Kafka's own: each of the three airports has a partition
                 "linger.ms": 5,
+                "log_level": 0,  # `failure` says what matters, and nothing writes into the table
             }
         )
-        first_ms, tick = self.now_ms, 0
+        first_ms, tick, half = self.now_ms, 0, len(self.year) // 2
         while self.sent < len(self.year) and not self._stop_asked.is_set() and not self.failure:
             tick += 1
+            before = self.sent
             self._send_until(producer, first_ms + tick * TICK_MS)
+            if self.witness is not None and before < half <= self.sent:
+                self.witness.strike()
             if tick % DAY_TICKS == 0:
                 self._settle(producer)
             if self.days_per_s > 0:
@@ -106,5 +123,7 @@ class Replay(threading.Thread):
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.delivered += 1
+            if self.witness is not None:
+                self.witness.acknowledged(message.partition() or 0)
         else:
             self.failure = str(error)

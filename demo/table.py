@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.flights import LOCAL_ZONE
+from demo.loss import LeaderLoss
 
 DRAWS_A_SECOND: Final = 4
 WIDTH: Final = 80
@@ -70,7 +71,9 @@ class SurgeReader(threading.Thread):
         self.join(10)
 
     def run(self) -> None:
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "demo-table", "enable.auto.commit": False}
+        settings = {
+            "bootstrap.servers": self.bootstrap, "group.id": "demo-table", "enable.auto.commit": False, "log_level": 0,
+        }  # fmt: skip
         consumer = Consumer(settings)
         try:
             consumer.assign([TopicPartition(self.topic, index, 0) for index in range(self.partitions)])
@@ -137,12 +140,13 @@ class Screen:
     progress: Progress
     reader: SurgeReader
     names: dict[str, str]
+    loss: LeaderLoss | None = None
     in_rate: Rate = field(default_factory=Rate)
     out_rate: Rate = field(default_factory=Rate)
 
     def draw(self) -> Panel:
         now = time.monotonic()
-        topics = Group(self._topics(now), self._query())
+        topics = Group(self._topics(now), self._query(), *self._loss())
         return Panel(
             Group(self._clock(), Text(), topics, Text(), self._airports(), Text(), self._worst()),
             title="[bold]Headrace[/]: flights in, surge out",
@@ -159,6 +163,7 @@ class Screen:
             f"{self._moment():%Y-%m-%d}  flights {delivered:>7,} ({self.in_rate.at(now, delivered):,.0f}/s), "
             f"lag of the query {self._query_lag():,}; surge {written:>6,} ({self.out_rate.at(now, written):,.0f}/s), "
             f"lag {self.reader.lag:,}; {self.progress.dropped_late} dropped as late"
+            f"{''.join(f'; {text}' for text in self._said_of_loss())}"
         )
 
     def _moment(self) -> datetime:
@@ -191,6 +196,13 @@ class Screen:
         late = self.progress.dropped_late
         batches = f"the query: {self.progress.batches:,} batches, the last in {self.progress.batch_ms} ms; "
         return Text.assemble(batches, (f"{late} dropped as late", "red" if late else "green"))
+
+    def _said_of_loss(self) -> list[str]:
+        return [] if self.loss is None else [text for text in self.loss.lines() if text]
+
+    def _loss(self) -> list[Text]:
+        """Two rows where a leader is killed on the way, empty ones before it: the rows below keep their place."""
+        return [] if self.loss is None else [Text(text or " ", "yellow") for text in self.loss.lines()]
 
     def _airports(self) -> Table:
         table = self._hours_table("airports now")

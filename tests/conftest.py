@@ -18,6 +18,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-frames", type=int, default=20_000, help="mutated frames that the fuzz test sends")
     parser.addoption("--against", choices=["headrace", "kafka"], default="headrace", help="whom tests/compat asks")
     parser.addoption("--kills", type=int, default=30, help="how often the crash test kills the broker")
+    parser.addoption("--soak", action="store_true", help="run the tests that take many minutes too")
+    parser.addoption("--cluster-kills", type=int, default=15, help="how many rounds of kills a cluster goes through")
     parser.addoption("--rewrite", action="store_true", help="write the traces of transcripts as they are now")
 
 
@@ -28,12 +30,16 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files with slow tests come first, so that no process has one left when the others are done.
 
-    Tests marked `jvm` are skipped by name where Java or the jars cannot be had. Else whatever Spark a test starts is to
-    start quickly, in a process of its own too.
+    Tests marked `soak` are left out unless they are asked for. Tests marked `jvm` are skipped by name where Java or the
+    jars cannot be had. Else whatever Spark a test starts is to start quickly, in a process of its own too.
     """
+    if not config.getoption("--soak"):
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=soak)
+        items[:] = [item for item in items if item not in soak]
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
     if not any(item.get_closest_marker("jvm") for item in items):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +11,20 @@ import pytest
 from peers.link import Link
 
 import headrace.testing
+from headrace.broker.partitions import lost_leaders
+from headrace.broker.storage.storage_format import StorageError
+from headrace.client.producer import Producer
+from headrace.machine.decision import Decision
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import SIZE_BYTES, RequestHeader, encode_request
 from headrace.wire.messages import k03_metadata as k03
+from headrace.wire.messages import k10_find_coordinator as k10
 from headrace.wire.messages import k18_api_versions as k18
 from headrace.wire.messages import k19_create_topics as k19
 from headrace.wire.messages import k20_delete_topics as k20
+from headrace.wire.messages import k30_create_acls as k30
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k56_alter_partition as k56
@@ -27,10 +34,11 @@ from headrace.wire.messages import k62_broker_registration as k62
 from headrace.wire.messages import k63_broker_heartbeat as k63
 from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages import k67_allocate_producer_ids as k67
+from headrace.wire.messages import metadata_records as mr
 from headrace.wire.messages.principal import DefaultPrincipalData
 
 NODE_APIS = {56, 58, 62, 63, 67, 70, 73}
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,7 @@ def controller_port(cluster: TestCluster, node: int) -> int:
 
 def topic_of(name: str, factor: int = 3) -> k19.CreateTopicsRequest:
     return k19.CreateTopicsRequest(
-        topics=[k19.CreatableTopic(name=name, num_partitions=2, replication_factor=factor)], timeout_ms=10_000
+        topics=[k19.CreatableTopic(name=name, num_partitions=2, replication_factor=factor)], timeout_ms=30_000
     )
 
 
@@ -72,7 +80,7 @@ def test_every_broker_takes_what_the_controller_decides(three: TestCluster) -> N
             assert quorum.leader_id == three.controller() and len(quorum.current_voters) == 3
     for id_, node in three.nodes.items():
         with Link(node.port) as link:
-            gone = link.ask(k20.DeleteTopicsRequest([k20.DeleteTopicState(f"through-{id_}")], timeout_ms=10_000), 6)
+            gone = link.ask(k20.DeleteTopicsRequest([k20.DeleteTopicState(f"through-{id_}")], timeout_ms=30_000), 6)
             assert gone.responses[0].error_code == 0
 
 
@@ -160,7 +168,7 @@ def enveloped(request: object, key: int, version: int) -> bytes:
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(), b"\x7f", ErrorCode.INVALID_REQUEST),
         (enveloped(k03.MetadataRequest(), ApiKey.METADATA, 12), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
         (enveloped(k58.EnvelopeRequest(), ApiKey.ENVELOPE, 0), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
-        (enveloped(k64.UnregisterBrokerRequest(1), ApiKey.UNREGISTER_BROKER, 0), principal(), bytes(4),
+        (enveloped(k30.CreateAclsRequest(), ApiKey.CREATE_ACLS, 3), principal(), bytes(4),
          ErrorCode.INVALID_REQUEST),
         (b"\x00\x13\x00\x63\x00\x00\x00\x01\xff\xff\x00", principal(), bytes(4), ErrorCode.UNSUPPORTED_VERSION),
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), None, bytes(4),
@@ -219,6 +227,18 @@ def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> No
     until(lambda: all(len(p.isr) == 3 for p in left.image.topics.topics_by_name["handed-over"].partitions))
 
 
+def test_a_broker_that_is_gone_is_forgotten_and_may_come_back(three: TestCluster) -> None:
+    gone, asked = [id_ for id_ in three.nodes if id_ != three.controller()]
+    three.stop(gone)
+    left = three.nodes[asked].inside
+    with Link(three.nodes[asked].port) as link:
+        assert link.ask(k64.UnregisterBrokerRequest(gone), 0).error_code == ErrorCode.NONE
+        until(lambda: gone not in left.image.brokers)
+        assert link.ask(k64.UnregisterBrokerRequest(gone), 0).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    three.restart(gone)
+    until(lambda: gone in left.image.brokers and not left.image.brokers[gone].fenced)
+
+
 def test_all_may_stop_at_once_and_come_back() -> None:
     with headrace.testing.cluster() as cluster:
         with Link(cluster.nodes[1].port) as link:
@@ -233,3 +253,62 @@ def test_all_may_stop_at_once_and_come_back() -> None:
         with Link(cluster.nodes[2].port) as link:
             until(lambda: link.ask(k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="kept")]), 12)
                   .topics[0].error_code == 0)  # fmt: skip
+
+
+def test_who_asks_for_a_leader_that_just_died_hears_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a broker that fetched from it, Metadata and FindCoordinator wait for the election."""
+    monkeypatch.setattr(lost_leaders, "HOLD_S", PATIENCE_S)
+    with headrace.testing.cluster(settings={"early.fencing.enable": False}) as cluster:
+        asked = cluster.nodes[cluster.controller()]
+        with Link(asked.port) as link:
+            assert link.ask(topic_of("t"), 7).topics[0].error_code == 0
+            named = k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="t")])
+            groups = k10.FindCoordinatorRequest(key_type=0, coordinator_keys=[f"g{n}" for n in range(20)])
+            until(lambda: not any(each.error_code for each in link.ask(groups, 4).coordinators))
+            dies = next(leader for n in (0, 1) if (leader := cluster.leader("t", n)) != cluster.controller())
+            cluster.kill(dies)
+            until(lambda: bool(asked.inside.replicas.lost_leaders))
+            answer = link.ask(named, 12)
+            assert dies not in {each.leader_id for each in answer.topics[0].partitions}
+            assert dies in {each.node_id for each in answer.brokers}, "clients let go of it when they have moved on"
+            assert dies not in {each.node_id for each in link.ask(groups, 4).coordinators}
+            assert not asked.inside.replicas.lost_leaders
+            until(lambda: dies not in {each.node_id for each in link.ask(named, 12).brokers})
+
+
+def test_a_cluster_with_acls_is_not_joined() -> None:
+    """One of Apache Kafka's nodes may have stored them: a node of ours would serve everybody everything."""
+    acl = mr.AccessControlEntryRecord(id=b"a" * 16, principal="User:x", resource_name="t")
+    refused = pytest.raises(StorageError, match=r"cannot be joined: 1 ACLs are stored .*User:x on t")
+    with refused, headrace.testing.cluster() as cluster:
+        leader = cluster.controller()
+        follower = next(id_ for id_ in cluster.nodes if id_ != leader)
+        cluster.stop(follower)
+        cluster.nodes[leader].call(lambda inside: inside.quorum.submit(lambda _: Decision(None, [acl])))
+        until(lambda: len(cluster.nodes[leader].inside.image.kept.acls) == 1)
+        cluster.restart(follower)
+
+
+def test_a_node_on_a_new_disk_copies_what_others_have() -> None:
+    with headrace.testing.cluster() as cluster:
+        with Link(cluster.nodes[1].port) as link:
+            assert link.ask(topic_of("copied"), 7).topics[0].error_code == 0
+        with cluster.client() as client, Producer(client) as producer:
+            for number in range(500):
+                producer.send("copied", b"%d" % number, partition=number % 2)
+        replaced = cluster.leader("copied", 0)
+        cluster.stop(replaced)
+        shutil.rmtree(cluster.nodes[replaced].data)
+        cluster._format()
+        fresh = cluster.restart(replaced).inside
+        until(lambda: all(len(p.isr) == 3 for p in fresh.image.topics.topics_by_name["copied"].partitions))
+        (home,) = fresh.layout.directory_ids.values()
+        until(lambda: all(
+            p.directory_of(replaced) == home for p in fresh.image.topics.topics_by_name["copied"].partitions
+        ))  # fmt: skip
+        for partition in range(2):
+            logs = {
+                b"".join(file.read_bytes() for file in sorted((node.data / f"copied-{partition}").glob("*.log")))
+                for node in cluster.nodes.values()
+            }
+            assert len(logs) == 1 and len(logs.pop()) > 1_000

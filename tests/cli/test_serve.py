@@ -229,7 +229,8 @@ def test_options_become_properties() -> None:
 
 
 def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
-    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--log-format", "json") as (process, port):
+    quiet = ("--set", "metrics.listener=-1", "--log-format", "json")
+    with serving("--data", str(tmp_path), "--listen", "127.0.0.1:0", *quiet) as (process, port):
         with Client(f"127.0.0.1:{port}") as client:
             admin.create_topic(client, "rides", partitions=3)
             admin.delete_topic(client, "rides")
@@ -243,6 +244,7 @@ def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
     assert list(events) == [
         "broker starts",
         "metadata read",
+        "features are finalized that this broker preserves and does not serve yet",
         "listening",
         "broker serves",
         "topic created",
@@ -252,6 +254,8 @@ def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
         "broker stopped",
     ]
     assert events["metadata read"]["shutdown"] == "none"
+    features = "group.version 1, share.version 1, streams.version 1, transaction.version 2"
+    assert next(line for line in lines if "features" in line)["features"] == features
     assert events["listening"]["port"] == port
     assert (events["topic created"]["topic"], events["topic created"]["partitions"]) == ("rides", 3)
     assert events["connection closed"]["why"].startswith("a frame of")

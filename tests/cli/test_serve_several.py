@@ -17,18 +17,21 @@ from typing import Self
 
 import confluent_kafka as ck
 import pytest
+from broker.telemetry.pages import get
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.cli import main
+from headrace.cli.failures import Failure
+from headrace.cli.serve.folder import HeldPorts, Layout, hold_metrics_ports
 from headrace.cli.serve.restarts import Restarts
 from headrace.config import load_properties_file
 
-ROW = re.compile(r"^ +(\d+)  127\.0\.0\.1:(\d+)  127\.0\.0\.1:(\d+) +(\d+)  (.*)$")
+ROW = re.compile(r"^ +(\d+)  127\.0\.0\.1:(\d+)  127\.0\.0\.1:(\d+)  (?:127\.0\.0\.1:(\d+)|none) +(\d+)  (.*)$")
 COMMAND = [sys.executable, "-m", "headrace.cli", "serve", "--listen", "127.0.0.1:0"]
 
 
-def until(look: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+def until(look: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
     began = time.monotonic()
     while not look():
         assert time.monotonic() - began < timeout_s, f"{what} does not come"
@@ -44,6 +47,7 @@ class Running:
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.ports: list[int] = []
+        self.metrics_ports: list[int] = []
         self.processes: list[int] = []
 
     def _read(self) -> None:
@@ -55,12 +59,13 @@ class Running:
         """Reads the table."""
         assert self.process.stdout is not None
         heading = self.process.stdout.readline()
-        assert heading.split() == ["NODE", "CLIENTS", "CONTROLLERS", "PROCESS", "FOLDER"], self.said
+        assert heading.split() == ["NODE", "CLIENTS", "CONTROLLERS", "METRICS", "PROCESS", "FOLDER"], self.said
         for node_id in range(1, brokers + 1):
             row = ROW.match(self.process.stdout.readline())
             assert row and int(row[1]) == node_id
             self.ports.append(int(row[2]))
-            self.processes.append(int(row[4]))
+            self.metrics_ports.append(int(row[4] or 0))
+            self.processes.append(int(row[5]))
 
     @property
     def bootstrap(self) -> str:
@@ -71,11 +76,11 @@ class Running:
 
     def create(self, topic: str, partitions: int = -1) -> None:
         client = self.admin()
-        client.create_topics([NewTopic(topic, partitions)])[topic].result(30)
+        client.create_topics([NewTopic(topic, partitions)])[topic].result(60)
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(40)
+        status = self.process.wait(90)
         self._reader.join()
         return status
 
@@ -94,7 +99,7 @@ def serving(folder: Path, *arguments: str, brokers: int = 3) -> Iterator[Running
             process.kill()
         process.wait()
         for child in running.processes:
-            until(lambda child=child: not alive(child), "the end of a child", 20)  # type: ignore[misc]
+            until(lambda child=child: not alive(child), "the end of a child")  # type: ignore[misc]
 
 
 def alive(process: int) -> bool:
@@ -172,7 +177,7 @@ class Load:
         found: dict[tuple[int, int], bytes] = {}
         ended: set[int] = set()
         while len(ended) < 3:
-            message = consumer.poll(30)
+            message = consumer.poll(60)
             assert message is not None, "nothing to read"
             at, offset, value = message.partition(), message.offset(), message.value()
             assert at is not None
@@ -187,13 +192,13 @@ class Load:
 
 
 def in_sync(running: Running) -> set[int]:
-    found = running.admin().list_topics("t", timeout=10).topics["t"].partitions.values()
+    found = running.admin().list_topics("t", timeout=60).topics["t"].partitions.values()
     return set.intersection(*(set(each.isrs) for each in found))
 
 
 def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
     with serving(tmp_path / "a folder") as running:
-        assert set(running.admin().list_topics(timeout=10).brokers) == {1, 2, 3}
+        assert set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}
         with Load(running) as load:
             os.kill(running.processes[0], signal.SIGKILL)
             load.goes_on()
@@ -229,12 +234,13 @@ def test_a_stopped_child_is_waited_for_and_comes_back(tmp_path: Path) -> None:
 def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.create("kept", 1)
-        ports = running.ports
+        ports, metrics_ports = running.ports, running.metrics_ports
+        assert [get(port, "/readyz").body for port in metrics_ports] == [b"ready\n"] * 3
         assert "is in use" in refused("--data", str(tmp_path), "--brokers", "3")
         assert running.end(signal.SIGHUP) == 0
     with serving(tmp_path) as running:
-        assert running.ports == ports
-        found = running.admin().list_topics("kept", timeout=10).topics["kept"].partitions[0]
+        assert (running.ports, running.metrics_ports) == (ports, metrics_ports)
+        found = running.admin().list_topics("kept", timeout=60).topics["kept"].partitions[0]
         assert sorted(found.replicas) == [1, 2, 3]
         assert running.end() == 0
     assert "holds a cluster of 3 brokers, not 5" in refused("--data", str(tmp_path), "--brokers", "5")
@@ -249,7 +255,7 @@ def test_a_folder_is_one_cluster_with_its_own_ports(tmp_path: Path) -> None:
 def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     with serving(tmp_path) as running:
         running.process.kill()
-        until(lambda: not any(map(alive, running.processes)), "the end of the nodes", 15)
+        until(lambda: not any(map(alive, running.processes)), "the end of the nodes")
     for port in running.ports:
         with socket.socket() as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended linger for a minute
@@ -260,9 +266,11 @@ def test_nodes_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
 
 
 def test_one_node(tmp_path: Path) -> None:
-    with serving(tmp_path, "--set", "num.partitions=7", "--log-format", "json", brokers=1) as running:
+    settings = ("--set", "num.partitions=7", "--set", "metrics.listener=-1")
+    with serving(tmp_path, *settings, "--log-format", "json", brokers=1) as running:
+        assert running.metrics_ports == [0]
         running.create("t")
-        assert len(running.admin().list_topics("t", timeout=10).topics["t"].partitions) == 7
+        assert len(running.admin().list_topics("t", timeout=60).topics["t"].partitions) == 7
         assert running.end() == 0
     assert any(line.startswith('{"from_node": 1, "time": ') for line in running.said)
 
@@ -276,7 +284,7 @@ def test_a_node_that_dies_again_and_again_ends_the_whole(tmp_path: Path) -> None
             if death < 5:
                 until(lambda death=death: sum(map(bool, map(number.search, running.said))) == death, "a death")  # type: ignore[misc]
                 until(lambda: child_of(running.process.pid, "node-2"), "another process")
-        assert running.process.wait(40) == 1
+        assert running.process.wait(90) == 1
     assert "node 2 died 5 times within 60 s, the last time by signal SIGKILL" in running.said[-1]
     assert (tmp_path / "node-1" / "data" / ".kafka_cleanshutdown").exists()
 
@@ -314,6 +322,30 @@ def test_a_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def test_metrics_have_ports_of_their_own() -> None:
+    clients_and_controllers = (9092, 9093, 19092, 19093)
+
+    def ports(given: str | None, kept: tuple[int, ...] = (), *, free: bool = False) -> tuple[int, ...]:
+        held = HeldPorts()
+        layout = Layout("x", (9092, 9093), (19092, 19093), kept) if kept else None
+        try:
+            return hold_metrics_ports(held, given, free=free, others=clients_and_controllers, kept=layout)[1]
+        finally:
+            held.release()
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert port not in (found := ports(None, (port, 9093))) and 9093 not in found
+        assert len(set(found)) == 2
+        with pytest.raises(Failure, match=f"cannot listen on 127.0.0.1:{port}: another program listens there"):
+            ports(f"127.0.0.1:{port}")
+    assert ports(None, (port, port + 1)) == ports(str(port)) == (port, port + 1)
+    assert len({*ports("0"), *ports(None, free=True)} - {9404, 9405}) == 4
+    assert ports("-1", (port, port + 1)) == ()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -322,6 +354,9 @@ def test_a_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
         (["--brokers", "3", "--data", "x", "--data", "y"], "one folder"),
         (["--brokers", "3", "--listen", "0.0.0.0:0"], "--advertise"),
         (["--brokers", "3", "--listen", "127.0.0.1:65534"], "more than there are"),
+        (["--brokers", "3", "--set", "metrics.listener=127.0.0.1:65534"], "more than there are"),
+        (["--brokers", "3", "--set", "metrics.listener=nowhere"], "it must read HOST:PORT"),
+        (["--brokers", "2", "--listen", "127.0.0.1:39404", "--set", "metrics.listener=39405"], "overlap"),
         (["--brokers", "3", "--set", "num.partitions=0"], "num.partitions"),
         (["--brokers", "3", "--data", "a,b"], "comma"),
         (["--brokers", "3", "--data", "file"], "File exists"),
@@ -380,7 +415,7 @@ def test_a_node_that_waits_for_the_others_can_be_ended(tmp_path: Path) -> None:
         while "waits to be registered" not in (line := process.stderr.readline()):
             assert line, "it ended by itself"
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
         said = process.stderr.read()
         assert "Traceback" not in said
         assert "defect" not in said

@@ -17,7 +17,6 @@ from peers.kafka import java, kafka_tool
 
 from headrace.broker.storage.storage_format import snapshot_name
 from headrace.wire.batch import read_header
-from headrace.wire.errors import ErrorCode
 
 OURS = 1
 ROUNDS_MIN, ROUNDS_MAX = 4, 16
@@ -59,15 +58,6 @@ class Mixed(Quorum):
             process.kill()
             process.wait()
 
-    async def confirm(self, value: int) -> int:
-        """Has a change confirmed by whoever leads."""
-        for _ in range(int(PATIENCE_S / 0.05)):
-            node, _said = await self.leader(self.processes)
-            if await self.alter(node, value) is ErrorCode.NONE:
-                return node
-            await asyncio.sleep(0.05)
-        raise AssertionError("no change is confirmed")
-
     async def all_follow(self) -> None:
         """Every voter has what the leader had a moment ago."""
         _, before = await self.leader(self.processes)
@@ -107,11 +97,11 @@ async def test_both_kinds_lead_and_all_have_the_same_log(tmp_path: Path) -> None
         for node in NODES:
             quorum.run(node)
         for number in range(ROUNDS_MAX):
-            leader = await quorum.confirm(1_000_000 + number)
+            leader = await quorum.confirm(quorum.processes, 1_000_000 + number)
             led.add(leader)
             await quorum.all_follow()
             quorum.end(leader, signal.SIGKILL if number % 2 else signal.SIGTERM)
-            led.add(await quorum.confirm(2_000_000 + number))
+            led.add(await quorum.confirm(quorum.processes, 2_000_000 + number))
             quorum.run(leader)
             if number + 1 >= ROUNDS_MIN and OURS in led and led != {OURS}:
                 break
@@ -146,13 +136,13 @@ async def with_small_snapshots(folder: Path) -> AsyncIterator[Mixed]:
 async def joins_by_snapshot(quorum: Mixed, node: int) -> None:
     """A voter that was never up finds the others with snapshots, loads one and counts."""
     quorum.run(node)
-    await quorum.confirm(5_000_000)
+    await quorum.confirm(quorum.processes, 5_000_000)
     await quorum.all_follow()
     assert quorum.log_start(node) > 0 and quorum.snapshots(node)
     others = [other for other in quorum.processes if other != node]
     leader, _ = await quorum.leader(quorum.processes)
     quorum.end(next(other for other in others if other != leader), signal.SIGKILL)
-    await quorum.confirm(6_000_000)  # it counts now
+    await quorum.confirm(quorum.processes, 6_000_000)  # it counts now
     logs = {each: quorum.batches(each) for each in (node, leader)}
     common = set(logs[node]) & set(logs[leader])
     assert common and all(logs[node][offset] == logs[leader][offset] for offset in common)
@@ -164,7 +154,7 @@ async def test_ours_loads_the_snapshot_of_a_kafka_controller(tmp_path: Path) -> 
         for node in kafkas:
             quorum.run(node)
         for number in itertools.count(1_000_000):
-            await quorum.confirm(number)
+            await quorum.confirm(quorum.processes, number)
             if all(quorum.snapshots(node) for node in kafkas):
                 break
         await joins_by_snapshot(quorum, OURS)
@@ -176,7 +166,7 @@ async def test_a_kafka_controller_loads_our_snapshot(tmp_path: Path) -> None:
         quorum.run(OURS)
         quorum.run(first)
         for number in itertools.count(1_000_000):
-            if await quorum.confirm(number) != OURS:
+            if await quorum.confirm(quorum.processes, number) != OURS:
                 quorum.end(first, signal.SIGKILL)
                 quorum.run(first)
             elif quorum.log_start(OURS) > 0:

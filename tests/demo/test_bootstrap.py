@@ -35,7 +35,7 @@ def broker() -> Iterator[headrace.testing.TestBroker]:
 
 
 def pandas_pipeline(
-    bootstrap: str, speed: float, year: Any, weather: pd.DataFrame, _out: Path, _directory: Path, _parts: Any
+    bootstrap: str, speed: float, year: Any, weather: pd.DataFrame, _out: Path, _directory: Path, *_rest: Any
 ) -> int:
     """Replays the flights, and writes from the topic's records what the query would."""
     replay = Replay(bootstrap, FLIGHTS, year, speed)

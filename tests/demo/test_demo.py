@@ -116,6 +116,30 @@ def test_the_first_days_from_end_to_end(tmp_path: Path) -> None:
     until(lambda: not running_in_session(demo.pid), "Spark has gone with the demo")
 
 
+def test_the_leader_of_the_busiest_partition_is_killed_half_way(tmp_path: Path) -> None:
+    demo = start(tmp_path, "--speed", "0", "--brokers", "3")
+    said, _ = demo.communicate(timeout=RUN_PATIENCE_S)
+    assert demo.returncode == 0, said
+    assert len(re.findall(r"the broker answers on (127\.0\.0\.1:\d+,?){3}$", said, re.MULTILINE)) == 1, said
+    killed = re.search(
+        r"^node (\d), leader of flights-\d, was killed with SIGKILL; node (\d) led after (\d+\.\d+) s, "
+        r"writes stood still (\d+\.\d+) s, in sync after (\d+\.\d) s$",
+        said,
+        re.MULTILINE,
+    )
+    assert killed is not None, said
+    assert killed[1] != killed[2]
+    assert 0 < float(killed[4]) < 30
+    wanted = check.expected(flights.of_the_first(DAYS, flights.load_flights()), flights.load_weather())
+    equal = re.search(r"^([\d,]+) airport-hours in ([\d,]+) records, all equal to pandas", said, re.MULTILINE)
+    assert equal is not None and int(equal[1].replace(",", "")) == len(wanted), said
+    assert re.search(r"^0 records dropped as late, as should be 0$", said, re.MULTILINE), said
+    live = [line for line in said.splitlines() if "lag of the query" in line]
+    assert "was killed with SIGKILL; node" in live[-1], said
+    assert list((tmp_path / "tmp").glob("headrace-demo-*")) == []
+    until(lambda: not running_in_session(demo.pid), "Spark has gone with the demo")
+
+
 @pytest.mark.parametrize(
     ("number", "started"), [(signal.SIGINT, "python"), (signal.SIGTERM, "python"), (signal.SIGINT, "java")]
 )

@@ -1,4 +1,4 @@
-"""What clients of a broker that is killed were promised: they write it down as it comes, and look for it afterwards."""
+"""What clients of brokers that are killed were promised: they write it down as it comes, and look for it afterwards."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from peers.cluster import HeadraceCluster
 
 TOPIC = "kept"
 PARTITIONS = 3
@@ -19,9 +20,12 @@ SYNC_PATIENCE_S = 60.0
 
 
 class Load:
-    """One idempotent producer, writing numbered records until told to stop, and what it was promised."""
+    """One idempotent producer, writing numbered records until told to stop, and what it was promised.
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    `silence_ms` is how long it waits for a broker that is there and does not answer.
+    """
+
+    def __init__(self, bootstrap: str, name: str, silence_ms: int = 60_000) -> None:
         self.name = name
         self.sent = 0
         self.acknowledged: dict[tuple[int, int], int] = {}  # (partition, offset) -> number
@@ -31,6 +35,7 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 1,
+                "socket.timeout.ms": silence_ms,
                 "message.timeout.ms": int(DELIVERY_PATIENCE_S * 1000),
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,
@@ -72,6 +77,14 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def goes_on(self) -> None:
+        """Returns when every partition has acknowledged more than it had."""
+        before = len(self.acknowledged)
+        last = time.monotonic() + DELIVERY_PATIENCE_S
+        while {partition for partition, _ in list(self.acknowledged)[before:]} != set(range(PARTITIONS)):
+            assert time.monotonic() < last, f"nothing more than {before} records is acknowledged"
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """No more records; returns when each has its answer."""
@@ -152,13 +165,32 @@ def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def until_in_sync(bootstrap: str) -> None:
-    """Returns when every replica of the topic is in sync."""
+def until_in_sync(bootstrap: str, name: str = TOPIC) -> None:
+    """Returns when every replica of a topic is in sync."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     last = time.monotonic() + SYNC_PATIENCE_S
     while True:
-        topic = admin.list_topics(TOPIC, timeout=30).topics[TOPIC]
+        topic = admin.list_topics(name, timeout=30).topics[name]
         if all(len(partition.isrs) == 3 for partition in topic.partitions.values()):
             return
         assert time.monotonic() < last, {p.id: p.isrs for p in topic.partitions.values()}
         time.sleep(0.1)
+
+
+def make_topic(cluster: HeadraceCluster) -> None:
+    """The topic, with a replica on every node."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(cluster.nodes))])[TOPIC].result(SYNC_PATIENCE_S)
+
+
+def assert_kept(cluster: HeadraceCluster, load: Load, found: dict[int, list[tuple[int, int]]]) -> None:
+    """Of a load that has ended, on a cluster that has stopped: nothing acknowledged is lost, doubled or moved, and the
+    logs of all nodes are equal. `found` is what `read_all` found."""
+    assert load.failed == []
+    assert len(load.acknowledged) == load.sent > 0
+    for partition, records in found.items():
+        numbers = [number for _, number in records]
+        assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
+        assert all(load.acknowledged[partition, offset] == number for offset, number in records)
+        logs = {cluster.log_of(node, TOPIC, partition) for node in cluster.nodes}
+        assert len(logs) == 1, f"partition {partition}: the replicas differ"

@@ -59,21 +59,21 @@ def poll_on(loop: Any) -> BusyPoll:
 
 def test_it_is_awake_for_the_window_and_lets_others_run(loop: Loop) -> None:
     poll = poll_on(loop)
-    poll.served()
+    poll.served(loop.now)
     assert 9 <= loop.turns_awake() <= 11
     assert loop.yields >= 8
 
 
 def test_an_event_within_the_window_begins_it_anew(loop: Loop) -> None:
     poll = poll_on(loop)
-    poll.served()
+    poll.served(loop.now)
     for _ in range(50):
         for _ in range(5):
             assert loop.turn()
-        poll.served()
+        poll.served(loop.now)
     assert len(loop.scheduled) == 1, "one look a turn"
     loop.turns_awake()
-    poll.served()
+    poll.served(loop.now)
     assert loop.scheduled, "it paid: the next event is followed by another try"
 
 
@@ -81,7 +81,7 @@ def test_vain_tries_become_rare(loop: Loop) -> None:
     poll = poll_on(loop)
     tries = 0
     for _ in range(10_000):
-        poll.served()
+        poll.served(loop.now)
         tries += bool(loop.turns_awake())
     assert tries <= BUSY_POLL_MISSES_MAX + 10_000 / (1 << BUSY_POLL_MISSES_MAX) + 1
 
@@ -89,16 +89,16 @@ def test_vain_tries_become_rare(loop: Loop) -> None:
 def test_a_try_that_pays_ends_the_pauses(loop: Loop) -> None:
     poll = poll_on(loop)
     for _ in range(5000):
-        poll.served()
+        poll.served(loop.now)
         loop.turns_awake()
     while not loop.scheduled:
-        poll.served()
-    poll.served()  # within the window
+        poll.served(loop.now)
+    poll.served(loop.now)  # within the window
     loop.turns_awake()
     for _ in range(10):
-        poll.served()
+        poll.served(loop.now)
         assert loop.scheduled
-        poll.served()
+        poll.served(loop.now)
         loop.turns_awake()
 
 
@@ -107,13 +107,13 @@ def test_it_makes_way_for_those_who_have_work(loop: Loop) -> None:
     loop.others_run_s = CONTENDED_S + 1e-6
     tries = 0
     for _ in range(1000):
-        poll.served()
+        poll.served(loop.now)
         if loop.scheduled:
             tries += 1
-            poll.served()  # something came, but the processor was somebody else's meanwhile
+            poll.served(loop.now)  # something came, but the processor was somebody else's meanwhile
             assert loop.turns_awake() == 1
     assert tries <= BUSY_POLL_MISSES_MAX + 1000 / (1 << BUSY_POLL_MISSES_MAX) + 1
     loop.others_run_s = CONTENDED_S / 2
     while not loop.scheduled:
-        poll.served()
+        poll.served(loop.now)
     assert loop.turns_awake() > 1

@@ -3,10 +3,12 @@ cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping
+from itertools import permutations
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,7 +19,10 @@ from headrace.wire.messages.k03_metadata import MetadataRequest
 from .headrace import START_PATIENCE_S, HeadracePeer
 from .kafka import HEAP, free_port, java, kafka_tool
 from .link import Link
+from .ways import Ways
 
+JAVA_TERMINATED = 143
+"""Java's exit status after SIGTERM."""
 CLUSTER_ID = "c2V2ZXJhbC1icm9rZXJzLg"
 
 
@@ -112,20 +117,39 @@ class HeadraceCluster:
         }
         file = folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return self._process(node, folder, file, port)
+
+    def _process(self, node: int, folder: Path, file: Path, port: int) -> HeadracePeer:
         kind = KafkaNode if node in self.kafkas else HeadracePeer
         peer = kind(folder, properties=file, port=port)
         peer.settings = {}
         return peer
 
+    def replace(self, node: int, *, fresh: bool = False) -> None:
+        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one."""
+        old = self.nodes[node]
+        assert old.file is not None
+        assert old.stop() in (0, JAVA_TERMINATED)
+        self.kafkas ^= {node}
+        if fresh:
+            shutil.rmtree(self.data(node))
+            self._format(node, old.file)
+        self.nodes[node] = self._process(node, old.directory, old.file, old.port)
+        self.nodes[node].start()
+
     def format(self) -> None:
         """Formats every node, as an operator does."""
         for node, peer in self.everybody.items():
-            arguments = ("format", "-t", CLUSTER_ID, "-c", str(peer.file))
-            if node in self.kafkas:
-                kafka_tool("kafka.tools.StorageTool", *arguments)
-            else:
-                command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
-                subprocess.run(command, check=True, timeout=60, capture_output=True)
+            assert peer.file is not None
+            self._format(node, peer.file)
+
+    def _format(self, node: int, file: Path) -> None:
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(file))
+        if node in self.kafkas:
+            kafka_tool("kafka.tools.StorageTool", *arguments)
+        else:
+            command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
+            subprocess.run(command, check=True, timeout=60, capture_output=True)
 
     def start(self) -> None:
         """Starts all, and waits until each serves, and knows of all the others."""
@@ -177,3 +201,48 @@ class HeadraceCluster:
             self.stop()
         else:
             self.kill()
+
+
+class ClusterWithWays(HeadraceCluster):
+    """Nodes that reach each other through `ways` alone; clients reach each as ever."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, size: int = 3) -> None:
+        nodes = range(1, size + 1)
+        self.ways = Ways(nodes)
+        self._replica_ports = {node: (free_port(), free_port()) for node in nodes}
+        """Where a node listens for the others, and where its proxy does."""
+        self._ways_to = {pair: free_port() for pair in permutations(nodes, 2)}
+        super().__init__(directory, settings, size)
+
+    def _peer(self, node: int) -> HeadracePeer:
+        client, controller = self.ports[node]
+        own, through = self._replica_ports[node]
+        local = "127.0.0.1"
+        settings = {
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://{local}:{client},NODES://{local}:{own},CONTROLLER://{local}:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{local}:{client},NODES://{local}:{through}",
+            "inter.broker.listener.name": "NODES",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,NODES:PLAINTEXT",
+        }
+        return self._node(node, client, settings)
+
+    def _quorum(self, node: int) -> dict[str, str]:
+        ports = {each: self._ways_to.get((node, each), controller) for each, (_, controller) in self.ports.items()}
+        return {"controller.quorum.voters": ",".join(f"{each}@127.0.0.1:{port}" for each, port in ports.items())}
+
+    def start(self) -> None:
+        for (source, node), port in self._ways_to.items():
+            self.ways.open(port, self.ports[node][1], node, source)
+        for node, (own, through) in self._replica_ports.items():
+            self.ways.open(through, own, node)
+        super().start()
+
+    def kill(self) -> None:
+        super().kill()
+        self.ways.close()
+
+    def stop(self) -> None:
+        self.ways.heal()
+        super().stop()
+        self.ways.close()

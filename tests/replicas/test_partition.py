@@ -198,3 +198,18 @@ def test_alone_the_short_way_and_the_long_way_agree(mark: int, grown: list[int])
         assert ways[0].append_counts(end) == ways[1].advance(end, 0, 3) == (step > 0)
         assert ways[0].high_watermark == ways[1].high_watermark == end
         assert ways[0].last_stable_offset == ways[1].last_stable_offset == end
+
+
+def test_the_low_watermark_is_that_of_the_replicas_that_serve() -> None:
+    state = PartitionState(NODE)
+    state.brokers_are({1: 1, 2: 1, 3: 1})
+    state.become_leader(Partition(0, REPLICAS, (bytes(16),) * 3, REPLICAS, NODE, 0, 0), 10, 0, 10)
+    assert state.low_watermark(4) == -1
+    state.fetched(2, 1, 10, 0, 1, log_start=4)
+    state.fetched(3, 1, 10, 0, 1, log_start=2)
+    assert (state.low_watermark(4), state.low_watermark(1)) == (2, 1)
+    state.brokers_are({1: 1, 2: 1})
+    assert state.low_watermark(4) == 4
+    state.become_leader(Partition(0, (1, 2), (bytes(16),) * 2, (1, 2), NODE, 1, 1), 10, 0, 10)
+    state.brokers_are({1: 1, 2: 1, 3: 1})
+    assert state.low_watermark(9) == 4, "replica 3 is none any more"

@@ -73,7 +73,7 @@ def test_it_tells_exactly_what_the_client_does_not_know(steps: list[tuple[int, i
     known = (-1, -1)
     for mark, start, has_records, error in steps:
         must = partition.must_tell(
-            error=error, has_records=has_records, high_watermark=mark, log_start_offset=start, diverges=False
+            error=error, has_records=has_records, high_watermark=mark, log_start_offset=start, leads_away=False
         )
         assert must == (has_records or error != 0 or (mark, start) != known)
         if must:

@@ -66,7 +66,7 @@ def test_it_is_ready_at_once() -> None:
         started = time.monotonic()
         with headrace.testing.broker():
             took.append(time.monotonic() - started)
-    assert min(took) < 1, "nothing sleeps; how quick it is, the bench says"
+    assert min(took) < 3, "nothing sleeps; how quick it is, the bench says"
 
 
 def test_two_at_a_time() -> None:

@@ -18,7 +18,7 @@ DELAY_S = 0.05
 
 
 async def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.001)

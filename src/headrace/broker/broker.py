@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
@@ -29,6 +30,7 @@ from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.log.manager import LogManager
+from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
@@ -87,6 +89,7 @@ class Broker:
             self.logs,
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
+            settings=lambda: self.config,
             cannot_go_on=self.fail,
             alter_partitions=self._alter_partitions,
             broker_epoch=lambda: self.epoch,
@@ -111,6 +114,7 @@ class Broker:
             self.replicas.find_held,
             self.replicas.directory_failed,
             self.replicas.moved,
+            self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
         self.node_id = config.node_id
@@ -129,6 +133,7 @@ class Broker:
             from headrace.broker.self_topics import SelfTopics
 
             self.self_topics = SelfTopics(self)
+        self.monitor = monitor_of_broker(self)
 
     @property
     def config(self) -> BrokerConfig:
@@ -162,10 +167,13 @@ class Broker:
         quorum: QuorumDriver | None = None
         try:
             self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
+            self.monitor.listen()
+            self.server.times = self.monitor.times
             self.logs.lock()
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             self.quorum.on_failure = self.fail
+            self.monitor.follows(quorum)
             self.cluster_id = self.layout.cluster_id
             self._reach_controller(quorum)
             self.producer_ids = ProducerIds(self.controller, self.node_id)
@@ -194,11 +202,13 @@ class Broker:
                 self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads
             )
             await self._join()
+            self._say_what_is_not_served()
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
             self.server.serve()
+            self.monitor.serves()
         except BaseException:
             await self._give_up(quorum)
             raise
@@ -219,6 +229,7 @@ class Broker:
             if self.self_topics is not None:
                 self.self_topics.close()
             await self.moves.stop()
+            self.monitor.close()
             await self.replicas.stop_fetching()
             await self.server.close()
             await self._leave_cluster()
@@ -258,7 +269,10 @@ class Broker:
         return registration(self.node, self.config, self.layout, ports, [home.path for home in online], previous)
 
     async def _enter(self) -> None:
-        """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns."""
+        """In a cluster: registered, and fenced until `_join`. The metadata are current when this returns.
+
+        Raises StorageError where there is something among them that no node of ours serves.
+        """
         if self._seat is None:
             return
         from headrace.broker.quorum.membership import Membership
@@ -269,6 +283,8 @@ class Broker:
         self._seat.controller.heartbeat_now = self._membership.heartbeat_now
         await self._membership.register(self._registration())
         self.epoch = self._membership.epoch
+        if reasons := adoption.obstacles(self.image):
+            raise StorageError(f"cluster {self.cluster_id} cannot be joined: {'; '.join(reasons)}")
 
     def _failed_directories(self) -> tuple[bytes, ...]:
         online = {home.path for home in self.logs.online()}
@@ -283,6 +299,13 @@ class Broker:
             self.epoch = await register(self.controller, self._registration(), was_clean=self.logs.was_clean)
         except ControllerError as error:
             raise StorageError(f"the broker cannot register: {error}") from error
+
+    def _say_what_is_not_served(self) -> None:
+        """Names the features that the cluster has and this broker does not: another broker would serve them."""
+        found = {name: level for name in levels.NOT_SERVED if (level := self.image.features.levels.get(name, 0))}
+        if found:
+            named = ", ".join(f"{name} {level}" for name, level in found.items())
+            self._log.info("features are finalized that this broker preserves and does not serve yet", features=named)
 
     async def _leave_cluster(self) -> None:
         if self._membership is not None:
@@ -306,6 +329,7 @@ class Broker:
         """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""
         began = self.node.clock.monotonic()
         self._log.info("broker stops", connections=len(self.server.connections))
+        self.monitor.ends()
         if self._membership is not None:
             await self._membership.leave()
         self.server.stop_listening()
@@ -323,6 +347,7 @@ class Broker:
         await self._leave_cluster()
         await self.quorum.close()
         await self.node.workers.run(lambda: self.logs.shutdown(self.epoch))
+        self.monitor.close()
         self._log.info("broker stopped", after_ms=self._since_ms(began))
         await self.node.close()
 
@@ -335,5 +360,6 @@ class Broker:
     def fail(self, why: str) -> None:
         """The broker cannot go on."""
         self._log.error("broker fails", why=why)
+        self.monitor.failed(why)
         if self.on_failure is not None:
             self.on_failure(why)

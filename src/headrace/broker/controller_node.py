@@ -7,6 +7,7 @@ from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
+from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
 from headrace.broker.quorum.seat import QuorumSeat
@@ -47,6 +48,7 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.UNREGISTER_BROKER,
         *CLUSTER,
     }
 )
@@ -119,6 +121,7 @@ class ControllerNode:
         self._seat: QuorumSeat | None = None
         self._locks: list[DiskLock] = []
         self.metrics.gauge("defects", lambda: node.defects.count)
+        self.monitor = monitor_of_controller(self)
 
     @property
     def image(self) -> ClusterImage:
@@ -137,10 +140,13 @@ class ControllerNode:
         try:
             for endpoint in self.config.controller_listeners:
                 self.server.listen(endpoint, controller=True)
+            self.monitor.listen()
+            self.server.times = self.monitor.times
             self._locks = lock_directories(self.node, self.config)
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             quorum.on_failure = self.fail
+            self.monitor.follows(quorum)
             quorum.on_image(self._events.changed)
             self.cluster_id = self.layout.cluster_id
             self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
@@ -148,7 +154,9 @@ class ControllerNode:
             self.duties = self._seat.duties
             self.server.serve()
             self._seat.start()
+            self.monitor.serves()
         except BaseException:
+            self.monitor.close()
             await self.server.close()
             if self._seat is not None:
                 await self._seat.close()
@@ -162,11 +170,13 @@ class ControllerNode:
 
     async def stop(self) -> None:
         """A clean stop: a leader lets another one lead."""
+        self.monitor.ends()
         self.server.stop_listening()
         if self._seat is not None:
             await self._seat.close()
         await self.quorum.close()
         await self.server.close()
+        self.monitor.close()
         self._unlock()
         self._log.info("controller stopped")
         await self.node.close()
@@ -178,5 +188,6 @@ class ControllerNode:
     def fail(self, why: str) -> None:
         """The node cannot go on."""
         self._log.error("controller fails", why=why)
+        self.monitor.failed(why)
         if self.on_failure is not None:
             self.on_failure(why)

@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.failures import FAILED
 from headrace.cli.options import cluster_options, json_option
-from headrace.cli.output import print_json, print_table, size_text, time_text
+from headrace.cli.output import counted, print_json, print_table, size_text
+from headrace.cli.quorum import print_quorum, quorum_json
 
 if TYPE_CHECKING:
-    from headrace.client.cluster import Client
+    from headrace.client.cluster import Client, TopicPartition
+    from headrace.client.describe import QuorumDescription
+    from headrace.client.health import Health
+
+NAMED_MAX = 5
+"""How many partitions a line of `health` names."""
 
 
 @click.group()
 def cluster() -> None:
-    """Describe the cluster: brokers, quorum, log directories."""
+    """Describe the cluster: brokers, quorum, log directories; say whether it is healthy."""
 
 
 @cluster.command()
@@ -25,7 +32,7 @@ def describe(client: Client, as_json: bool) -> None:
     """Brokers, metadata quorum, feature levels and log directories."""
     from headrace.wire.address import address_text
 
-    described = _describe(client)
+    found_quorum, described = _describe(client)
     if as_json:
         print_json(described)
         return
@@ -37,24 +44,8 @@ def describe(client: Client, as_json: bool) -> None:
             for b in described["brokers"]
         ],
     )
-    quorum = described["quorum"]
-    if quorum is not None:
-        click.echo(
-            f"quorum: leader {quorum['leader']}, epoch {quorum['epoch']}, high watermark {quorum['high_watermark']}"
-        )
-        print_table(
-            ["node", "role", "end offset", "lag", "caught up"],
-            [
-                (
-                    r["id"],
-                    "voter" if r["voter"] else "observer",
-                    r["end_offset"],
-                    max(0, quorum["high_watermark"] - r["end_offset"]),
-                    time_text(r["last_caught_up_ms"]),
-                )
-                for r in quorum["replicas"]
-            ],
-        )
+    if found_quorum is not None:
+        print_quorum(found_quorum)
     print_table(
         ["broker", "log directory", "replicas", "size", "free", "state"],
         [
@@ -73,32 +64,17 @@ def describe(client: Client, as_json: bool) -> None:
     click.echo("features: " + ("  ".join(features) or "-"))
 
 
-def _describe(client: Client) -> dict[str, Any]:
+def _describe(client: Client) -> tuple[QuorumDescription | None, dict[str, Any]]:
     from headrace.client import describe
     from headrace.client.errors import BrokerError, ProtocolMismatchError, code_name
 
     found = describe.describe_cluster(client)
-    quorum: dict[str, Any] | None = None
+    quorum: QuorumDescription | None
     try:
-        voted = describe.describe_quorum(client)
-        quorum = {
-            "leader": voted.leader_id,
-            "epoch": voted.leader_epoch,
-            "high_watermark": voted.high_watermark,
-            "replicas": [
-                {
-                    "id": r.id,
-                    "voter": r.voter,
-                    "end_offset": r.log_end_offset,
-                    "last_fetch_ms": r.last_fetch_ms,
-                    "last_caught_up_ms": r.last_caught_up_ms,
-                }
-                for r in voted.replicas
-            ],
-        }
+        quorum = describe.describe_quorum(client)
     except (BrokerError, ProtocolMismatchError):
         quorum = None
-    return {
+    return quorum, {
         "cluster_id": found.cluster_id,
         "controller": found.controller_id,
         "brokers": [
@@ -112,7 +88,7 @@ def _describe(client: Client) -> dict[str, Any]:
             }
             for broker in found.brokers
         ],
-        "quorum": quorum,
+        "quorum": None if quorum is None else quorum_json(quorum),
         "features": describe.describe_features(client),
         "log_dirs": [
             {
@@ -127,4 +103,105 @@ def _describe(client: Client) -> dict[str, Any]:
             }
             for directory in describe.describe_log_dirs(client)
         ],
+    }
+
+
+@cluster.command()
+@json_option
+@cluster_options
+@click.pass_context
+def health(ctx: click.Context, client: Client, as_json: bool) -> None:
+    """Say whether the cluster is healthy, and what is wrong.
+
+    The exit code is 0 if it is healthy, 1 if not. Wrong are: partitions without a leader, with fewer replicas in sync
+    than they have or than min.insync.replicas asks for; brokers that are down or do not answer; log directories that
+    failed; voters of the metadata quorum that are behind. Moves under way and leaders that are not the preferred ones
+    are shown, and not wrong.
+    """
+    from headrace.client.health import examine
+
+    found = examine(client)
+    if as_json:
+        print_json(_health_json(found))
+    else:
+        _print_health(found)
+    if not found.healthy:
+        ctx.exit(FAILED)
+
+
+def _problems(found: Health) -> list[str]:
+    """A line for each kind of thing that is wrong."""
+    kinds = [
+        (found.offline, "without a leader"),
+        (found.below_min_isr, "with fewer replicas in sync than min.insync.replicas"),
+        (found.under_replicated, "with replicas that are not in sync"),
+    ]
+    lines = [f"{counted(len(wrong), 'partition')} {what}: {_named(wrong)}" for wrong, what in kinds if wrong]
+    lines += [f"broker {broker.node.id} is down" for broker in found.brokers if broker.fenced]
+    lines += [f"broker {broker} does not answer" for broker in found.silent]
+    lines += [f"log directory {path} of broker {broker} failed" for broker, path in found.failed_dirs]
+    lines += [f"voter {voter} of the metadata quorum is behind" for voter in found.behind]
+    return lines
+
+
+def _named(partitions: tuple[TopicPartition, ...]) -> str:
+    shown = ", ".join(f"{topic}:{index}" for topic, index in partitions[:NAMED_MAX])
+    return shown + (f" and {len(partitions) - NAMED_MAX:,} more" if len(partitions) > NAMED_MAX else "")
+
+
+def _print_health(found: Health) -> None:
+    problems = _problems(found)
+    click.echo(f"cluster {found.cluster_id}: " + (counted(len(problems), "problem") if problems else "healthy"))
+    for line in problems:
+        click.echo(f"  {line}")
+    counts = [
+        (found.offline, "offline"),
+        (found.under_replicated, "under-replicated"),
+        (found.below_min_isr, "under min ISR"),
+        (found.moving, "on the move"),
+        (found.not_preferred, "led by another than the preferred replica"),
+    ]
+    click.echo(f"{counted(found.partitions, 'partition')}: " + ", ".join(f"{len(p):,} {what}" for p, what in counts))
+    print_table(
+        ["broker", "rack", "state", "leaders", "preferred", "replicas"],
+        [
+            (b.node.id, b.node.rack, "down" if b.fenced else "up", b.leaders, b.preferred, b.replicas)
+            for b in found.brokers
+        ],
+    )
+    click.echo(f"skew of leaders: {found.skew:.0%} above the mean")
+    if found.quorum is not None:
+        print_quorum(found.quorum)
+
+
+def _health_json(found: Health) -> dict[str, Any]:
+    def texts(partitions: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
+        return [{"topic": topic, "partition": index} for topic, index in partitions]
+
+    return {
+        "cluster_id": found.cluster_id,
+        "healthy": found.healthy,
+        "problems": _problems(found),
+        "partitions": found.partitions,
+        "offline": texts(found.offline),
+        "under_replicated": texts(found.under_replicated),
+        "under_min_isr": texts(found.below_min_isr),
+        "moving": texts(found.moving),
+        "not_preferred": texts(found.not_preferred),
+        "skew": round(found.skew, 4),
+        "brokers": [
+            {
+                "id": b.node.id,
+                "rack": b.node.rack,
+                "fenced": b.fenced,
+                "answers": b.node.id not in found.silent and not b.fenced,
+                "leaders": b.leaders,
+                "preferred": b.preferred,
+                "replicas": b.replicas,
+            }
+            for b in found.brokers
+        ],
+        "quorum": None if found.quorum is None else quorum_json(found.quorum),
+        "behind": list(found.behind),
+        "failed_dirs": [{"broker": broker, "path": path} for broker, path in found.failed_dirs],
     }

@@ -32,6 +32,7 @@ HINTS = {
     "GROUP_ID_NOT_FOUND": "`headrace group list` lists the groups",
     "UNKNOWN_MEMBER_ID": "the group has consumers; stop them first",
     "BROKER_NOT_AVAILABLE": "`headrace cluster describe` lists the brokers",
+    "BROKER_ID_NOT_REGISTERED": "`headrace cluster describe` lists the brokers",
     "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows how many brokers there are",
     "NOT_ENOUGH_REPLICAS": "see min.insync.replicas of the topic and `headrace topic describe`",
     "MESSAGE_TOO_LARGE": "see max.message.bytes of the topic",
@@ -39,6 +40,7 @@ HINTS = {
 }
 
 NOT_FOUND_CODES = {
+    "BROKER_ID_NOT_REGISTERED",
     "BROKER_NOT_AVAILABLE",
     "GROUP_ID_NOT_FOUND",
     "RESOURCE_NOT_FOUND",

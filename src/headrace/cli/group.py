@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.failures import NOT_FOUND, Failure
+from headrace.cli.naming import chosen_partitions
 from headrace.cli.options import cluster_options, confirm, json_option, parse_time_ms, yes_option
 from headrace.cli.output import Done, counted, print_json, print_table
 
@@ -176,7 +177,7 @@ def reset(
     if members := groups.describe_group(client, name).members:
         raise Failure(f"group {name} has {counted(len(members), 'member')}; stop its consumers first")
     committed = {at: position.offset for at, position in groups.fetch_offsets(client, name).items()}
-    partitions = _chosen_partitions(client, topics) if topics else sorted(committed)
+    partitions = chosen_partitions(client, topics) if topics else sorted(committed)
     if not partitions:
         raise Failure(f"group {name} has no committed offsets; name the topics with --topic", NOT_FOUND)
     time_ms = None if to_datetime is None else parse_time_ms(to_datetime, "--to-datetime")
@@ -208,22 +209,6 @@ class _Target:
     offset: int | None
     time_ms: int | None
     shift_by: int | None
-
-
-def _chosen_partitions(client: Client, topics: Iterable[str]) -> list[TopicPartition]:
-    """`TOPIC` or `TOPIC:0,2` texts as partitions."""
-    chosen: set[TopicPartition] = set()
-    for text in topics:
-        topic, colon, indexes = text.partition(":")
-        known = client.partitions(topic)
-        if not colon:
-            chosen.update(known)
-            continue
-        for index in indexes.split(","):
-            if not index.isdigit() or (topic, int(index)) not in known:
-                raise Failure(f"topic {topic} has no partition {index}", NOT_FOUND)
-            chosen.add((topic, int(index)))
-    return sorted(chosen)
 
 
 def _new_offsets(
@@ -268,7 +253,7 @@ def delete(client: Client, names: tuple[str, ...], topics: tuple[str, ...], yes:
     with Done(as_json) as done:
         for name in dict.fromkeys(names):
             if topics:
-                chosen = _chosen_partitions(client, topics)
+                chosen = chosen_partitions(client, topics)
                 groups.delete_offsets(client, name, chosen)
                 gone = [{"topic": topic, "partition": index} for topic, index in chosen]
                 done.add({"group": name, "deleted": False, "partitions": gone}, f"deleted offsets of group {name}")

@@ -109,7 +109,10 @@ def _summary(info: TopicInfo) -> dict[str, Any]:
 @json_option
 @cluster_options
 def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
-    """Describe topics: leaders, replicas, offsets and sizes, and the configurations that are set."""
+    """Describe topics: leaders, replicas, offsets and sizes, and the configurations that are set.
+
+    Replicas are "eligible" if they may lead though they are not in sync, and "offline" if their brokers are down.
+    """
     described = [_describe(client, info) for info in client.topics(names)]
     if as_json:
         print_json(described)
@@ -120,10 +123,12 @@ def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
         if each["configs"]:
             click.echo("  " + "  ".join(f"{key}={value}" for key, value in each["configs"].items()))
         rows = [
-            (p["partition"], p["leader"], p["replicas"], p["isr"], p["earliest"], p["latest"], _size(p["size"]))
+            (p["partition"], p["leader"], p["replicas"], p["isr"], p["offline"], p["elr"], p["earliest"], p["latest"],
+             _size(p["size"]))
             for p in each["partitions"]
         ]
-        print_table(["partition", "leader", "replicas", "in sync", "earliest", "latest", "size"], rows)
+        columns = ["partition", "leader", "replicas", "in sync", "offline", "eligible", "earliest", "latest", "size"]
+        print_table(columns, rows)
 
 
 def _size(size: int | None) -> str | None:
@@ -147,6 +152,7 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
                     sizes[directory.broker, replica.partition] = replica.size
     except ClientError:
         sizes = {}
+    eligible = describe.eligible_leaders(client, [info.name])
     configs = admin.describe_configs(client, admin.Resource.TOPIC, info.name)
     return {
         "topic": info.name,
@@ -161,6 +167,10 @@ def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
                 "replicas": list(p.replicas),
                 "isr": list(p.isr),
                 "offline": list(p.offline),
+                "elr": list(eligible[info.name, p.index].eligible) if (info.name, p.index) in eligible else None,
+                "last_known_elr": (
+                    list(eligible[info.name, p.index].last_known) if (info.name, p.index) in eligible else None
+                ),
                 "earliest": earliest[info.name, p.index].offset if (info.name, p.index) in earliest else None,
                 "latest": latest[info.name, p.index].offset if (info.name, p.index) in latest else None,
                 "size": sizes.get((p.leader, p.index)),

@@ -5,8 +5,9 @@
             ...
 
 `Client` is the cluster; the modules beside it are what one can do with it: `reading` (offsets, batches), `producer`,
-`admin` (topics and configs), `describe` (cluster, quorum, log directories), `groups` (offsets, members), `membership`
-(taking part in a consumer group). None of it is safe to share between threads: make a client a thread.
+`admin` (topics and configs), `describe` (cluster, quorum, log directories), `health`, `moves` (where replicas are, who
+leads), `placement` (plans of moves), `throttles` (their pace), `groups` (offsets, members), `membership` (taking part
+in a consumer group). None of it is safe to share between threads: make a client a thread.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ from headrace.wire.errors import ErrorCode
 VISIBLE_PATIENCE_S = 10.0
 """How long `create_topic` and `delete_topic` wait for the brokers to know."""
 
+TOPICS_PER_REQUEST = 500
+"""How many topics `topic_setting` asks for at once."""
+
 
 class Resource(IntEnum):
     """What a configuration belongs to."""
@@ -245,6 +248,30 @@ def describe_configs(
         for entry in response.results[0].configs
     ]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def topic_setting(client: Client, names: Iterable[str], key: str) -> dict[str, str | None]:
+    """One setting of many topics, as in effect; those that are gone meanwhile are left out. Raises `BrokerError`."""
+    from headrace.wire.messages.k32_describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
+    )
+
+    resources = [
+        DescribeConfigsResource(resource_type=Resource.TOPIC, resource_name=name, configuration_keys=[key])
+        for name in sorted(set(names))
+    ]
+    found: dict[str, str | None] = {}
+    for at in range(0, len(resources), TOPICS_PER_REQUEST):
+        request = DescribeConfigsRequest(resources=resources[at : at + TOPICS_PER_REQUEST])
+        for result in client.call(request, DescribeConfigsResponse).results:
+            if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            if result.error_code != ErrorCode.NONE:
+                raise BrokerError(result.error_code, f"configuration of topic {result.resource_name}")
+            found[result.resource_name] = next((entry.value for entry in result.configs if entry.name == key), None)
+    return found
 
 
 def alter_configs(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from asyncio import Future
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace import __version__
@@ -45,6 +46,8 @@ class AsyncConnection:
     def __init__(self, node: Node, owner: Owner, peer: str, client_id: str) -> None:
         """Not connected yet: see `open`."""
         self.channel = Channel(client_id, peer=peer)
+        self.on_end: Callable[[], None] | None = None
+        """Called when the connection ends, before whoever waits for answers hears of it."""
         self._node = node
         self._owner = owner
         self._stream: Stream | None = None
@@ -180,6 +183,8 @@ class AsyncConnection:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
+            if self.on_end is not None:
+                self.on_end()
         self._settle()
 
 

@@ -64,6 +64,13 @@ class QuorumDescription:
     high_watermark: int
     replicas: tuple[QuorumReplica, ...]
 
+    def lag(self, replica: QuorumReplica) -> int | None:
+        """How many records a replica lacks of those that the leader has; None where its end is unknown."""
+        ends = {each.id: each.log_end_offset for each in self.replicas}
+        if replica.log_end_offset < 0:
+            return None
+        return max(0, ends.get(self.leader_id, self.high_watermark) - replica.log_end_offset)
+
 
 def describe_quorum(client: Client) -> QuorumDescription:
     """Leader, epoch and replicas of the metadata log. Raises `BrokerError`, `ProtocolMismatchError`."""
@@ -89,6 +96,39 @@ def describe_quorum(client: Client) -> QuorumDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class EligibleLeaders:
+    """Replicas that may lead a partition though they are not in sync, and the last ones known to have led it."""
+
+    eligible: tuple[int, ...]
+    last_known: tuple[int, ...]
+
+
+def eligible_leaders(client: Client, topics: Iterable[str]) -> dict[TopicPartition, EligibleLeaders]:
+    """Who else may lead each partition of these topics; nothing from brokers that do not say. Raises `BrokerError`."""
+    if not client.supports(ApiKey.DESCRIBE_TOPIC_PARTITIONS):
+        return {}
+    from headrace.wire.messages import k75_describe_topic_partitions as k75
+
+    request = k75.DescribeTopicPartitionsRequest(topics=[k75.TopicRequest(name) for name in sorted(set(topics))])
+    found: dict[TopicPartition, EligibleLeaders] = {}
+    while request.topics:
+        response = client.call(request, k75.DescribeTopicPartitionsResponse)
+        for topic in response.topics:
+            if topic.error_code != ErrorCode.NONE:
+                raise BrokerError(topic.error_code, f"topic {topic.name}")
+            for p in topic.partitions:
+                found[str(topic.name), p.partition_index] = EligibleLeaders(
+                    tuple(p.eligible_leader_replicas or ()), tuple(p.last_known_elr or ())
+                )
+        if response.next_cursor is None:
+            break
+        # The page that follows begins at the cursor, and is not to name the topics before it.
+        request.cursor = k75.Cursor(response.next_cursor.topic_name, response.next_cursor.partition_index)
+        request.topics = [topic for topic in request.topics if topic.name >= request.cursor.topic_name]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaDir:
     """One replica in a log directory: its size in bytes and how far it lags behind, in records."""
 
@@ -111,8 +151,17 @@ class LogDir:
     replicas: tuple[ReplicaDir, ...]
 
 
-def describe_log_dirs(client: Client, topics: Iterable[str] | None = None) -> list[LogDir]:
-    """The log directories of every broker, with the replicas of these topics (all where None)."""
+def describe_log_dirs(
+    client: Client,
+    topics: Iterable[str] | None = None,
+    *,
+    brokers: Iterable[int] | None = None,
+    timeout_s: float | None = None,
+) -> list[LogDir]:
+    """The log directories of these brokers (all where None), with the replicas of these topics (all where None).
+
+    `timeout_s` bounds the time that one broker may take.
+    """
     from headrace.wire.messages.k35_describe_log_dirs import (
         DescribableLogDirTopic,
         DescribeLogDirsRequest,
@@ -127,13 +176,14 @@ def describe_log_dirs(client: Client, topics: Iterable[str] | None = None) -> li
         ]
     client.refresh([])
     found = []
-    for node_id in sorted(client.nodes):
+    for node_id in sorted(client.nodes if brokers is None else brokers):
         response = client.checked(
             DescribeLogDirsRequest(topics=wanted),
             DescribeLogDirsResponse,
             lambda r: (r.error_code, None),
             f"log directories of broker {node_id}",
             node_id=node_id,
+            timeout_s=timeout_s,
         )
         for result in sorted(response.results, key=lambda result: result.log_dir):
             replicas = tuple(

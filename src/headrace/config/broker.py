@@ -8,7 +8,7 @@ from typing import Final
 
 from .broker_fields import BrokerFields
 from .relations import check_file, check_relations
-from .setting import ConfigError, Value, format_value, parse_value
+from .setting import ConfigError, Value, format_value, parse_metrics_listener, parse_value
 from .table import BROKER_SETTINGS
 
 DEFAULT_NODE_ID: Final = 1
@@ -167,6 +167,11 @@ class BrokerConfig(BrokerFields):
     def controller_listeners(self) -> tuple[Endpoint, ...]:
         """Where the controller's API list is served; empty unless the file names one."""
         return tuple(point for point in self.all_listeners if point.name in self.controller_listener_names)
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where `/metrics` is served: a host (empty: every interface) and a port; None where it is not."""
+        return parse_metrics_listener(self.metrics_listener)
 
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:

@@ -14,6 +14,8 @@ class BrokerFields:
     """
 
     acks_flush: str
+    alter_log_dirs_replication_quota_window_num: int
+    alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     broker_heartbeat_interval_ms: int
@@ -37,6 +39,7 @@ class BrokerFields:
     delete_topic_enable: bool
     early_fencing_enable: bool
     fetch_max_bytes: int
+    follower_replication_throttled_rate: int
     group_count_max: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
@@ -45,6 +48,7 @@ class BrokerFields:
     initial_broker_registration_timeout_ms: int
     inter_broker_listener_name: str | None
     leader_imbalance_check_interval_seconds: int
+    leader_replication_throttled_rate: int
     listener_security_protocol_map: str
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int
@@ -68,6 +72,8 @@ class BrokerFields:
     metadata_max_idle_interval_ms: int
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
+    metrics_listener: str
+    metrics_topics_max: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int
     num_replica_fetchers: int
@@ -85,6 +91,7 @@ class BrokerFields:
     producer_ids_max_per_partition: int
     queued_max_request_bytes: int
     queued_max_response_bytes: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int
     replica_fetch_min_bytes: int
@@ -92,7 +99,10 @@ class BrokerFields:
     replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     replica_socket_timeout_ms: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
     security_inter_broker_protocol: str
     self_topics: bool
     self_topics_metrics_interval_ms: int

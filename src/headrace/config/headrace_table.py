@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import Setting, Type
+from .setting import Setting, Type, metrics_listener_check
 from .topic_table import VALIDATIONS
 
 ACKS_FLUSH_POLICIES: Final = ("none", "before-reply")
@@ -23,6 +23,12 @@ HEADRACE_ROWS: Final[tuple[Setting, ...]] = (
             ours=True),
     Setting("self.topics.metrics.interval.ms", Type.INT, 10000, "How often `self.topics` publishes the metrics.",
             at_least=100, ours=True),
+    Setting("metrics.listener", Type.STRING, "127.0.0.1:9404",
+            "HOST:PORT of `/metrics`, `/livez` and `/readyz` over HTTP; port 0 takes a free one, `-1` serves none.",
+            check=metrics_listener_check, ours=True),
+    Setting("metrics.topics.max", Type.INT, 100,
+            "Topics that `/metrics` has series of their own for; it counts the others in the totals alone.",
+            at_least=0, at_most=2000, ours=True),
     Setting("queued.max.response.bytes", Type.LONG, 67108864,
             "Bytes of responses in memory, all connections; beyond it the broker stops reading from slow clients.",
             at_least=1048576, ours=True),

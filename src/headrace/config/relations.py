@@ -68,7 +68,8 @@ def _check_listeners(config: BrokerConfig) -> None:
             why = "controller.listener.names must only contain values appearing in the 'listeners' configuration"
             raise ConfigError("controller.listener.names", name, why)
     inter_broker = config.inter_broker_listener_name
-    if inter_broker is not None and inter_broker not in {point.name for point in config.listeners}:
+    is_elsewhere = config.is_controller_alone  # where brokers listen is theirs to say
+    if inter_broker is not None and not is_elsewhere and inter_broker not in {point.name for point in config.listeners}:
         raise ConfigError("inter.broker.listener.name", inter_broker, "it is not among the listeners")
     for point in config.advertised_listeners:
         if point.host == NONROUTABLE_HOST:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import INT_MAX, Setting, Type, gzip_level_check
+from .setting import INT_MAX, LONG_MAX, Setting, Type, Value, gzip_level_check
 
 _ONE_LOOP: Final = "requests run on one event loop, blocking work on a small pool; these sizes do not apply"
 _NO_RATES: Final = "this release does not limit connection rates"
@@ -19,7 +19,12 @@ _NO_ELECTION: Final = "there are no other replicas to elect yet"
 _NO_REQUESTS: Final = "the broker sends no requests of its own yet"
 _STABLE: Final = "this broker serves only stable versions"
 
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _ROLES: Final = ("broker", "controller")
+
+
+def _selector_check(value: Value) -> str:
+    return "" if value in ("", RACK_AWARE) else f"the broker knows {RACK_AWARE} alone, and cannot load Java classes"
 
 
 SERVER_ROWS: Final[tuple[Setting, ...]] = (
@@ -36,9 +41,8 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "broker.rack",
         Type.STRING,
         None,
-        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Nothing else "
-        "follows from it yet: replicas are spread over racks, and consumers read from the nearest replica, when there "
-        "are several brokers.",
+        "The rack where this broker stands. The broker registers it, and clients read it in metadata. Replicas are "
+        "spread over racks, and `replica.selector.class` can send consumers to the replica in their own.",
     ),
     Setting(
         "listeners",
@@ -361,8 +365,10 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "replica.selector.class",
         Type.STRING,
         None,
-        "Class that picks the replica that a consumer reads from.",
-        unserved=_NO_JAVA,
+        "Which replica a consumer reads from: not set, the leader; "
+        "`org.apache.kafka.common.replica.RackAwareReplicaSelector`, a replica in the rack that the consumer names "
+        "(`client.rack`).",
+        check=_selector_check,
     ),
     Setting(
         "metric.reporters",
@@ -435,35 +441,57 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         unserved=_NO_QUOTAS,
     ),
     Setting(
+        "leader.replication.throttled.rate",
+        Type.LONG,
+        LONG_MAX,
+        "Bytes a second that followers may fetch here of the replicas that `leader.replication.throttled.replicas` of "
+        "their topics names, while they are not in sync.",
+        at_least=0,
+        update="cluster-wide",
+    ),
+    Setting(
+        "follower.replication.throttled.rate",
+        Type.LONG,
+        LONG_MAX,
+        "Bytes a second that this broker may fetch of the replicas that `follower.replication.throttled.replicas` of "
+        "their topics names, while they are not in sync.",
+        at_least=0,
+        update="cluster-wide",
+    ),
+    Setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Type.LONG,
+        LONG_MAX,
+        "Bytes a second that moves of replicas between log directories may copy.",
+        at_least=0,
+        update="cluster-wide",
+    ),
+    Setting(
         "replication.quota.window.num",
         Type.INT,
         11,
-        "Samples that a replication quota covers.",
+        "Windows for which the broker remembers that replication went over its rate.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "replication.quota.window.size.seconds",
         Type.INT,
         1,
-        "Length of a sample of replication quotas.",
+        "Length of a window of replication rates: what was not used of a rate can be used within one.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "alter.log.dirs.replication.quota.window.num",
         Type.INT,
         11,
-        "Samples that a quota on moves between directories covers.",
+        "Windows for which the broker remembers that moves between log directories went over their rate.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "alter.log.dirs.replication.quota.window.size.seconds",
         Type.INT,
         1,
-        "Length of a sample of quotas on moves between directories.",
+        "Length of a window of the rate of moves between log directories.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
 )

@@ -17,6 +17,7 @@ Update = Literal["read-only", "per-broker", "cluster-wide"]
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
+LOOPBACK = "127.0.0.1"
 
 
 class Type(IntEnum):
@@ -205,6 +206,30 @@ def retention_check(value: Value) -> str:
     """A retention time is unlimited (-1) or at least 1."""
     good = isinstance(value, int) and (value == -1 or value >= 1)
     return "" if good else "Value must be unlimited (-1) or at least 1"
+
+
+def parse_metrics_listener(text: str) -> tuple[str, int] | None:
+    """`metrics.listener`: a host (empty: every interface) and a port; None where `-1` turns it off.
+
+    A port alone is one of this machine's loopback. Raises ValueError.
+    """
+    host, colon, port = text.strip().rpartition(":")
+    if port == "-1":
+        return None
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise ValueError(text)
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(text)
+    return (host.strip("[]") if colon else LOOPBACK), int(port)
+
+
+def metrics_listener_check(value: Value) -> str:
+    """HOST:PORT, a port, or -1."""
+    try:
+        parse_metrics_listener(str(value))
+    except ValueError:
+        return "it must read HOST:PORT, with an IPv6 address in brackets, or -1"
+    return ""
 
 
 def throttled_replicas_check(name: str) -> Callable[[Value], str]:

@@ -16,7 +16,6 @@ _NO_TIERING: Final = (
     "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
 )
 _NO_TIER = "there is no remote storage yet"
-_NO_THROTTLE = "this release does not throttle replication"
 
 
 def _topic(
@@ -63,14 +62,16 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
            "Time that an appended record may wait before the broker syncs its log to disk.",
            "log.flush.interval.ms", "log.flush.scheduler.interval.ms", at_least=0),
     Setting("follower.replication.throttled.replicas", _LIST, (),
-            "Replicas that fetch from leaders at a throttled pace: partition:broker pairs, or `*`.",
-            scope="topic", update="cluster-wide", unserved=_NO_THROTTLE,
+            "Replicas that fetch at `follower.replication.throttled.rate` at most while they are not in sync: "
+            "partition:broker pairs, or `*`.",
+            scope="topic", update="cluster-wide",
             check=throttled_replicas_check("follower.replication.throttled.replicas")),
     _topic("index.interval.bytes", _INT, 4096, "Bytes of log between two entries of the offset index.",
            "log.index.interval.bytes", at_least=0),
     Setting("leader.replication.throttled.replicas", _LIST, (),
-            "Replicas that leaders feed at a throttled pace: partition:broker pairs, or `*`.",
-            scope="topic", update="cluster-wide", unserved=_NO_THROTTLE,
+            "Replicas whose leaders feed followers at `leader.replication.throttled.rate` at most while the followers "
+            "are not in sync: partition:broker pairs, or `*`.",
+            scope="topic", update="cluster-wide",
             check=throttled_replicas_check("leader.replication.throttled.replicas")),
     _topic("local.retention.bytes", _LONG, -2, "Bytes of a tiered partition to keep locally; -2: `retention.bytes`.",
            "log.local.retention.bytes", at_least=-2, unserved=_NO_TIER),

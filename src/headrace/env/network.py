@@ -107,9 +107,9 @@ class Network(Protocol):
         """Closes every listener and every connection."""
         ...
 
-    def busy_poll(self, window_s: float) -> Callable[[], None]:
-        """What to call after a readable event was handled: the loop then looks for the next one for up to `window_s`
-        before it sleeps, as far as that turns out to pay."""
+    def busy_poll(self, window_s: float) -> Callable[[float], None]:
+        """What to call after a readable event was handled, with the monotonic time in seconds: the loop then looks for
+        the next one for up to `window_s` before it sleeps, as far as that turns out to pay."""
         ...
 
     def listen(

@@ -166,8 +166,8 @@ class BusyPoll:
         self._misses = 0
         self._pause = 0
 
-    def served(self) -> None:
-        """Something was received and handled."""
+    def served(self, now: float) -> None:
+        """Something was received and handled by `now`."""
         if self._polling:
             self._came = True
         elif self._pause:
@@ -177,7 +177,7 @@ class BusyPoll:
             self._polling = True
             self._came = False
             self._loop.call_soon(self._look)
-        self._until = time.monotonic() + self.window_s
+        self._until = now + self.window_s
 
     def _look(self) -> None:
         """Called in every turn of the loop, which looks for events each time and waits for none."""
@@ -330,7 +330,7 @@ class PosixNetwork:
         self._streams: dict[PosixStream, None] = {}
         self._listeners: list[PosixListener] = []
 
-    def busy_poll(self, window_s: float) -> Callable[[], None]:
+    def busy_poll(self, window_s: float) -> Callable[[float], None]:
         """See `Network`."""
         return BusyPoll(window_s, asyncio.get_running_loop()).served
 

@@ -93,6 +93,8 @@ class Raft:
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
         self._hurries_until_ms = 0
+        self.bereft_of: int | None = None
+        """The leader of before, whose process was found gone."""
 
     def _take_voters(self) -> None:
         """The newest voter set is in force, from now on."""
@@ -302,7 +304,7 @@ class Raft:
             self.role = Unattached(None, asked=gone)
         elif early_ms > 0:
             self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
-            self.leader_id = None
+            self.bereft_of, self.leader_id = self.leader_id, None
             self._become(Unattached(self.now + self.jitter(early_ms)))
 
     def become_resigned(self) -> None:

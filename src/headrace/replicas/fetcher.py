@@ -12,7 +12,7 @@ KIP-227, from the client's side.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -161,7 +161,7 @@ class Fetcher:
         return self.partitions.get(followed.key) is followed
 
     def due(self, now_ms: int) -> list[Followed]:
-        """Those that the next request asks for."""
+        """Those that the next request may ask for."""
         for each in self.partitions.values():
             if each.state is FetchState.WAITING and each.until_ms <= now_ms:
                 each.state = FetchState.FETCHING
@@ -175,9 +175,9 @@ class Fetcher:
 
     # --- requests
 
-    def next_request(self, now_ms: int) -> NextRequest | None:
-        """What to ask for now; None while there is nothing to fetch."""
-        due = self.due(now_ms)
+    def next_request(self, now_ms: int, held_back: Callable[[Key], bool] = lambda _: False) -> NextRequest | None:
+        """What to ask for now, without the partitions that are `held_back`; None while there is nothing to fetch."""
+        due = [each for each in self.due(now_ms) if not held_back(each.key)]
         self._asked = {each.key: (each, each.offset) for each in due}
         wanted = {each.key: Named(each.leader_epoch, each.offset, each.last_epoch, each.log_start) for each in due}
         if not wanted:

@@ -89,10 +89,11 @@ class AlterOutcome(NamedTuple):
 class Follower:
     """What the leader knows of one other replica."""
 
-    __slots__ = ("broker_epoch", "fetched_at_ms", "last_caught_up_ms", "leader_end_then", "log_end")
+    __slots__ = ("broker_epoch", "fetched_at_ms", "last_caught_up_ms", "leader_end_then", "log_end", "log_start")
 
     def __init__(self, last_caught_up_ms: int) -> None:
         self.log_end = UNKNOWN
+        self.log_start = UNKNOWN
         self.broker_epoch = UNKNOWN
         self.fetched_at_ms = NEVER_MS
         self.leader_end_then = UNKNOWN
@@ -104,13 +105,14 @@ class Follower:
         self.leader_end_then = log_end
         self.fetched_at_ms = self.last_caught_up_ms = now_ms if is_in_sync else NEVER_MS
 
-    def fetched(self, offset: int, leader_end: int, broker_epoch: int, now_ms: int) -> None:
-        """It asked for what comes at `offset`, and so has everything before it."""
+    def fetched(self, offset: int, log_start: int, leader_end: int, broker_epoch: int, now_ms: int) -> None:
+        """It asked for what comes at `offset`, and so has everything from its log's start to there."""
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.leader_end_then:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.fetched_at_ms)
         self.log_end = offset
+        self.log_start = log_start
         self.broker_epoch = broker_epoch
         self.fetched_at_ms = now_ms
         self.leader_end_then = max(leader_end, self.leader_end_then)
@@ -281,6 +283,8 @@ class PartitionState:
         return self._move(now_ms, min_insync_replicas)
 
     def _move(self, now_ms: int, min_insync_replicas: int) -> bool:
+        if self.high_watermark >= self.log_end:  # as on every fetch of an idle partition
+            return False
         if self.is_under_min_isr(min_insync_replicas):
             return False
         maximal = self.maximal_isr
@@ -345,17 +349,33 @@ class PartitionState:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER  # the fetch of an earlier life
         return ErrorCode.NONE
 
-    def fetched(self, node_id: int, broker_epoch: int, offset: int, now_ms: int, min_insync_replicas: int) -> Fetched:
-        """A follower has fetched at `offset`; not to be called for a fetch that was answered with a divergence."""
+    def fetched(
+        self,
+        node_id: int,
+        broker_epoch: int,
+        offset: int,
+        now_ms: int,
+        min_insync_replicas: int,
+        log_start: int = UNKNOWN,
+    ) -> Fetched:
+        """A follower has fetched at `offset`, and its log begins at `log_start` (-1: it does not tell); not to be
+        called for a fetch that was answered with a divergence."""
         refused = self.check_follower(node_id, broker_epoch)
         if refused:
             return Fetched(refused)
         follower = self.followers[node_id]
-        follower.fetched(offset, self.log_end, broker_epoch, now_ms)
+        follower.fetched(offset, log_start, self.log_end, broker_epoch, now_ms)
         alter = None
         if self.pending is None and node_id not in self.isr and self._may_join(node_id, follower):
             alter = self._ask_for((*self.isr, node_id))
         return Fetched(ErrorCode.NONE, self._move(now_ms, min_insync_replicas), alter)
+
+    def low_watermark(self, log_start: int) -> int:
+        """Where the partition begins for sure, while this leader's log begins at `log_start`: the lowest start of the
+        replicas whose brokers serve; -1 where one of them has not told its own yet."""
+        assert self.role is Role.LEADER
+        starts = [each.log_start for node_id, each in self.followers.items() if node_id in self._brokers]
+        return min([log_start, *starts])
 
     def _may_join(self, node_id: int, follower: Follower) -> bool:
         reached = follower.log_end >= self.high_watermark and follower.log_end >= self.epoch_start

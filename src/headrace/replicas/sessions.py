@@ -32,6 +32,7 @@ class SessionPartition:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "follower_log_start",
         "index",
         "last_fetched_epoch",
         "max_bytes",
@@ -50,19 +51,22 @@ class SessionPartition:
         self.max_bytes = 0
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
+        self.follower_log_start = -1
+        """Where the log of the follower begins that asks; -1: it is none, or does not tell."""
         self.told_high_watermark = -1
         self.told_log_start_offset = -1
         self.reader: object = None
         """What the shell keeps of the partition from one fetch to the next."""
 
     def must_tell(
-        self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, diverges: bool
+        self, *, error: int, has_records: bool, high_watermark: int, log_start_offset: int, leads_away: bool
     ) -> bool:
-        """Whether an incremental answer has to name this partition."""
+        """Whether an incremental answer has to name this partition; `leads_away`: the reader's log diverges, or it is
+        to read from another replica."""
         return (
             has_records
             or error != ErrorCode.NONE
-            or diverges
+            or leads_away
             or high_watermark != self.told_high_watermark
             or log_start_offset != self.told_log_start_offset
         )

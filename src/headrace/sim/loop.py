@@ -9,7 +9,7 @@ their order when it goes on. Whose a callback is, its context says: `PROCESS`.
 from __future__ import annotations
 
 import heapq
-from asyncio import Handle, TimerHandle, base_events
+from asyncio import Handle, TimerHandle, all_tasks, base_events, sleep
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
@@ -19,6 +19,9 @@ from headrace.sim.disk import PowerCut
 
 TURNS_MAX: Final = 200_000
 """Turns of the loop at one moment of virtual time: who needs more goes round in circles."""
+
+ENDING_TURNS_MAX: Final = 1000
+"""Turns of the loop in which every task has ended that was cancelled in each of them."""
 
 PROCESS: Final[ContextVar[object]] = ContextVar("process", default=None)
 """The process that code runs in; None for what is the world's: the network, the faults, the checkers."""
@@ -126,6 +129,19 @@ class SimLoop(base_events.BaseEventLoop):
     def resume(self, process: object) -> None:
         """A process goes on, if it stood still."""
         self._ready.extend(self.paused.pop(process, []))
+
+    def end(self) -> None:
+        """Ends every task where it stands, and closes the loop: none is left to be torn down after it. Raises
+        LivelockError for a task that does not end."""
+        for _ in range(ENDING_TURNS_MAX):
+            left = all_tasks(self)
+            if not left:
+                self.close()
+                return
+            for task in left:
+                task.cancel()
+            self.run_until_complete(sleep(0))
+        raise LivelockError(f"{len(all_tasks(self))} tasks do not end")
 
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list

@@ -57,7 +57,7 @@ class Machine(Generic[S]):
         self.directories = list(directories)
         self.disk = SimDisk(world.rng(f"{host} disk"))
         self.disk.make_dirs("/data")
-        self.settings = settings
+        self.settings = {"metrics.listener": "-1", **settings}
         self.broker: S | None = None
         self.node: SimNode | None = None
         self.starts = 0

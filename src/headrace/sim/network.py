@@ -253,9 +253,9 @@ class NodeNetwork:
         self._node = node
         self._listeners: list[SimListener] = []
 
-    def busy_poll(self, window_s: float) -> Callable[[], None]:
+    def busy_poll(self, window_s: float) -> Callable[[float], None]:
         """See Network.busy_poll: virtual time passes when nobody is awake."""
-        return lambda: None
+        return lambda _: None
 
     def listen(
         self,

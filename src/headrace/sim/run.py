@@ -135,6 +135,8 @@ def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None]
         world.loop.run_until_complete(_watch(world, task, look, every_s))
     except (StandstillError, LivelockError) as error:
         world.object(f"{who} stand still: {error}", error)
+    finally:
+        world.end()
 
 
 async def _watch(world: World, main: Task[None], look: Callable[[], None], every_s: float) -> None:

@@ -17,9 +17,12 @@ class Trace:
         self._say = say
         self._hash = hashlib.blake2b(digest_size=16)
         self.events = 0
+        self._closed = False
 
     def note(self, kind: str, *values: object, data: bytes = b"") -> None:
         """`data` goes into the digest alone; values are printed too."""
+        if self._closed:
+            return
         self.events += 1
         line = f"{self._now():.9f} {kind} {' '.join(map(str, values))}"
         self._hash.update(line.encode())
@@ -29,6 +32,10 @@ class Trace:
             self._hash.update(SEPARATOR)
         if self._say is not None:
             self._say(line)
+
+    def close(self) -> None:
+        """Notes nothing more."""
+        self._closed = True
 
     @property
     def digest(self) -> str:

@@ -34,6 +34,7 @@ class World:
         """Since when nothing is broken, cut or slow; None while faults are on."""
         self._nodes: list[SimNode] = []
         self._without_power: dict[str, None] = {}
+        self._is_over = False
 
     def rng(self, purpose: str) -> random.Random:
         """The generator of one part. Strings seed alike in every process."""
@@ -41,7 +42,7 @@ class World:
 
     def object(self, text: str, cause: BaseException | None = None) -> None:
         """Keeps the first objection: the run ends with it."""
-        if self.objection is None:
+        if self.objection is None and not self._is_over:
             self.objection = Objection(text)
             self.objection.__cause__ = cause
             self.trace.note("objection", text)
@@ -60,6 +61,14 @@ class World:
     def nodes(self) -> list[SimNode]:
         """The processes that run."""
         return [node for node in self._nodes if node.alive]
+
+    def end(self) -> None:
+        """The run is over: every process is killed, everything else of it ends, and none of that is held against it."""
+        self._is_over = True
+        self.trace.close()
+        for node in self.nodes():
+            node.kill()
+        self.loop.end()
 
     def has_power(self, host: str) -> bool:
         """Whether a machine answers at all."""

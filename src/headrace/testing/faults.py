@@ -57,7 +57,7 @@ class FaultyNetwork:
         self._network = network
         self._listeners: list[Listener] = []
 
-    def busy_poll(self, window_s: float) -> Callable[[], None]:
+    def busy_poll(self, window_s: float) -> Callable[[float], None]:
         """See `Network`."""
         return self._network.busy_poll(window_s)
 

@@ -28,9 +28,10 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "busy.poll.us": "0",
+    "metrics.listener": "-1",
 }
-"""What a test's broker has other than the defaults: a free port, groups that form at once, and no busy polling, which
-would hold the interpreter that it shares with the test."""
+"""What a test's broker has other than the defaults: a free port, groups that form at once, no busy polling, which
+would hold the interpreter that it shares with the test, and no page of metrics."""
 
 STOP_PATIENCE_S = 30.0
 

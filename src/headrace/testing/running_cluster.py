@@ -166,9 +166,16 @@ class TestCluster:
 
     __test__ = False
 
-    def __init__(self, brokers: int, settings: Mapping[str, SettingValue], data: Path) -> None:
+    def __init__(
+        self,
+        brokers: int,
+        settings: Mapping[str, SettingValue],
+        data: Path,
+        nodes: Mapping[int, Mapping[str, SettingValue]],
+    ) -> None:
         """Nothing runs before `start`. Raises TypeError for a setting that is no such value."""
         self.data = data
+        self._of_nodes = nodes
         self._process = os.getpid()
         self._settings = settings
         ids = range(1, brokers + 1)
@@ -195,6 +202,7 @@ class TestCluster:
             "node.id": str(node_id),
             "listeners": f"PLAINTEXT://{HOST}:{client_port},CONTROLLER://{HOST}:{controller_port}",
             "controller.quorum.voters": voters,
+            **self._of_nodes.get(node_id, {}),
         }
         return TestNode(node_id, self.data / str(node_id), settings, self._faults[node_id])
 
@@ -390,11 +398,16 @@ def _wait_for(look: Callable[[], T | None], timeout_s: float, failure: str) -> T
 
 @contextmanager
 def cluster(
-    brokers: int = 3, settings: Mapping[str, SettingValue] | None = None, *, data: Path | str | None = None
+    brokers: int = 3,
+    settings: Mapping[str, SettingValue] | None = None,
+    *,
+    data: Path | str | None = None,
+    nodes: Mapping[int, Mapping[str, SettingValue]] | None = None,
 ) -> Iterator[TestCluster]:
     """A running cluster; stopped, and its files removed, at the end of the block.
 
-    `settings` are those of every node, and win over `CLUSTER_SETTINGS`. With `data` the nodes use directories in that
+    `settings` are those of every node, and win over `CLUSTER_SETTINGS`; `nodes` are those of single ones, by their ids,
+    and win over all others: `nodes={1: {"broker.rack": "a"}}`. With `data` the nodes use directories in that
     one, format them where they are fresh, and leave them. Topics have three replicas where there are three brokers, and
     two of them must be in sync.
 
@@ -406,7 +419,7 @@ def cluster(
     directory = Path(tempfile.mkdtemp(prefix="headrace-test-")) if data is None else Path(data)
     process = os.getpid()
     try:
-        running = TestCluster(brokers, settings or {}, directory)
+        running = TestCluster(brokers, settings or {}, directory, nodes or {})
         running.start()
         try:
             yield running

@@ -7,7 +7,7 @@ What they are told of the cluster is written by the test: records, which every m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -84,6 +84,7 @@ class Member:
             self.logs,
             image=lambda: self.image,
             topic_config=self.dynamic.topic,
+            settings=lambda: self.config,
             cannot_go_on=lambda why: self.on_failure and self.on_failure(why),
             alter_partitions=cluster.alter,
             broker_epoch=lambda: cluster.image.brokers[self.node_id].epoch,
@@ -95,7 +96,12 @@ class Member:
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
         self.moves = ReplicaMoves(
-            node, self.logs, self.replicas.find_held, self.replicas.directory_failed, self.replicas.moved
+            node,
+            self.logs,
+            self.replicas.find_held,
+            self.replicas.directory_failed,
+            self.replicas.moved,
+            self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
         self._listeners: list[Any] = [self.dynamic.changed]
@@ -172,6 +178,8 @@ class Cluster:
         self.refuses = ErrorCode.NONE
         """What a change of an in-sync set is answered with, as a whole."""
         self.deaf: set[int] = set()
+        self.racks: dict[int, str] = {}
+        """Where brokers stand that are registered from now on."""
         self._epoch = 100
         self.records: list[Any] = []
         self.machines = {node: self._machine(node, settings) for node in range(1, count + 1)}
@@ -247,10 +255,11 @@ class Cluster:
 
     def register(self, node_id: int, port: int = PORT, *, fenced: bool = False) -> None:
         self._epoch += 1
+        rack = self.racks.get(node_id)
         endpoint = mr.BrokerEndpoint(name=LISTENER, host=f"broker{node_id}", port=port, security_protocol=0)
         self.write(
             mr.RegisterBrokerRecord(
-                broker_id=node_id, broker_epoch=self._epoch, end_points=[endpoint], fenced=fenced, rack=None
+                broker_id=node_id, broker_epoch=self._epoch, end_points=[endpoint], fenced=fenced, rack=rack
             )
         )
 
@@ -260,15 +269,16 @@ class Cluster:
         replicas: Sequence[int] = (1, 2),
         leader: int = 1,
         isr: Sequence[int] | None = None,
-        **configs: str,
+        configs: Mapping[str, str] | None = None,
+        **more_configs: str,
     ) -> bytes:
-        """A topic of one partition; returns its id."""
+        """A topic of one partition; returns its id. A setting is named in `configs`, or, with `_` for `.`, as such."""
         self._epoch += 1
         topic_id = self._epoch.to_bytes(16, "big")
         records: list[Any] = [mr.TopicRecord(name, topic_id)]
         records += [
             mr.ConfigRecord(resource_type=2, resource_name=name, name=key.replace("_", "."), value=value)
-            for key, value in configs.items()
+            for key, value in {**(configs or {}), **more_configs}.items()
         ]
         records.append(
             mr.PartitionRecord(

@@ -150,7 +150,7 @@ def test_with_a_replica_elsewhere_all_waits_and_the_checkpoint_tells_what_was_co
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A start on a directory that others have replicas of is refused, until they can be led.
-    monkeypatch.setattr("headrace.metadata.adoption.obstacles", lambda *_: [])
+    monkeypatch.setattr("headrace.metadata.adoption.foreign_replicas", lambda *_: [])
     two = {"replicas": [1, 2], "isr": [1, 2], "directories": [bytes(15) + b"\1"] * 2}
     with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
         create_topic(served.port, "t")

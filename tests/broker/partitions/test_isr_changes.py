@@ -122,6 +122,30 @@ def test_a_change_whose_answer_is_lost_is_asked_again_until_metadata_settle_it()
     cluster.run(test)
 
 
+def test_changes_are_counted_where_metadata_are_faster_than_the_answer() -> None:
+    cluster = Cluster(2)
+    controller = Controller(cluster)
+
+    def counted() -> list[int]:
+        metrics = cluster[1].metrics
+        return [metrics.counter(f"replicas.isr_{name}").value for name in ("shrinks", "expands", "failed_updates")]
+
+    async def test() -> None:
+        cluster.create(isr=(1,))
+        for error, expected in ((ErrorCode.INELIGIBLE_REPLICA, [0, 0, 1]), (ErrorCode.NONE, [0, 1, 1])):
+            await cluster.until(lambda: controller.asked and not controller.asked[-1][1].done())
+            controller.answer(error)
+            await cluster.until(lambda expected=expected: counted() == expected)  # type: ignore[misc]
+        cluster.world.network.partition("broker1", "broker2")
+        await cluster[1].append(b"a")
+        await cluster.until(lambda: not controller.asked[-1][1].done(), 60)
+        controller.answer(ErrorCode.NONE)
+        await cluster.until(lambda: counted() == [1, 1, 1])
+        cluster.world.network.heal()
+
+    cluster.run(test)
+
+
 async def produce(cluster: Cluster, member: Member, *, acks: int = -1, timeout_ms: int = 1000) -> Any:
     batch = build_batch([Record(0, member.node.clock.now_ms(), None, b"v")])
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])

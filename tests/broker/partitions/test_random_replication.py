@@ -1,17 +1,22 @@
 """Three brokers, elections from the in-sync set alone, and everything else that can go wrong: what was acknowledged
-with acks=all stays, and all logs are one in the end."""
+with acks=all stays, what a consumer read anywhere stays, and all logs are one in the end."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 import pytest
 from broker.partitions.members import Cluster, content
 
-from headrace.wire.batch import iter_headers
+from headrace.client.errors import ClientError
+from headrace.sim.client import SimClient
+from headrace.wire.batch import BATCH_OVERHEAD, iter_headers, read_header
 from headrace.wire.errors import ErrorCode
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from headrace.wire.records import decode_batch
 
 NODES: Final = (1, 2, 3)
@@ -28,6 +33,11 @@ class Chaos:
         self.acknowledged: list[bytes] = []
         self.count = 0
         self.tasks: set[asyncio.Future[None]] = set()
+        self.readers = {node: SimClient(self.cluster.world, f"reader{node}", f"broker{node}") for node in NODES}
+        self.reading: set[int] = set()
+        self.read_of_followers = 0
+        self.read: dict[int, bytes] = {}
+        """Every batch that a consumer got, from whichever replica, by its base offset."""
 
     def is_up(self, node: int) -> bool:
         return self.cluster.machines[node].broker is not None
@@ -45,6 +55,35 @@ class Chaos:
             return
         if await member.produce(value, timeout_ms=20_000) is ErrorCode.NONE:
             self.acknowledged.append(value)
+
+    async def consume(self, node: int) -> None:
+        """Reads at a node, whether it leads or follows, from a random offset on."""
+        self.reading.add(node)
+        offset = self.rng.randrange(self.count + 1)
+        partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=100_000)
+        topic = FetchTopic(topic_id=self.cluster.topic_id(), partitions=[partition])
+        request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=100_000, topics=[topic])
+        try:
+            answer = await self.readers[node].ask(request, FetchResponse, 17)
+        except ClientError:
+            return
+        finally:
+            self.reading.discard(node)
+        records = answer.responses[0].partitions[0].records or b""
+        assert not isinstance(records, FileSlice)
+        data = bytes(records)
+        at = 0
+        while len(data) - at > BATCH_OVERHEAD and (header := read_header(data, at)).size <= len(data) - at:
+            batch = data[at : at + header.size]
+            at += header.size
+            assert self.read.setdefault(header.base_offset, batch) == batch, "two replicas differ"
+            if self.is_up(node) and ("t", 0) not in self.cluster[node].replicas.by_name:
+                self.read_of_followers += 1
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     # --- the controller
 
@@ -70,12 +109,14 @@ class Chaos:
 
     async def step(self) -> None:
         cluster, rng = self.cluster, self.rng
-        kind = rng.choice(("produce",) * 8 + ("cut", "heal", "elect", "kill", "stop", "deaf", "hear", "pause", "pause"))
+        faults = ("cut", "heal", "elect", "kill", "stop", "deaf", "hear", "pause", "pause")
+        kind = rng.choice(("produce",) * 8 + ("consume",) * 6 + faults)
         node = rng.choice(NODES)
         if kind == "produce":
-            task = asyncio.ensure_future(self.produce())
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            self.begin(self.produce())
+        elif kind == "consume":
+            if node not in self.reading:
+                self.begin(self.consume(node))
         elif kind == "cut":
             other = rng.choice([each for each in NODES if each != node])
             cluster.world.network.partition(f"broker{node}", f"broker{other}")
@@ -108,7 +149,7 @@ class Chaos:
     async def run(self) -> None:
         cluster = self.cluster
         cluster.create(replicas=NODES, min_insync_replicas="2", segment_bytes="1048576")
-        for _ in range(150):
+        for _ in range(200):
             await self.step()
         cluster.world.network.heal()
         self.hear()
@@ -129,7 +170,10 @@ class Chaos:
         assert logs[0] == logs[1] == logs[2]
         values: list[bytes] = []
         for at, header in iter_headers(logs[0]):
-            values += [bytes(record.value or b"") for record in decode_batch(logs[0][at : at + header.size])]
+            batch = logs[0][at : at + header.size]
+            values += [bytes(record.value or b"") for record in decode_batch(batch)]
+            assert self.read.pop(header.base_offset, batch) == batch, "what was read as committed stays"
+        assert not self.read
         assert len(values) == len(set(values)), "nothing is written twice"
         assert not [value[:20] for value in self.acknowledged if value not in set(values)]
 
@@ -138,4 +182,4 @@ class Chaos:
 def test_what_was_acknowledged_stays(seed: int) -> None:
     chaos = Chaos(seed)
     chaos.cluster.run(chaos.run)
-    assert chaos.acknowledged
+    assert chaos.acknowledged and chaos.read_of_followers

@@ -120,6 +120,20 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+def test_a_move_keeps_to_its_rate(homes: Homes, copied: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_moves, "PIECE_BYTES", 10_000)
+    rate = 100_000
+    settings = {"log.dirs": ",".join(map(str, homes)), "replica.alter.log.dirs.io.max.bytes.per.second": str(rate)}
+    with running_broker(settings, data=homes[0]) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t")
+        append(raw, *[b"%d" % n * 1000 for n in range(130)])
+        began = time.monotonic()
+        begin(served, homes)
+        took = time.monotonic() - began
+        assert sum(copied) > 3 * rate
+        assert took > 0.8 * (sum(copied) - rate) / rate, "what a rate allows in one second may go at once"
+
+
 def test_a_move_goes_on_after_a_restart(homes: Homes, copied: list[int]) -> None:
     values = [b"%d" % n * 1000 for n in range(100)]
     with served_from(*homes) as (served, raw):

@@ -24,11 +24,14 @@ class Watched:
     """A watch on broker 7, which listens at a port or does not."""
 
     def __init__(self, node: PosixNode, port: int) -> None:
-        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", port, 0)
-        broker = Broker(7, 40, bytes(16), (endpoint,), (), None, False, False, ())
+        inside = Endpoint("INSIDE", "127.0.0.1", port, 0)
+        outside = Endpoint("OUTSIDE", "127.0.0.1", 1, 0)  # nothing listens there
+        broker = Broker(7, 40, bytes(16), (outside, inside), (), None, False, False, ())
         self.image = ClusterImage(brokers={7: broker})
         self.dead: list[tuple[int, int]] = []
-        self.watch = DeathWatch(node, lambda: self.image, lambda id_, epoch: self.dead.append((id_, epoch)))
+        self.watch = DeathWatch(
+            node, lambda: self.image, lambda: "INSIDE", lambda id_, epoch: self.dead.append((id_, epoch))
+        )
 
     def becomes(self, **changes: object) -> None:
         self.image = ClusterImage(brokers={7: replace(self.image.brokers[7], **changes)})  # type: ignore[arg-type]
@@ -64,6 +67,15 @@ async def test_who_answers_lives(node: PosixNode) -> None:
         watched.watch.suspect(7)
         await asyncio.sleep(PROBED_S)
     assert not watched.dead
+
+
+async def test_whose_listener_goes_last_is_dead(node: PosixNode) -> None:
+    """The kernel closes the sockets of a dying process one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        watched = Watched(node, server.getsockname()[1])
+        watched.watch.suspect(7)
+        await asyncio.sleep(deaths.GRACE_S / 2)
+    await until(lambda: watched.dead == [(7, 40)])
 
 
 async def test_who_listens_again_within_the_grace_lives(

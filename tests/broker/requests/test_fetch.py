@@ -333,6 +333,7 @@ def test_a_defect_in_a_reading_is_answered(
     raw.send(fetch(name, 0, max_wait_ms=200), 11)
     time.sleep(0.05)
     monkeypatch.setattr(Log, "read", fails)
+    served.call(lambda broker: broker.replicas.by_name[name, 0].touch())
     answer = raw.receive(1, 11)[1].responses[0].partitions[0]
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert str(served.take_defect()) == "a defect"

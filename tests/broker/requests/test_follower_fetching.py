@@ -115,6 +115,26 @@ def test_new_data_wake_a_parked_fetch_of_a_follower() -> None:
     cluster.run(test)
 
 
+def test_a_fetch_that_waited_for_nothing_tells_what_is_committed_by_then() -> None:
+    cluster = led()
+    cluster.register(3)
+
+    async def test() -> None:
+        cluster.create(replicas=(1, 2, 3))
+        await cluster[1].append(b"a")
+        await one(cluster, 1)
+        parked = asyncio.ensure_future(one(cluster, 1, wait_ms=5000))
+        await asyncio.sleep(1)
+        assert cluster[1].replica().high_watermark == 0
+        state = cluster[1].replica().state
+        state.fetched(3, cluster.image.brokers[3].epoch, 1, 0, 1)  # over a connection of its own
+        assert state.high_watermark == 1
+        answer = await parked
+        assert (answer.error_code, answer.high_watermark, len(answer.records)) == (0, 1, 0)
+
+    cluster.run(test)
+
+
 def test_refusals_and_their_order() -> None:
     cluster = led()
     cluster.register(3)

@@ -21,6 +21,7 @@ from headrace.wire.messages import k43_elect_leaders as k43
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
 from headrace.wire.messages import k57_update_features as k57
+from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest
@@ -54,8 +55,9 @@ def alone() -> Iterator[Raw]:
         (k43.ElectLeadersRequest(0, [k43.TopicPartitions("a", [0])]), 2, None),
         (k45.AlterPartitionReassignmentsRequest(topics=[]), 0, None),
         (k57.UpdateFeaturesRequest(feature_updates=[k57.FeatureUpdateKey("group.version", 1)]), 1, None),
+        (k64.UnregisterBrokerRequest(1), 0, None),
     ],
-    ids=["create", "delete", "grow", "alter", "replace", "elect", "reassign", "features"],
+    ids=["create", "delete", "grow", "alter", "replace", "elect", "reassign", "features", "unregister"],
 )
 def test_a_change_is_refused_as_kafka_refuses_it(alone: Raw, request_: Any, version: int, of: str | None) -> None:
     answer = alone.ask(request_, version)

@@ -42,6 +42,7 @@ from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k57_update_features as k57
 from headrace.wire.messages import k60_describe_cluster as k60
 from headrace.wire.messages import k61_describe_producers as k61
+from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages import k74_list_config_resources as k74
 from headrace.wire.messages import k75_describe_topic_partitions as k75
 from headrace.wire.records import Record, build_batch
@@ -167,6 +168,7 @@ def _cluster() -> Iterator[Refusal]:
     quorum = k55.TopicData("__cluster_metadata", [k55.PartitionData(0)])
     yield Refusal(k55.DescribeQuorumRequest([quorum]), NO_CLUSTER)
     yield Refusal(k57.UpdateFeaturesRequest(feature_updates=[k57.FeatureUpdateKey("metadata.version", 30)]), NO_CLUSTER)
+    yield Refusal(k64.UnregisterBrokerRequest(1), NO_CLUSTER)
     yield Refusal(k60.DescribeClusterRequest(include_cluster_authorized_operations=True), LEFT_OUT)
     yield Refusal(k18.ApiVersionsRequest("t", "1"), LEFT_OUT)
 

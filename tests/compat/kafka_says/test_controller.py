@@ -35,6 +35,7 @@ from headrace.wire.messages.k46_list_partition_reassignments import (
 from headrace.wire.messages.k55_describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from headrace.wire.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from headrace.wire.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
+from headrace.wire.messages.k64_unregister_broker import UnregisterBrokerRequest
 from headrace.wire.messages.k74_list_config_resources import ListConfigResourcesRequest
 
 from .conftest import EMPTY, PLAIN, Both, Side
@@ -155,6 +156,14 @@ def test_update_features(both: Both) -> None:
             yield side.ask(request, version)
 
     both.compare(57, script)
+
+
+def test_unregister_broker(both: Both) -> None:
+    def script(side: Side, version: int, _name: str) -> Iterator[Any]:
+        for broker in (99, -1):
+            yield side.ask(UnregisterBrokerRequest(broker), version)
+
+    both.compare(64, script)
 
 
 def test_features(both: Both) -> None:

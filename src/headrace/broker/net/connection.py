@@ -138,8 +138,6 @@ class Connection:
                 self._carry = b""
                 server.requests_budget.give(have)
             self._take(have + received)
-            if server.busy_poll is not None:
-                server.busy_poll()
         except OSError:
             self.close("")
         except Exception as error:
@@ -163,6 +161,8 @@ class Connection:
             finally:
                 self._drop_frame()
             self._flush()
+            if self.server.times is not None:
+                self.server.times.handled(self.server.monotonic() - self.server.began)
 
     def _drop_frame(self) -> None:
         frame = self._frame
@@ -215,13 +215,18 @@ class Connection:
         bulk = server.bulk
         at = self._requests(server.buffer, view, end)
         if server.bulk == bulk:
-            server.talked()
+            server.talked_at = server.began
         left = end - at
         if left and not self.closed:
             self._keep(view[at:end], left)
         elif server.requests_budget.overdrawn_by is self:
             server.requests_budget.settle(self)
         self._flush()
+        now = server.monotonic()  # once for both
+        if server.times is not None:
+            server.times.handled(now - server.began)
+        if server.busy_poll is not None:
+            server.busy_poll(now)
 
     def _keep(self, rest: memoryview, left: int) -> None:
         """Keeps the beginning of a frame, or frames that may not be handled yet."""
@@ -246,6 +251,7 @@ class Connection:
         """Handles every whole frame in `buffer` up to `end`; returns where the first byte is that was not handled."""
         at = 0
         server = self.server
+        server.began = server.monotonic()
         run = server.requests.short_produce
         limit = server.frame_bytes_max
         produces = self.listener.produces
@@ -368,6 +374,9 @@ class Connection:
             parts = self._encode(reply, result)
             if parts is not None:
                 self._answer_now(reply, parts)
+        times = self.server.times
+        if times is not None:
+            times.answered(reply.key, self.server.began)
 
     def wait_for(self, reply: Reply, pending: Pending[Any]) -> None:
         """Keeps the place of an answer that comes later."""
@@ -393,6 +402,7 @@ class Connection:
 
     def _expect(self, reply: Reply) -> None:
         self.unanswered.append(reply)
+        reply.began = self.server.began
         self.server.requests_budget.force(reply.held)
         if len(self.unanswered) >= self.server.unanswered_max or self._kept > OUTPUT_BYTES:
             self.block(Blocked.UNANSWERED)
@@ -402,6 +412,8 @@ class Connection:
         if self.closed:
             return
         reply.parts = [] if value is None else self._encode(reply, value)
+        if self.server.times is not None:
+            self.server.times.answered(reply.key, reply.began)
         if reply.parts is not None:
             self._emit_answered()
 

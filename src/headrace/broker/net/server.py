@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.ports import Api, Pace, Requests
     from headrace.broker.telemetry.metrics import Registry
     from headrace.broker.telemetry.request_errors import RequestErrors
+    from headrace.broker.telemetry.request_times import RequestTimes
     from headrace.config import BrokerConfig, Endpoint
     from headrace.env import Node
 
@@ -113,13 +114,18 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
         busy_poll_us = settings.busy_poll_us
-        self.busy_poll: Callable[[], None] | None = (
+        self.busy_poll: Callable[[float], None] | None = (
             node.network.busy_poll(busy_poll_us / 1e6) if busy_poll_us else None
         )
-        """To be called after every readable event."""
+        """To be called with the time after what was received is handled."""
+        self.times: RequestTimes | None = None
+        """Where to tell how long requests took; None where nobody asks."""
         self.bulk = 0
         """How many answers have been made out of files."""
-        self._talked_at = -SHARED_S
+        self.began = -SHARED_S
+        """When the requests that are handled now arrived."""
+        self.talked_at = -SHARED_S
+        """When a connection last said something to which no answer came out of a file."""
         self.cold_reads = metrics.counter("fetch.cold_reads")
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
@@ -214,13 +220,9 @@ class Server:
 
     # --- for connections
 
-    def talked(self) -> None:
-        """A connection said something, and no answer to it came out of a file."""
-        self._talked_at = self.monotonic()
-
     def send_bytes(self) -> int:
         """What a connection may send of a file at once."""
-        return SEND_SHARED_BYTES if self.monotonic() - self._talked_at < SHARED_S else SEND_BYTES
+        return SEND_SHARED_BYTES if self.monotonic() - self.talked_at < SHARED_S else SEND_BYTES
 
     def take_buffer(self, least: int, wanted: int) -> bytearray:
         """A buffer of at least `least` bytes, `wanted` where a new one has to be made."""

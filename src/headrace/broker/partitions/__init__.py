@@ -10,6 +10,7 @@ What lives here
     `failing`            disks that fail, and defects: what goes offline with them
     `fetchers`           which partition is fetched over which connection, where other brokers lead
     `fetch_loop`         one connection to a leader: asks, and does what its answers say
+    `lost_leaders`       leaders of which the metadata are likely to say something else soon
     `following`          what a follower does to its log: appends, cuts, syncs
     `isr_changes`        asks the controller for changes of in-sync sets
     `flusher`            syncs logs, for acknowledgements that wait for the disk and for what lies unwritten too long

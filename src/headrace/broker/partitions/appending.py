@@ -41,6 +41,7 @@ class Appender:
         self._failures = failures
         self._bytes_in = metrics.counter("produce.bytes")
         self._appends = metrics.counter("produce.batches")
+        self._messages = metrics.counter("produce.messages")
 
     def append_many(
         self, replica: Replica, chunks: Sequence[Buffer | Accepted], now_ms: int, origin: Origin = "client"
@@ -66,6 +67,8 @@ class Appender:
             for chunk in chunks:
                 size += len(chunk)
             self._bytes_in.value += size
+            self._messages.value += end - before
+            replica.bytes_in += size
             self._appends.value += len(chunks)
             self._flusher.appended(replica, size)
             if target.producers.unstable is not replica.state.unstable:

@@ -1,19 +1,30 @@
-"""Tells the metadata in which log directory each replica lies, where a broker with several chose. KIP-858."""
+"""Tells the metadata in which log directory each replica lies, where a broker with several chose. KIP-858.
+
+What cannot be told now, because no controller answers, is told again until one does: a replica of which the metadata do
+not know where it lies is not taken out of the in-sync set when its disk fails.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from asyncio import Task
+from asyncio import Task, sleep
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
 from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.controller.requests import AssignDirectories, FailDirectories
 from headrace.env import Owner
 from headrace.log.log import Log
 from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
 
-_AT_ONCE = 2_000
+_AT_ONCE: Final = 2_000
 """Assignments of one record batch."""
+_AGAIN_S: Final = (0.1, 10.0)
+"""How long an assignment waits that was not taken: at first, and at most."""
+_SETTLED: Final = (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
+"""These answers will not be others later; the metadata of older releases have no directories."""
 
 
 class DirectoryAssignment:
@@ -32,21 +43,27 @@ class DirectoryAssignment:
         self._node_id = node_id
         self._ids = directory_ids
         self._owner = owner
-        self._noted: list[tuple[bytes, int, bytes]] = []
+        self._noted: dict[tuple[bytes, int], bytes] = {}
+        """Where a replica lies of which the metadata are still to say so, by topic id and index."""
         self._task: Task[None] | None = None
 
     def note(self, log: Log) -> None:
         """A log was opened, or has moved: the metadata will say where it lies."""
-        topic = self._image().topics.by_id(log.topic_id)
-        index = log.topic_partition[1]
+        key = (log.topic_id, log.topic_partition[1])
         directory_id = self._ids[log.directory.rpartition("/")[0]]
-        if topic is None or index >= len(topic.partitions):
+        self._noted.pop(key, None)  # it has moved since
+        if not self._is_news(key, directory_id):
             return
-        if topic.partitions[index].directory_of(self._node_id) == directory_id:
-            return
-        self._noted.append((log.topic_id, index, directory_id))
+        self._noted[key] = directory_id
         if self._task is None or self._task.done():
             self._task = self._owner.spawn(self._submit())
+
+    def _is_news(self, key: tuple[bytes, int], directory_id: bytes) -> bool:
+        topic_id, index = key
+        topic = self._image().topics.by_id(topic_id)
+        if topic is None or index >= len(topic.partitions):
+            return False
+        return topic.partitions[index].directory_of(self._node_id) != directory_id
 
     def failed(self, online: Iterable[str]) -> None:
         """A log directory failed: the metadata will say that only those online work, and who lost its leader by it."""
@@ -58,8 +75,23 @@ class DirectoryAssignment:
             await self._controller.ask(FailDirectories(self._node_id, working))
 
     async def _submit(self) -> None:
+        again_s = _AGAIN_S[0]
         while self._noted:
-            some, self._noted = self._noted[:_AT_ONCE], self._noted[_AT_ONCE:]
-            # What cannot be written now is noted again at the next start.
-            with contextlib.suppress(ControllerError):
-                await self._controller.ask(AssignDirectories(self._node_id, some))
+            some = dict(islice(self._noted.items(), _AT_ONCE))
+            if await self._is_taken(some):
+                again_s = _AGAIN_S[0]
+                # What has moved meanwhile is told once more.
+                self._noted = {key: id_ for key, id_ in self._noted.items() if some.get(key) != id_}
+            else:
+                await sleep(again_s)
+                again_s = min(2 * again_s, _AGAIN_S[1])
+                self._noted = {key: id_ for key, id_ in self._noted.items() if self._is_news(key, id_)}
+
+    async def _is_taken(self, some: Mapping[tuple[bytes, int], bytes]) -> bool:
+        """Tells the controller; whether that is done with."""
+        chosen = [(topic_id, index, directory_id) for (topic_id, index), directory_id in some.items()]
+        try:
+            answer = await self._controller.ask(AssignDirectories(self._node_id, chosen))
+        except ControllerError:
+            return False
+        return answer.error in _SETTLED

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.partitions.following import PIECE_BATCHES, PIECE_BYTES, Appended
 from headrace.client.async_connection import AsyncConnection
-from headrace.client.errors import ClientError, ProtocolMismatchError, UnreachableError
+from headrace.client.errors import ClientError, ProtocolMismatchError, RefusedError, UnreachableError
 from headrace.replicas.fetcher import Fetcher, Followed, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
 from headrace.replicas.pieces import pieces
 from headrace.wire.apis import ApiKey
@@ -36,7 +37,9 @@ from headrace.wire.messages.k02_list_offsets import (
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import Following
+    from headrace.broker.partitions.lost_leaders import LostLeaders
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.partitions.throttles import Throttles
     from headrace.config import BrokerConfig
     from headrace.env import LogSink, Node, Owner
     from headrace.metadata.image import Endpoint
@@ -56,12 +59,14 @@ class FetchLoop:
         node: Node,
         config: BrokerConfig,
         following: Following,
+        lost_leaders: LostLeaders,
         log: LogSink,
         owner: Owner,
         leader: int,
         *,
         endpoint: Callable[[int], Endpoint | None],
         broker_epoch: Callable[[], int],
+        throttles: Throttles,
     ) -> None:
         """`endpoint` says where a broker is now, `broker_epoch` is that of this broker's registration."""
         self.leader = leader
@@ -71,9 +76,13 @@ class FetchLoop:
         self._owner = owner
         self._config = config
         self._following = following
+        self._lost_leaders = lost_leaders
         self._log = log
         self._endpoint = endpoint
         self._broker_epoch = broker_epoch
+        self._throttles = throttles
+        self._holds_back = False
+        """Whether a partition is not asked for now, so that a rate is kept."""
         self._gated = config.acks_flush == "before-reply"
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
@@ -132,6 +141,7 @@ class FetchLoop:
         if self._opening is not None:
             self._opening.cancel()
         if self._connection is not None:
+            self._connection.on_end = None
             self._connection.close()
 
     # --- the loop
@@ -151,7 +161,7 @@ class FetchLoop:
                     await self._cut_blindly(self._blind.pop())
                 if self._gated:
                     await self._sync()
-                asked = self.machine.next_request(self._now_ms())
+                asked = self._next_request()
                 if asked is None:
                     await self._rest()
                     continue
@@ -164,13 +174,31 @@ class FetchLoop:
         finally:
             self._hang_up()
 
+    def _next_request(self) -> NextRequest | None:
+        """What to ask for now, as far as the rate that is kept lets it."""
+        now_ms = self._now_ms()
+        self._holds_back = False
+        if not self._throttles.follower.is_limited:
+            return self.machine.next_request(now_ms)
+
+        def is_held_back(key: Key) -> bool:
+            if self._throttles.holds_back(self._replicas[key]):
+                self._holds_back = True
+                return True
+            return False
+
+        return self.machine.next_request(now_ms, is_held_back)
+
     async def _rest(self) -> None:
         """Until a partition is to be tried again, or something changes."""
         self._changed.clear()
         wake_at_ms = self.machine.wake_at_ms()
         timer = None
-        if wake_at_ms is not None:
-            timer = self._owner.later((wake_at_ms - self._now_ms()) / 1000 + 0.001, self._changed.set)
+        wait_s = inf if wake_at_ms is None else (wake_at_ms - self._now_ms()) / 1000
+        if self._holds_back:
+            wait_s = min(wait_s, self._throttles.follower.wait_s, self._config.replica_fetch_backoff_ms / 1000)
+        if wait_s < inf:
+            timer = self._owner.later(max(wait_s, 0.0) + 0.001, self._changed.set)
         await self._changed.wait()
         if timer is not None:
             timer.cancel()
@@ -195,7 +223,14 @@ class FetchLoop:
             self._connection.close()
         if self._is_reachable and self._is_wanted:
             self._is_reachable = False
+            if isinstance(error, RefusedError):
+                self._lost_leaders.lost(self.leader)
             self._log.warning("leader cannot be reached", leader=self.leader, partitions=len(self), why=error)
+
+    def _lost(self) -> None:
+        """The leader has ended the connection. Whoever asks for it next may be here in this very turn of the loop."""
+        if self._is_wanted:
+            self._lost_leaders.lost(self.leader)
 
     # --- asking
 
@@ -217,6 +252,7 @@ class FetchLoop:
         if isinstance(opened, ClientError):
             raise opened
         self._connection = connection = opened
+        connection.on_end = self._lost
         if not connection.channel.supports(ApiKey.FETCH, _LEAST_VERSION):
             connection.close()
             raise ProtocolMismatchError(f"broker {self.leader} serves no Fetch of version {_LEAST_VERSION} or newer")
@@ -242,7 +278,7 @@ class FetchLoop:
         connection = await self._connected()
         request = FetchRequest(
             replica_state=ReplicaState(config.node_id, self._broker_epoch()),
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=self._patience_ms(),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=asked.session_id,
@@ -253,8 +289,16 @@ class FetchLoop:
         response = await connection.ask(request, FetchResponse, timeout_s=config.replica_socket_timeout_ms / 1000)
         if not self._is_reachable:
             self._is_reachable = True
+            self._lost_leaders.reached(self.leader)
             self._log.info("leader is reached again", leader=self.leader)
         return response
+
+    def _patience_ms(self) -> int:
+        """How long the leader may wait for more: no longer than until a partition that is held back may go on."""
+        longest: int = self._config.replica_fetch_wait_max_ms
+        if not self._holds_back:
+            return longest
+        return int(min(longest, 1000 * self._throttles.follower.wait_s))
 
     def _topics(self, asked: NextRequest) -> list[FetchTopic]:
         topics: dict[bytes, FetchTopic] = {}
@@ -294,6 +338,8 @@ class FetchLoop:
             if followed is None:
                 continue
             replica = self._replicas[key]
+            if data.records and self._throttles.counts_as_follower(replica):
+                self._throttles.follower.passed(len(data.records))
             if step is Step.APPEND:
                 await self._append(followed, replica, data)
             elif step is Step.CUT:

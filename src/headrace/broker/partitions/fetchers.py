@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.partitions.fetch_loop import FetchLoop
+from headrace.broker.partitions.lost_leaders import LostLeaders
 from headrace.metadata.image import NO_LEADER
 
 if TYPE_CHECKING:
     from headrace.broker.partitions.following import Following
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.partitions.throttles import Throttles
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node
@@ -33,8 +35,11 @@ class Fetchers:
         *,
         image: Callable[[], ClusterImage],
         broker_epoch: Callable[[], int],
+        throttles: Throttles,
+        lanes: Callable[[], int],
     ) -> None:
-        """`image` returns the newest image, `broker_epoch` is that of this broker's registration."""
+        """`image` returns the newest image, `broker_epoch` is that of this broker's registration, `lanes` returns
+        num.replica.fetchers."""
         self._node = node
         self._config = config
         self._log = node.logger("partitions")
@@ -42,6 +47,10 @@ class Fetchers:
         self._following = following
         self._image = image
         self._broker_epoch = broker_epoch
+        self.lost_leaders = LostLeaders(node, self._owner, image)
+        self._throttles = throttles
+        self._lanes = lanes
+        self._lanes_now = lanes()
         self._loops: dict[Lane, FetchLoop] = {}
         self._tasks: dict[FetchLoop, Task[None]] = {}
         self._by_replica: dict[Replica, FetchLoop] = {}
@@ -72,14 +81,25 @@ class Fetchers:
         if not loop:
             self._loops = {lane: each for lane, each in self._loops.items() if each is not loop}
 
+    def settings_changed(self) -> None:
+        """There may be more or fewer connections to a leader from now on: its partitions are spread over them again."""
+        if self._lanes() == self._lanes_now:
+            return
+        self._lanes_now = self._lanes()
+        for replica in list(self._by_replica):
+            self.forget(replica)
+            self.follow(replica)
+
     def brokers_changed(self) -> None:
         """Brokers may be elsewhere by now."""
         for loop in self._loops.values():
             loop.look_at_address()
+        self.lost_leaders.brokers_changed()
 
     async def stop(self) -> None:
         """Fetches nothing more; returns when nothing of it is under way."""
         self._stopped = True
+        self.lost_leaders.stop()
         for loop in self._tasks:
             loop.stop()
         if self._tasks:
@@ -87,18 +107,20 @@ class Fetchers:
         self._owner.close()
 
     def _lane(self, replica: Replica) -> int:
-        return (31 * int.from_bytes(replica.topic_id[-4:], "big") + replica.index) % self._config.num_replica_fetchers
+        return (31 * int.from_bytes(replica.topic_id[-4:], "big") + replica.index) % self._lanes_now
 
     def _begin(self, lane: Lane) -> FetchLoop:
         loop = self._loops[lane] = FetchLoop(
             self._node,
             self._config,
             self._following,
+            self.lost_leaders,
             self._log,
             self._owner,
             lane[0],
             endpoint=self._endpoint,
             broker_epoch=self._broker_epoch,
+            throttles=self._throttles,
         )
         task = self._tasks[loop] = self._owner.spawn(loop.run())
         task.add_done_callback(lambda _: self._tasks.pop(loop, None))

@@ -107,10 +107,12 @@ class IsrChanges:
 
     async def _ask_for(self, asked: dict[Replica, AlterIsr]) -> bool:
         """Asks for changes, and gives each partition its answer; whether the request as a whole has to come again."""
-        by_key = {(replica.topic_id, replica.index): (replica, change) for replica, change in asked.items()}
+        by_key = {
+            (replica.topic_id, replica.index): (replica, change, replica.state.isr) for replica, change in asked.items()
+        }
         changes = [
             PartitionAlteration(*key, change.leader_epoch, change.partition_epoch, change.members, LEADER_RECOVERED)
-            for key, (_, change) in by_key.items()
+            for key, (_, change, _) in by_key.items()
         ]
         request = AlterPartitions(self._node_id, self._broker_epoch(), changes)
         try:
@@ -127,13 +129,20 @@ class IsrChanges:
             found = by_key.pop((topic_id, index), None)
             if found is not None:
                 self._settle(*found, code, partition)
-        self._wished.update({replica: change for replica, change in by_key.values() if replica not in self._wished})
+        self._wished.update({replica: change for replica, change, _ in by_key.values() if replica not in self._wished})
         return False
 
-    def _settle(self, replica: Replica, change: AlterIsr, error: ErrorCode, partition: Partition | None) -> None:
-        before = replica.state.isr
+    def _settle(
+        self,
+        replica: Replica,
+        change: AlterIsr,
+        before: tuple[int, ...],
+        error: ErrorCode,
+        partition: Partition | None,
+    ) -> None:
+        """`before` is the in-sync set when the change was asked for: metadata may have been faster than the answer."""
         retry = replica.altered(change, error, partition)
-        after = replica.state.isr
+        after = before if partition is None else partition.isr
         if error:
             self._failures.value += 1
             self._log.info("in-sync set was not changed", partition=replica.log.name, why=error.name)

@@ -256,15 +256,21 @@ class Opener:
 
     def _lies_elsewhere(self, key: Key, partition: Partition) -> bool:
         """Whether a replica of ours lies in a directory that has failed, or was taken away: as the metadata say, or,
-        where these do not know yet, as it was found."""
+        where these do not know yet, as it was found.
+
+        One whose directory was taken away, or came back empty, begins again where others have all that is committed.
+        """
         if any(key in home.found for home in self._logs.online()):
             return False
         if any(key in home.found for home in self._logs.directories.values()):
             return True
+        online = self._logs.online()
         wanted = partition.directory_of(self._node_id)
-        if wanted in NO_DIRECTORY:
+        if wanted in NO_DIRECTORY or any(self._directory_ids.get(home.path) == wanted for home in online):
             return False
-        return all(self._directory_ids.get(home.path) != wanted for home in self._logs.online())
+        may_come_back = len(online) < len(self._logs.directories)
+        complete = (*partition.isr, *partition.eligible_leaders)
+        return may_come_back or not complete or self._node_id in complete
 
     def _directory(self, partition: Partition) -> str | None:
         """The log directory that the metadata names for a replica of ours; None where it names none that works."""

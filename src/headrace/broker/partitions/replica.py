@@ -51,6 +51,8 @@ class Replica:
     __slots__ = (
         "_clock",
         "answers_wait",
+        "bytes_in",
+        "bytes_out",
         "cuts",
         "error",
         "fetch_waiters",
@@ -95,6 +97,8 @@ class Replica:
         self.cuts = 0
         """How often that was done: who copies the log looks at it."""
         self.flushing = False
+        self.bytes_in = self.bytes_out = 0
+        """What clients have had appended and have fetched since the page of metrics took these numbers."""
         self.templates: dict[int, AnswerTemplate] = {}
         self.fetch_waiters: dict[FetchWaiter, None] = {}
         self.follower_waiters: dict[FetchWaiter, None] = {}
@@ -118,6 +122,11 @@ class Replica:
         return self.state.high_watermark
 
     @property
+    def low_watermark(self) -> int:
+        """Where the partition begins on every replica that serves; only for a leader."""
+        return self.state.low_watermark(self.log.log_start_offset)
+
+    @property
     def leader_epoch(self) -> int:
         """The epoch that its leader leads under."""
         return self.state.leader_epoch
@@ -126,6 +135,11 @@ class Replica:
     def is_online(self) -> bool:
         """Whether it can be used at all, led or not."""
         return self.state.role is not Role.OFFLINE
+
+    @property
+    def serves_as_follower(self) -> bool:
+        """Whether consumers may read here what another broker leads: as far as is known to be committed."""
+        return self.state.role is Role.FOLLOWER and not self.is_being_cut
 
     @property
     def under_min_isr(self) -> bool:
@@ -238,10 +252,10 @@ class Replica:
         for waiter in list(self.follower_waiters):
             waiter.moved(self, byte_count)
 
-    def fetched(self, node_id: int, broker_epoch: int, offset: int) -> Fetched:
-        """A follower has everything below `offset`: see `PartitionState.fetched`."""
+    def fetched(self, node_id: int, broker_epoch: int, offset: int, log_start: int) -> Fetched:
+        """A follower has everything from `log_start` to `offset`: see `PartitionState.fetched`."""
         min_insync = self.log.config.min_insync_replicas
-        fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync)
+        fetched = self.state.fetched(node_id, broker_epoch, offset, self._now_ms(), min_insync, log_start)
         if fetched.moved:
             self._committed(0)
         return fetched
@@ -264,9 +278,11 @@ class Replica:
         log = self.log
         if log.producers.unstable is not self.state.unstable:
             self.transactions_changed()
-        self.state.followed(log.end_offset, high_watermark)
+        moved = self.state.followed(log.end_offset, high_watermark)
         if log.log_start_offset < log_start_offset <= self.state.high_watermark:
             log.delete_records_before(log_start_offset)
+        if moved and self.fetch_waiters:
+            self._committed(0)
 
     def was_cut(self) -> None:
         """Its log was cut to its leader's, or begins elsewhere."""
@@ -275,6 +291,7 @@ class Replica:
         self.state.truncated(log.end_offset, log.producers.unstable)
         # What a leader's log begins with is committed.
         self.state.followed(log.end_offset, log.log_start_offset)
+        self.touch()
 
     def when_synced(self, offset: int, callback: AcknowledgeCallback) -> None:
         """Calls back with NONE once everything below `offset` is on disk, or with an error."""

@@ -17,8 +17,10 @@ from headrace.broker.partitions.flusher import Flusher
 from headrace.broker.partitions.following import Following
 from headrace.broker.partitions.isr_changes import IsrChanges, no_controller
 from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
+from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
+from headrace.broker.partitions.throttles import Throttles
 from headrace.broker.storage.open_transactions import open_in_logs
 from headrace.broker.storage.storage_format import StorageError
 from headrace.log.filenames import directory_name
@@ -58,10 +60,12 @@ class ReplicaManager:
         cannot_go_on: Callable[[str], None],
         alter_partitions: Ask = no_controller,
         broker_epoch: Callable[[], int] = lambda: -1,
+        settings: Callable[[], BrokerConfig] | None = None,
     ) -> None:
-        """`image` returns the newest image, `topic_config` what is in force for a topic; `cannot_go_on` is told why the
-        broker has to stop. `alter_partitions` asks the active controller for changes of in-sync sets, `broker_epoch`
-        is that of this broker's registration, -1 before it.
+        """`image` returns the newest image, `topic_config` what is in force for a topic, `settings` what is in force
+        for the broker (None: `config`, always); `cannot_go_on` is told why the broker has to stop. `alter_partitions`
+        asks the active controller for changes of in-sync sets, `broker_epoch` is that of this broker's registration, -1
+        before it.
         """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
@@ -99,12 +103,14 @@ class ReplicaManager:
         self.append_many = appender.append_many
         self.when_acknowledged = appender.when_acknowledged
         self._append_internal = appender.append_internal
+        self._deletions = RecordDeletions(node.clock, node.owner("deletions of records"))
+        self.when_deleted = self._deletions.when_deleted
         self._isr_changes = IsrChanges(
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
         self._may_join: Mapping[int, int] = {}
-        following = Following(node, logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over)
-        self._fetchers = Fetchers(node, config, metrics, following, image=image, broker_epoch=broker_epoch)
+        self._fetchers = self._make_fetchers(config, settings or (lambda: config), metrics, failures, broker_epoch)
+        self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
         """Those whose roles change once their logs are cut."""
         self.storage_failed = failures.storage_failed
@@ -112,6 +118,30 @@ class ReplicaManager:
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(table.by_name))
         metrics.gauge("replicas.offline", lambda: len(table.offline) + len(self._opener.put_off))
+
+    def _make_fetchers(
+        self,
+        config: BrokerConfig,
+        settings: Callable[[], BrokerConfig],
+        metrics: Registry,
+        failures: Failures,
+        broker_epoch: Callable[[], int],
+    ) -> Fetchers:
+        node = self._node
+        self.throttles = Throttles(node.clock, self.node_id, settings)
+        following = Following(
+            node, self._logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over
+        )
+        return Fetchers(
+            node,
+            config,
+            metrics,
+            following,
+            image=self._image,
+            broker_epoch=broker_epoch,
+            throttles=self.throttles,
+            lanes=lambda: settings().num_replica_fetchers,
+        )
 
     # --- following the image
 
@@ -167,6 +197,7 @@ class ReplicaManager:
         self._may_join = {each.id: each.epoch for each in brokers if not (each.fenced or each.in_controlled_shutdown)}
         for replica in self._table:
             replica.state.brokers_are(self._may_join)
+        self._deletions.look_at_all()
 
     def _image_changed(self, _: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         if self._stopped:
@@ -174,6 +205,8 @@ class ReplicaManager:
         if delta.changed_brokers:
             self._brokers_are(new)
             self._fetchers.brokers_changed()
+        if delta.changed_configs:
+            self._fetchers.settings_changed()
         for topic in delta.deleted_topics.values():
             for partition in topic.partitions:
                 key = (topic.name, partition.index)
@@ -219,6 +252,7 @@ class ReplicaManager:
         else:
             self._table.rest(replica)
             replica.become_follower(partition)
+            self._deletions.look(replica)
             self._epoch_starts.forget(replica)
             self._fetchers.follow(replica)
 
@@ -235,6 +269,7 @@ class ReplicaManager:
         self._table.serve(replica)
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
+        self._deletions.look(replica)
 
     def _remove(self, key: Key, replica: Replica | None) -> None:
         """Other brokers have the partition now, and this one has it no more."""
@@ -255,6 +290,7 @@ class ReplicaManager:
 
     def _gone(self, replica: Replica) -> None:
         self.flusher.forget(replica)
+        self._deletions.look(replica)
         self._epoch_starts.forget(replica)
         self._fetchers.forget(replica)
         self._held_back.discard(replica.key)
@@ -325,9 +361,11 @@ class ReplicaManager:
         """The online replica of a partition, led or not."""
         return self._table.held(key)
 
-    def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int) -> ErrorCode:
-        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before."""
-        fetched = replica.fetched(node_id, broker_epoch, offset)
+    def fetched(self, replica: Replica, node_id: int, broker_epoch: int, offset: int, log_start: int) -> ErrorCode:
+        """A follower asks a replica that this broker leads for what comes at `offset`: it has everything before, from
+        `log_start` on (-1: it does not tell)."""
+        fetched = replica.fetched(node_id, broker_epoch, offset, log_start)
+        self._deletions.look(replica)
         if fetched.alter is not None:
             self._isr_changes.wish(replica, fetched.alter)
         return fetched.error
@@ -388,4 +426,5 @@ class ReplicaManager:
         self._isr_changes.stop()
         for replica in self._table:
             replica.become_offline(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._deletions.look(replica)
             self._epoch_starts.forget(replica)

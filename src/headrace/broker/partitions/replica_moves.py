@@ -29,6 +29,7 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.broker.partitions.throttles import RateLimit
     from headrace.env import Node
     from headrace.log.directory import LogDirectory
     from headrace.log.log import Log
@@ -39,6 +40,8 @@ PIECE_BYTES: Final = 4 * 1024 * 1024
 INLINE_BYTES: Final = 64 * 1024
 """What may be missing when the copy takes over: the rest is copied then, while nothing is appended."""
 CLEANER_PATIENCE_S: Final = 0.2
+RATE_PATIENCE_S: Final = 0.5
+"""How long a move waits before it looks at the rate that it keeps again, which may be another one by then."""
 CUT_PATIENCE_S: Final = 0.05
 """How long a move waits while a follower's log is cut to its leader's."""
 
@@ -55,14 +58,16 @@ class ReplicaMoves:
         find: Callable[[str, int], Replica | ErrorCode],
         directory_failed: Callable[[str, OSError], None],
         moved: Callable[[Replica, Log], None],
+        limit: RateLimit,
     ) -> None:
-        """`find` is what `ReplicaManager.find` is; `moved` is told of the log that a
-        replica has from now on."""
+        """`find` is what `ReplicaManager.find` is; `moved` is told of the log that a replica has from now on; `limit`
+        is the rate that is kept."""
         self._node = node
         self._logs = logs
         self._find = find
         self._directory_failed = directory_failed
         self._moved = moved
+        self._limit = limit
         self._log = node.logger("partitions")
         self._owner = node.owner("replica moves")
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -150,6 +155,10 @@ class ReplicaMoves:
                     continue
                 piece = next_piece(replica.log, future, PIECE_BYTES)
                 if piece is not None and piece.size > INLINE_BYTES:
+                    if wait_s := self._limit.wait_s:
+                        await asyncio.sleep(min(wait_s, RATE_PATIENCE_S))
+                        continue
+                    self._limit.passed(piece.size)
                     await node.workers.run(partial(copy_piece, piece, future, node.clock.now_ms()))
                     continue
                 await node.workers.run(future.flush)

@@ -1,9 +1,12 @@
 """Tells dead brokers from silent ones, for the active controller: a process that is gone refuses connections.
 
 A broker is suspected when the connection of its heartbeats ends, when another incarnation of it asks to be registered,
-and by a new controller that has not heard of it yet. A suspected broker is asked for a connection at its own listener,
-twice: if both are refused it is dead, and fenced at once. Anything else (an answer, silence, a host that cannot be
-reached) proves nothing: its session decides then. See docs/adr/0011.
+and by a new controller that has not heard of it yet. A suspected broker is asked for connections at the listener that
+nodes use among themselves: if two in a row are refused it is dead, and fenced at once. Anything else (an answer,
+silence, a host that cannot be reached) proves nothing: its session decides then. See docs/adr/0011.
+
+A process that dies closes its sockets one after the other: its listener may take connections for a moment after the
+others have ended. So a suspected broker that answers is asked a few times more.
 """
 
 from __future__ import annotations
@@ -18,10 +21,14 @@ if TYPE_CHECKING:
 
     from headrace.env import Node
     from headrace.env.network import Stream
-    from headrace.metadata.image import ClusterImage
+    from headrace.metadata.image import ClusterImage, Endpoint
 
 GRACE_S: Final = 0.1
-"""Between the two attempts: a listener that is being replaced has that long."""
+"""Between two attempts: a listener that is being replaced has that long."""
+ATTEMPTS: Final = 5
+"""At most so many."""
+REFUSED: Final = 2
+"""So many in a row have to be refused."""
 ATTEMPT_S: Final = 0.5
 """How long an attempt waits for an answer."""
 SPARED_S: Final = 600.0
@@ -29,11 +36,19 @@ SPARED_S: Final = 600.0
 
 
 class DeathWatch:
-    """See the module. `dead(id, epoch)` is told of each death, once; `image` is the newest one."""
+    """See the module. `dead(id, epoch)` is told of each death, once; `image` is the newest one, `listener` returns the
+    name of the listener that brokers use among themselves."""
 
-    def __init__(self, node: Node, image: Callable[[], ClusterImage], dead: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        image: Callable[[], ClusterImage],
+        listener: Callable[[], str],
+        dead: Callable[[int, int], None],
+    ) -> None:
         self._node = node
         self._image = image
+        self._listener = listener
         self._dead = dead
         self._owner = node.owner("death watch")
         self._log = node.logger("quorum")
@@ -60,13 +75,10 @@ class DeathWatch:
     async def _probe(self, broker_id: int) -> None:
         try:
             broker = self._image().brokers.get(broker_id)
-            if broker is None or broker.fenced or not broker.endpoints:
-                return
-            endpoint = broker.endpoints[0]
-            if not await self._is_refused(endpoint.host, endpoint.port):
-                return
-            await asyncio.sleep(GRACE_S)
-            if not await self._is_refused(endpoint.host, endpoint.port):
+            endpoint = None if broker is None or broker.fenced else broker.endpoint(self._listener())
+            if broker is None or endpoint is None:
+                return  # an address that is meant for others may refuse this node, and the broker lives
+            if not await self._is_gone(endpoint):
                 return
         finally:
             self._probed.discard(broker_id)
@@ -74,6 +86,16 @@ class DeathWatch:
         if now is not None and now.epoch == broker.epoch and not now.fenced:
             self._fenced[broker_id] = broker.epoch
             self._dead(broker_id, broker.epoch)
+
+    async def _is_gone(self, endpoint: Endpoint) -> bool:
+        refused = 0
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(GRACE_S)
+            refused = refused + 1 if await self._is_refused(endpoint.host, endpoint.port) else 0
+            if refused == REFUSED:
+                return True
+        return False
 
     async def _is_refused(self, host: str, port: int) -> bool:
         """Whether nothing listens at an address of a machine that is up."""

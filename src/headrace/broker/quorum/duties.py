@@ -51,7 +51,7 @@ class Duties:
         self._marked = -1
         self._heard: set[int] = set()
         """The brokers that this controller has heard of since it is active."""
-        self._deaths = DeathWatch(node, lambda: driver.image, self._dead)
+        self._deaths = DeathWatch(node, lambda: driver.image, lambda: config().inter_broker_listener, self._dead)
         driver.on_decides = self._changed
 
     def _changed(self) -> None:
@@ -64,6 +64,8 @@ class Duties:
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self.sessions.begin(self._driver.image, self.now_ms())
         self._heard.clear()
+        if self._driver.raft.bereft_of is not None:
+            self.suspect(self._driver.raft.bereft_of)
         self._owner.later(UNHEARD_S, self._look_for_deaths, self._term)
         self._again(config.broker_session_timeout_ms / 1000 / CHECKS_A_SESSION, self._check_sessions)
         if config.metadata_max_idle_interval_ms:

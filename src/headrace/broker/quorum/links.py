@@ -49,13 +49,13 @@ class VoterLinks:
         self._endpoint = endpoint
         self._heard = heard
         self._told = told
-        self._is_foreign = False
         self._timeout_s = timeout_s
         self._log = log
         self._links: dict[int, AsyncConnection] = {}
         self._finished: Future[None] | None = None
         self._next: dict[int, Send] = {}
         self._opening: set[int] = set()
+        self._of_other_clusters: set[int] = set()
 
     def send(self, send: Send) -> None:
         """Asks a voter. The machine waits for one answer a voter: what is not sent yet when the next one comes, it has
@@ -114,11 +114,17 @@ class VoterLinks:
             leader = told_leader(said)
             if leader is not None:
                 self._told(leader[0], VoterEndpoint("", leader[1], leader[2]))
-            if answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID and not self._is_foreign:
-                self._is_foreign = True
-                self._log.error("a controller belongs to another cluster than this node", node=send.peer)
+            self._look_at_cluster(send.peer, answer.error)
             self._heard(Answered(send.peer, send.number, answer))
         self._look()
+
+    def _look_at_cluster(self, peer: int, error: ErrorCode) -> None:
+        """Says it once of each voter that this node, or that voter, stands on a directory of another cluster."""
+        if error is not ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._of_other_clusters.discard(peer)
+        elif peer not in self._of_other_clusters:
+            self._of_other_clusters.add(peer)
+            self._log.error("voter belongs to another cluster than the directories of this node", voter=peer)
 
     def _failed(self, send: Send, error: BaseException) -> None:
         self._log.debug("a voter cannot be asked", voter=send.peer, why=error)

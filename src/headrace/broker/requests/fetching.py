@@ -40,6 +40,8 @@ _NOT_THERE: Final = (
 """Earlier clients do not know KAFKA_STORAGE_ERROR and are sent to refresh their metadata instead, as Kafka does."""
 
 Answer = tuple[SessionPartition, PartitionData]
+Nearest = Callable[[Replica, int], int]
+"""Which follower is nearer to a client that reads a replica, led here, at an offset; -1: none."""
 
 
 class Fetches:
@@ -49,6 +51,9 @@ class Fetches:
         self.waiting = 0
         self.waiting_max = waiting_max
         self.bytes = metrics.counter("fetch.bytes")
+        self.bytes_to_followers = metrics.counter("replicas.sent_bytes")
+        self.follower_bytes = metrics.counter("fetch.follower_bytes")
+        """What consumers read of partitions that this broker follows."""
         self.cold_lookups = metrics.counter("fetch.cold_lookups")
         metrics.gauge("fetch.waiting", lambda: self.waiting)
 
@@ -66,14 +71,18 @@ class Fetch:
         "_may_wait",
         "_min_bytes",
         "_missing",
+        "_nearest",
         "_partitions",
+        "_reads_followers",
         "_refuse",
         "_respond",
         "_timer",
+        "_unmoved",
         "_version",
         "_watched",
         "bytes_read",
-        "failed",
+        "follower_bytes_read",
+        "has_news",
     )
 
     def __init__(
@@ -86,8 +95,11 @@ class Fetch:
         max_bytes: int,
         isolation_level: int,
         refuse: Callable[[str], ErrorCode],
+        reads_followers: bool = False,
+        nearest: Nearest | None = None,
     ) -> None:
-        """`refuse(topic)` says why a client may not read a topic, NONE where it may."""
+        """`refuse(topic)` says why a client may not read a topic, NONE where it may. `reads_followers`: it knows that a
+        follower may serve it. `nearest` says which follower it should read from; None leaves it here."""
         self._broker = broker
         self._partitions = list(partitions)
         self._version = version
@@ -95,6 +107,8 @@ class Fetch:
         self._min_bytes = min(min_bytes, self._max_bytes)
         self._committed_only = isolation_level == READ_COMMITTED
         self._refuse = refuse
+        self._reads_followers = reads_followers
+        self._nearest = nearest
         self._respond: Callable[[list[Answer]], None] | None = None
         self._missing = 0
         self._max_wait_ms = 0
@@ -103,8 +117,12 @@ class Fetch:
         self._timer: Timer | None = None
         self._look_handle: Timer | None = None
         self._watched: list[Replica] = []
+        self._unmoved: list[Answer] | None = None
+        """What was read before the wait, while that is still all there is: no records, of any partition."""
         self.bytes_read = 0
-        self.failed = False
+        self.follower_bytes_read = 0
+        self.has_news = False
+        """Whether the last reading says something beside records."""
 
     # --- reading
 
@@ -112,8 +130,8 @@ class Fetch:
         """Reads every partition once, in order, while there is room in the answer."""
         left = self._max_bytes
         min_one = True
-        self.bytes_read = 0
-        self.failed = False
+        self.bytes_read = self.follower_bytes_read = 0
+        self.has_news = False
         answers: list[Answer] = []
         for partition in self._partitions:
             data = self._read_partition(partition, left, min_one)
@@ -128,7 +146,7 @@ class Fetch:
     @property
     def is_satisfied(self) -> bool:
         """Whether the last reading is worth an answer now."""
-        return self.failed or self.bytes_read >= self._min_bytes or not self._partitions
+        return self.has_news or self.bytes_read >= self._min_bytes or not self._partitions
 
     def _read_partition(self, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         name = partition.topic
@@ -140,7 +158,7 @@ class Fetch:
         replicas = self._broker.replicas
         replica = replicas.by_name.get((name, partition.index))
         if replica is None or replica.error:
-            found = replicas.find(name, partition.index)
+            found = self._follower_of(name, partition.index) or replicas.find(name, partition.index)
             if not isinstance(found, Replica):
                 return self._error(partition, self._why_not(partition, found))
             replica = found
@@ -148,6 +166,10 @@ class Fetch:
             fenced = replica.state.check_epoch(partition.current_leader_epoch)
             if fenced:
                 return self._error(partition, fenced)
+        if self._nearest is not None and not replica.error:
+            nearest = self._nearest(replica, partition.fetch_offset)
+            if nearest >= 0:
+                return self._elsewhere(replica, partition, nearest)
         try:
             try:
                 return self._read_replica(replica, partition, left, min_one)
@@ -166,6 +188,25 @@ class Fetch:
                 error, "a fetch", partition=f"{name}-{partition.index}", offset=partition.fetch_offset
             )
             return self._error(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _follower_of(self, topic: str, index: int) -> Replica | None:
+        """The replica here that follows, where this client may read it now (KIP-392)."""
+        if not self._reads_followers:
+            return None
+        held = self._broker.replicas.held((topic, index))
+        return held if held is not None and held.serves_as_follower else None
+
+    def _elsewhere(self, replica: Replica, partition: SessionPartition, nearest: int) -> PartitionData:
+        """Nothing but the name of a follower that is nearer to the client."""
+        state = replica.state
+        self.has_news = True
+        data = PartitionData(
+            partition.index, 0, state.high_watermark, state.last_stable_offset, replica.log.log_start_offset
+        )
+        data.records = _NO_RECORDS
+        data.aborted_transactions = None
+        data.preferred_read_replica = nearest
+        return data
 
     def _why_not(self, partition: SessionPartition, error: ErrorCode) -> ErrorCode:
         """An epoch that is not ours comes before a leader that is not here: whoever asks knows of it or has to."""
@@ -188,7 +229,7 @@ class Fetch:
                 return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < partition.last_fetched_epoch or end_offset < offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-                self.failed = True
+                self.has_news = True
                 return data
         limit = min(left, partition.max_bytes)
         upper = stable if self._committed_only else high_watermark
@@ -197,6 +238,8 @@ class Fetch:
             return self._error(partition, result.error)
         if result.slice is not None:
             data.records = result.slice
+            if replica.error:
+                self.follower_bytes_read += result.size
             if self._committed_only:
                 data.aborted_transactions = [
                     AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
@@ -214,7 +257,7 @@ class Fetch:
         return replica.fetch_waiters
 
     def _error(self, partition: SessionPartition, error: ErrorCode) -> PartitionData:
-        self.failed = True
+        self.has_news = True
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERROR_FROM:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         # Kafka's list is empty where it did not look for a log, and null where a log refused.
@@ -244,7 +287,7 @@ class Fetch:
         elif self.is_satisfied or self._max_wait_ms <= 0:
             self._finish(answers)
         else:
-            self._wait()
+            self._wait(answers)
 
     def _warm(self) -> None:
         """Has a worker look up what is not in memory, so that the event loop never waits for the disk."""
@@ -271,21 +314,24 @@ class Fetch:
         if self._respond is not None:
             self._attempt()
 
-    def _wait(self) -> None:
+    def _wait(self, answers: list[Answer]) -> None:
         self._missing = self._min_bytes - self.bytes_read
         self._may_wait = True  # what comes now is in memory
-        find = self._broker.replicas.by_name.get
+        find = self._broker.replicas.held
         for partition in self._partitions:
             replica = find((partition.topic, partition.index))
             if replica is not None:
                 self._waiters(replica)[self] = None
                 self._watched.append(replica)
+        if not self.bytes_read and len(self._watched) == len(answers):
+            self._unmoved = answers
         self._broker.fetches.waiting += 1
         self._timer = self._broker.requests_owner.later(self._max_wait_ms / 1000, self._time_is_up)
 
     def moved(self, replica: Replica, byte_count: int) -> None:
         """More can be read, or something else changed (0): has a look once the loop gets to it."""
         self._missing -= byte_count
+        self._unmoved = None
         if self._look_handle is None and (self._missing <= 0 or not byte_count):
             self._look_handle = self._broker.requests_owner.soon(self._look)
 
@@ -301,13 +347,33 @@ class Fetch:
 
     def _time_is_up(self) -> None:
         if self._respond is not None:
-            self._finish(self.read())
+            self._finish(self.read() if self._unmoved is None else self._seen_again(self._unmoved))
+
+    def _seen_again(self, answers: list[Answer]) -> list[Answer]:
+        """What another reading would give where there was nothing, and nothing came: a session of thousands of idle
+        partitions costs a broker as little as it can."""
+        for replica, (_, data) in zip(self._watched, answers, strict=True):
+            state = replica.state
+            data.high_watermark = state.high_watermark
+            data.last_stable_offset = state.last_stable_offset
+            data.log_start_offset = replica.log.log_start_offset
+        return answers
 
     def _finish(self, answers: list[Answer]) -> None:
         respond = self._respond
         assert respond is not None
+        self._count(answers)
         self.cancel()
         respond(answers)
+
+    def _count(self, answers: list[Answer]) -> None:
+        """What the last reading found goes out."""
+        fetches, led = self._broker.fetches, self._broker.replicas.by_name
+        fetches.bytes.value += self.bytes_read
+        fetches.follower_bytes.value += self.follower_bytes_read
+        for partition, data in answers:
+            if data.records and (replica := led.get((partition.topic, partition.index))) is not None:
+                replica.bytes_out += len(data.records)
 
     def cancel(self) -> None:
         """Nobody waits any more."""
@@ -317,6 +383,7 @@ class Fetch:
         for replica in self._watched:
             self._waiters(replica).pop(self, None)
         self._watched.clear()
+        self._unmoved = None
         self._broker.fetches.waiting -= 1
         self._timer.cancel()
         self._timer = None

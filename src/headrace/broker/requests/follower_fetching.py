@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """One Fetch request of a follower at work. See `Fetch`."""
 
-    __slots__ = ("_broker_epoch", "_follower", "_is_counted")
+    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_is_counted")
 
     def __init__(
         self,
@@ -49,9 +49,11 @@ class FollowerFetch(Fetch):
         self._follower = follower
         self._broker_epoch = broker_epoch
         self._is_counted = False
+        self._counts_for_rate = 0
 
     def read(self) -> list[Answer]:
         """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that."""
+        self._counts_for_rate = 0
         answers = super().read()
         self._is_counted = True
         return answers
@@ -68,23 +70,38 @@ class FollowerFetch(Fetch):
             if epoch < 0:
                 return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < partition.last_fetched_epoch or end_offset < offset:
-                self.failed = True
+                self.has_news = True
                 data = self._data(replica, partition)
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data
         if offset > log.end_offset:
             return self._error(partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if not self._is_counted:
-            refused = self._broker.replicas.fetched(replica, self._follower, self._broker_epoch, offset)
+            refused = self._broker.replicas.fetched(
+                replica, self._follower, self._broker_epoch, offset, partition.follower_log_start
+            )
             assert not refused, "a follower that may fetch counts"
         data = self._data(replica, partition)
+        throttles = self._broker.replicas.throttles
+        if throttles.holds_back_follower(replica, self._follower):
+            return data
         limit = min(left, partition.max_bytes)
         end_offset = log.end_offset
+        if offset == end_offset:
+            return data
         result = log.read(offset, max_bytes=limit, max_offset=end_offset, min_one=min_one, wait=self._may_wait)
         assert not result.error, "the offset is in the log"
         if result.slice is not None:
             data.records = result.slice
+            if throttles.counts_as_leader(replica):
+                self._counts_for_rate += result.size
         return data
+
+    def _count(self, answers: list[Answer]) -> None:
+        """What followers copy no client reads."""
+        self._broker.fetches.bytes_to_followers.value += self.bytes_read
+        if self._counts_for_rate:
+            self._broker.replicas.throttles.leader.passed(self._counts_for_rate)
 
     def _data(self, replica: Replica, partition: SessionPartition) -> PartitionData:
         state = replica.state
@@ -92,6 +109,8 @@ class FollowerFetch(Fetch):
         data = PartitionData(partition.index, 0, state.high_watermark, state.last_stable_offset, start)
         data.records = b""
         data.aborted_transactions = None
+        if 0 <= partition.told_log_start_offset < start:
+            self.has_news = True  # whoever deleted records waits for the followers
         return data
 
     def _upper(self, replica: Replica) -> int:

@@ -211,10 +211,12 @@ class ProduceRun:
         now_ms = broker.node.clock.now_ms()
         # Whatever happens: what one connection sent must not be left for the next one.
         by_replica, self._chunks, self.entries = self._chunks, {}, []
+        at_once = len(entries)
         results = {replica: append(replica, chunks, now_ms) for replica, chunks in by_replica.items()}
         for correlation_id, version, replica, position, size, timeout_ms, needs_all in entries:
             result = results[replica][position]
             if result.error or replica.answers_wait:
+                at_once -= 1  # it is timed on its own
                 self._answer_slowly(connection, correlation_id, version, replica, result, size, timeout_ms, needs_all)
                 continue
             template = replica.templates.get(version)
@@ -240,6 +242,9 @@ class ProduceRun:
                     template.suffix,
                 )
             connection.answer_bytes(PRODUCE, version, correlation_id, frame)
+        times = connection.server.times
+        if times is not None:
+            times.produced += at_once
 
     def _answer_slowly(
         self,

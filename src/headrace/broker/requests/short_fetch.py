@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.net.output import SMALL_SLICE_BYTES
 from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.log.cursor import OTHERWISE, Cursor
 from headrace.replicas.sessions import FINAL_EPOCH, Key, Session, SessionPartition
 from headrace.security.authorizer import OpenAuthorizer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.net.context import RequestContext
     from headrace.broker.partitions.replica import Replica
+    from headrace.broker.requests.fetching import Nearest
     from headrace.broker.requests.services import Services
     from headrace.wire.messages.k01_fetch import FetchRequest
 
@@ -168,9 +170,14 @@ class ShortFetch:
             return False
         self._count.value += 1
         self._services.fetches.bytes.value += size
+        for each in found:
+            each.reader.replica.bytes_out += each.size
         if session is not None:
             _tell(session, found)
         self._send(connection, correlation_id, session, found, isolation == READ_COMMITTED)
+        times = connection.server.times
+        if times is not None:
+            times.fetched += 1
         return True
 
     # --- what is asked for
@@ -464,4 +471,24 @@ def short_fetch_of(
     """The short way for requests like this one, which was answered the long way: `known` where it is that already."""
     if known is not None and known.is_for(request, context):
         return known
+    nearest = nearest_of(broker, request.rack_id, context.listener)
+    if nearest is not None:
+        return _NearestShortFetch(broker, request, context, nearest)
     return ShortFetch(broker, request, context)
+
+
+class _NearestShortFetch(ShortFetch):
+    """That of a consumer which may have to read elsewhere: see `nearest_replicas`."""
+
+    __slots__ = ("_nearest",)
+
+    def __init__(self, broker: Services, request: FetchRequest, context: RequestContext, nearest: Nearest) -> None:
+        super().__init__(broker, request, context)
+        self._nearest = nearest
+
+    def _read(self, wanted: list[Reader], left: int, committed: bool, room: memoryview) -> list[_Found] | None:
+        for reader in wanted:
+            asked = reader if reader.told is None else reader.told
+            if self._nearest(reader.replica, asked.fetch_offset) >= 0:
+                return None
+        return super()._read(wanted, left, committed, room)

@@ -60,7 +60,8 @@ def serve(
 
     With --brokers N this process runs N of them as one cluster, a process each, in folders below one --data, and starts
     again whichever dies. The ports are those of --listen and the next ones; port 0 takes free ones, and keeps them for
-    later starts of the folder. Topics have three replicas if there are three brokers.
+    later starts of the folder. Topics have three replicas if there are three brokers. Metrics have ports of their own,
+    from 9404 or that of --set metrics.listener=HOST:PORT on.
 
     With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """

@@ -28,6 +28,7 @@ CONTROLLER_HOST: Final = "127.0.0.1"
 CONTROLLERS_FURTHER: Final = 10_000
 """The first controller's port, counted from the first client's."""
 REPLICAS: Final = 3
+METRICS: Final = "metrics.listener"
 OWN: Final = frozenset(
     {
         "advertised.listeners",
@@ -47,15 +48,22 @@ OWN: Final = frozenset(
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster as its folder tells of it. Ports are those of the nodes 1, 2, ... in order."""
+    """A cluster as its folder tells of it. Ports are those of the nodes 1, 2, ... in order; there are none of metrics
+    where no node serves them."""
 
     cluster_id: str
     ports: tuple[int, ...]
     controller_ports: tuple[int, ...]
+    metrics_ports: tuple[int, ...] = ()
+    metrics_host: str = CONTROLLER_HOST
 
     @property
     def node_ids(self) -> range:
         return range(1, len(self.ports) + 1)
+
+    def metrics_address(self, node_id: int) -> str:
+        """HOST:PORT of a node's pages; -1 where it serves none."""
+        return address_text(self.metrics_host, self.metrics_ports[node_id - 1]) if self.metrics_ports else "-1"
 
 
 def node_directory(folder: Path, node_id: int) -> Path:
@@ -89,7 +97,8 @@ def read_layout(folder: Path, brokers: int) -> Layout | None:
         return None
     found = load_properties_file(str(path))
     try:
-        layout = Layout(found["cluster.id"], _ports(found["ports"]), _ports(found["controller.ports"]))
+        metrics_ports = _ports(found.get("metrics.ports", ""))
+        layout = Layout(found["cluster.id"], _ports(found["ports"]), _ports(found["controller.ports"]), metrics_ports)
     except (KeyError, ValueError) as error:
         raise Failure(f"{path} cannot be read: {error}") from error
     if len(layout.ports) != brokers:
@@ -98,7 +107,7 @@ def read_layout(folder: Path, brokers: int) -> Layout | None:
 
 
 def _ports(text: str) -> tuple[int, ...]:
-    return tuple(int(port) for port in text.split(","))
+    return tuple(int(port) for port in text.split(",") if text)
 
 
 class HeldPorts:
@@ -122,7 +131,8 @@ class HeldPorts:
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             why = "another program listens there" if taken else str(error.strerror)
-            hint = "; --listen HOST:PORT and --controller-port take other ports" if taken else ""
+            hint = "; --listen HOST:PORT, --controller-port and --set metrics.listener=HOST:PORT take other ports"
+            hint = hint if taken else ""
             raise Failure(f"cannot listen on {where}: {why}{hint}") from error
         return int(held.getsockname()[1])
 
@@ -156,6 +166,43 @@ def hold_ports(
     )
 
 
+def hold_metrics_ports(
+    held: HeldPorts, given: str | None, *, free: bool, others: Sequence[int], kept: Layout | None
+) -> tuple[str, tuple[int, ...]]:
+    """The host and the ports of the nodes' pages; no ports where `given`, the setting for all, turns them off.
+
+    A given port is the first node's, and the next ones are those of the others. Without one, or where it is 0, they are
+    those `kept`, or the default and the next ones (`free`: free ones); a free one takes the place of one that another
+    program has. `others` are the ports of clients and controllers, of each node. Raises ConfigError and Failure.
+    """
+    from headrace.config import BROKER_SETTINGS, parse_value
+    from headrace.config.setting import parse_metrics_listener
+
+    setting = BROKER_SETTINGS[METRICS]
+    address = parse_metrics_listener(str(setting.default if given is None else parse_value(setting, given)))
+    if address is None:
+        return "", ()
+    host, first = address
+    brokers = len(others) // 2
+    if given is not None and first:
+        if first > 65536 - brokers:
+            raise Failure(f"{brokers} ports from {first} on are more than there are")
+        wanted = _wanted(first, brokers, None)
+        if set(wanted) & set(others):
+            raise Failure(f"the ports of clients, of controllers and of metrics overlap: {others} and {wanted}")
+        return host, tuple(held.hold(host, port) for port in wanted)
+    wanted = kept.metrics_ports if kept else ()
+    wanted = wanted or _wanted(0 if free or given is not None else first, brokers, None)
+    return host, tuple(_hold_or_free(held, host, 0 if port in others else port) for port in wanted)
+
+
+def _hold_or_free(held: HeldPorts, host: str, port: int) -> int:
+    try:
+        return held.hold(host, port)
+    except Failure:
+        return held.hold(host, 0)
+
+
 def _wanted(first: int, count: int, kept: tuple[int, ...] | None) -> tuple[int, ...]:
     if first:
         return tuple(range(first, first + count))
@@ -171,6 +218,7 @@ def write_layout(folder: Path, layout: Layout) -> None:
             "cluster.id": layout.cluster_id,
             "ports": ",".join(map(str, layout.ports)),
             "controller.ports": ",".join(map(str, layout.controller_ports)),
+            "metrics.ports": ",".join(map(str, layout.metrics_ports)),
         },
     )
 
@@ -198,6 +246,7 @@ def write_node_files(
             "broker.rack": socket.gethostname(),
             **replication(len(layout.ports)),
             **given,
+            METRICS: layout.metrics_address(node_id),
         }
         if advertised is not None:
             properties["advertised.listeners"] = f"PLAINTEXT://{advertised[0]}:{advertised[1] + node_id - 1}"

@@ -10,10 +10,12 @@ from headrace.cli.failures import Failure
 from headrace.cli.output import print_table
 from headrace.cli.serve.folder import (
     CONTROLLER_HOST,
+    METRICS,
     OWN,
     HeldPorts,
     Layout,
     format_nodes,
+    hold_metrics_ports,
     hold_ports,
     lock_folder,
     new_cluster_id,
@@ -78,8 +80,11 @@ def _prepare(
 
     kept = read_layout(folder, brokers)
     ports, controller_ports = hold_ports(held, *listen, controller_port, brokers, kept)
-    layout = Layout(kept.cluster_id if kept else new_cluster_id(), ports, controller_ports)
+    cluster_id = kept.cluster_id if kept else new_cluster_id()
+    others = (*ports, *controller_ports)
     try:
+        host, metrics_ports = hold_metrics_ports(held, given.get(METRICS), free=not listen[1], others=others, kept=kept)
+        layout = Layout(cluster_id, ports, controller_ports, metrics_ports, host)
         write_layout(folder, layout)
         files = write_node_files(folder, layout, listen[0], advertised, given)
         format_nodes(files, layout.cluster_id)
@@ -105,6 +110,7 @@ def _tell(folder: Path, host: str, layout: Layout, processes: Sequence[int]) -> 
             node_id,
             address_text(host.strip("[]"), port),
             address_text(CONTROLLER_HOST, controller_port),
+            layout.metrics_address(node_id) if layout.metrics_ports else "none",
             process,
             node_directory(folder, node_id),
         )
@@ -112,4 +118,4 @@ def _tell(folder: Path, host: str, layout: Layout, processes: Sequence[int]) -> 
             layout.node_ids, layout.ports, layout.controller_ports, processes, strict=True
         )
     ]
-    print_table(("node", "clients", "controllers", "process", "folder"), rows)
+    print_table(("node", "clients", "controllers", "metrics", "process", "folder"), rows)

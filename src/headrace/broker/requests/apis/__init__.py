@@ -57,6 +57,7 @@ SERVED: dict[int, Access] = {
     ApiKey.UPDATE_FEATURES: Access(On.CLUSTER, Op.ALTER),
     ApiKey.FETCH_SNAPSHOT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.DESCRIBE_CLUSTER: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.UNREGISTER_BROKER: Access(On.CLUSTER, Op.ALTER),
     ApiKey.DESCRIBE_PRODUCERS: Access(On.TOPIC, Op.READ),
     ApiKey.LIST_CONFIG_RESOURCES: Access(On.CLUSTER, Op.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Access(On.TOPIC, Op.DESCRIBE),
@@ -86,6 +87,7 @@ FORWARDED: Final = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
     }
 )
 """What an envelope may hold."""

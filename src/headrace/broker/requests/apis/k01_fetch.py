@@ -4,9 +4,11 @@ Answers with slices of segment files, which go to the socket without being read 
 than min_bytes waits, up to max_wait_ms. Sessions (v7+, KIP-227) let an answer name only what changed. A full answer
 lists every partition asked for, even when max_bytes is spent; the first batch is returned however large.
 A follower reads to the end of the log, and counts as having what is before its offset: `follower_fetching`.
-Not done: quotas, preferred read replicas, tiered data.
-v7 sessions. v9 the leader epoch that the client knows. v12 flexible, diverging epochs. v13 topic ids. v15 replica
-state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
+A consumer that names its rack is sent to a follower there, where `replica.selector.class` says so, and any follower
+serves consumers as far as it knows records to be committed (KIP-392).
+Not done: quotas, tiered data.
+v7 sessions. v9 the leader epoch that the client knows. v11 racks. v12 flexible, diverging epochs. v13 topic ids. v15
+replica state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
 from headrace.broker.requests.leader_hints import endpoints_of
+from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
@@ -33,6 +36,7 @@ from headrace.wire.uuids import ZERO
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
+_FOLLOWERS_SERVE_FROM: Final = 11
 _TOPIC_IDS_FROM: Final = 13
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
@@ -68,6 +72,8 @@ def _fetch(
             max_bytes=request.max_bytes,
             isolation_level=request.isolation_level,
             refuse=_refusal(broker, context),
+            reads_followers=context.api_version >= _FOLLOWERS_SERVE_FROM,
+            nearest=nearest_of(broker, request.rack_id, context.listener),
         )
         if follower < 0
         else FollowerFetch(
@@ -184,6 +190,7 @@ def _asked(broker: Services, request: FetchRequest, uses_topic_ids: bool) -> dic
             partition.max_bytes = asked.partition_max_bytes
             partition.current_leader_epoch = asked.current_leader_epoch
             partition.last_fetched_epoch = asked.last_fetched_epoch
+            partition.follower_log_start = asked.log_start_offset
     return partitions
 
 
@@ -207,6 +214,7 @@ def _update(broker: Services, session: Session, request: FetchRequest, uses_topi
             known.max_bytes = asked.max_bytes
             known.current_leader_epoch = asked.current_leader_epoch
             known.last_fetched_epoch = asked.last_fetched_epoch
+            known.follower_log_start = asked.follower_log_start
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             key = (forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index)
@@ -237,7 +245,7 @@ def _must_tell(answer: Answer) -> bool:
         has_records=bool(data.records),
         high_watermark=data.high_watermark,
         log_start_offset=data.log_start_offset,
-        diverges=data.diverging_epoch is not None,
+        leads_away=data.diverging_epoch is not None or data.preferred_read_replica >= 0,
     )
 
 
@@ -251,7 +259,6 @@ def _rotate(session: Session, answers: Iterable[Answer], uses_topic_ids: bool) -
 
 def _response(broker: Services, answers: list[Answer], session_id: int, context: RequestContext) -> FetchResponse:
     topics: dict[tuple[bytes, str], FetchableTopicResponse] = {}
-    size = 0
     leaders: list[int] = []
     for partition, data in answers:
         key = (partition.topic_id, partition.topic)
@@ -261,11 +268,8 @@ def _response(broker: Services, answers: list[Answer], session_id: int, context:
         topic.partitions.append(data)
         if data.error_code:
             broker.request_errors.count(ApiKey.FETCH, data.error_code)
-        if data.records:
-            size += len(data.records)
         if data.current_leader is not None:
             leaders.append(data.current_leader.leader_id)
-    broker.fetches.bytes.value += size
     response = FetchResponse(session_id=session_id, responses=list(topics.values()))
     if leaders and context.api_version >= _ENDPOINTS_FROM:
         response.node_endpoints = endpoints_of(broker.image, leaders, context.listener, NodeEndpoint)

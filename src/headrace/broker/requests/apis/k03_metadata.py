@@ -8,15 +8,15 @@ Not done: nothing that a broker of one cluster would have to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import start_creating
 from headrace.controller.names import illegal_name
-from headrace.metadata.image import INTERNAL_TOPICS, ClusterImage, Partition, Topic
+from headrace.metadata.image import INTERNAL_TOPICS, Broker, ClusterImage, Partition, Topic
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -35,14 +35,53 @@ if TYPE_CHECKING:
 
 
 @handles(ApiKey.METADATA)
-def handle(broker: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Answers from the image as it is; topics that are created on the way appear in a later answer."""
+def handle(
+    broker: Services, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Answers from the image as it is; topics that are created on the way appear in a later answer.
+
+    Where the image names a leader that was just lost the answer waits for the next one."""
+    lost_leaders = broker.replicas.lost_leaders
+    if lost_leaders and (lost := lost_leaders.among(_leaders(broker.image, request))):
+        return _later(broker, request, context, lost)
+    return _answer(broker, request, context)
+
+
+async def _later(
+    broker: Services, request: MetadataRequest, context: RequestContext, lost: frozenset[int]
+) -> MetadataResponse:
+    await broker.replicas.lost_leaders.known(lost)
+    return _answer(broker, request, context)
+
+
+def _just_lost(broker: Services, image: ClusterImage) -> Iterator[Broker]:
+    """Brokers that were fenced a moment ago. See `lost_leaders`."""
+    for leader in broker.replicas.lost_leaders.recent:
+        known = image.brokers.get(leader)
+        if known is not None and known.fenced:
+            yield known
+
+
+def _leaders(image: ClusterImage, request: MetadataRequest) -> Iterator[int]:
+    """Of the partitions that are asked for."""
+    topics: Iterable[Topic | None]
+    if not request.topics:
+        topics = image.topics if request.topics is None else ()
+    else:
+        topics = (
+            image.topics.by_id(asked.topic_id) if asked.name is None else image.topics.by_name(asked.name)
+            for asked in request.topics
+        )
+    return (partition.leader for topic in topics if topic is not None for partition in topic.partitions)
+
+
+def _answer(broker: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     image = broker.image
     version = context.api_version
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=b.id, host=endpoint.host, port=endpoint.port, rack=b.rack)
-            for b in image.online_brokers()
+            for b in (*image.online_brokers(), *_just_lost(broker, image))
             if (endpoint := b.endpoint(context.listener)) is not None
         ],
         cluster_id=broker.cluster_id,

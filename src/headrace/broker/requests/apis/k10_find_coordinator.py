@@ -10,6 +10,7 @@ Not done: coordinators of transactions and of share groups.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
@@ -54,6 +55,9 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
         # Whoever is told of a new coordinator finds it at work.
         wanted = {(OFFSETS_TOPIC, broker.groups.partition_for(key)): None for key in keys}
         await until_ready(broker, wanted, for_appends=True)
+    lost_leaders = broker.replicas.lost_leaders
+    if lost_leaders and request.key_type == _GROUP and (lost := lost_leaders.among(_leaders(broker, keys))):
+        await lost_leaders.known(lost)
     found = [_find(broker, context, request.key_type, key) for key in keys]
     if batched:
         return FindCoordinatorResponse(coordinators=found)
@@ -65,6 +69,15 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
         host=only.host,
         port=only.port,
     )
+
+
+def _leaders(broker: Services, groups: Iterable[str]) -> Iterator[int]:
+    """Of the partitions that the groups are kept in."""
+    topic = broker.image.topics.by_name(OFFSETS_TOPIC)
+    if topic is not None:
+        for index in map(broker.groups.partition_for, groups):
+            if index < len(topic.partitions):
+                yield topic.partitions[index].leader
 
 
 def _find(broker: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:

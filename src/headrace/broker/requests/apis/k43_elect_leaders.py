@@ -2,7 +2,7 @@
 
 Source: KIP-460.
 v1 types of elections. v2 flexible.
-Not done: unclean elections among several brokers.
+Not done: nothing.
 """
 
 from __future__ import annotations

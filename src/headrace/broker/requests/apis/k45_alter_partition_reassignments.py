@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions, as far as one broker can.
+"""AlterPartitionReassignments (45), versions 0-1: other replicas for partitions.
 
 Source: KIP-455, KIP-860.
 v1 replication factors that may change.
-Not done: replicas on other brokers than this one.
+Not done: nothing.
 """
 
 from __future__ import annotations

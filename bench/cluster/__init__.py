@@ -1,0 +1,1 @@
+"""The benchmark of clusters: three Headrace nodes beside three of Apache Kafka, on the same cores."""

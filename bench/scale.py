@@ -1,0 +1,333 @@
+"""`make bench SCALE=1`: the metadata of hundreds of brokers, in one process: what a node of such a cluster bears.
+
+python -m bench --scale [--brokers N] [--topics N] [--partitions N] [--into FILE]
+
+The brokers are images and heartbeats alone. What holds the loop is timed where it runs: nothing else has a turn
+meanwhile. The bars are of a loop that is never held for more than 20 ms, and of 2 s for a broker's end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import gc
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+from bench.__main__ import keep, number, result_file
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.metadata_start import open_quorum
+from headrace.broker.requests.apis.k03_metadata import handle as metadata
+from headrace.broker.serve import GC_THRESHOLD
+from headrace.broker.settings.config_rules import rules_of
+from headrace.config import BrokerConfig
+from headrace.controller.context import ConfigRules, ControllerContext
+from headrace.controller.heartbeats import Beat, HeartbeatReply, decide_heartbeat
+from headrace.controller.membership import decide_fence_brokers
+from headrace.controller.sessions import BrokerSessions
+from headrace.env.posix_node import PosixNode
+from headrace.machine import Decision
+from headrace.metadata import bootstrap
+from headrace.metadata.difference import difference
+from headrace.metadata.image import ClusterImage
+from headrace.metadata.replay import Replay
+from headrace.metadata.snapshot import image_records
+from headrace.raft.messages import Position
+from headrace.security.authorizer import OpenAuthorizer
+from headrace.wire.frame import encode_response
+from headrace.wire.messages import metadata_records as mr
+from headrace.wire.messages.k03_metadata import MetadataRequest
+from tests.peers.kafka import resident_bytes
+
+FIRST = 1000
+"""The id of the first broker: the node that decides is none of them."""
+TURN_S = 0.02
+"""How long the loop may be held."""
+END_S = 2.0
+"""How long the end of a broker may take."""
+TICK_S = 0.001
+SESSION_MS = 9_000
+METADATA_VERSION = 12
+TOPICS_AT_ONCE = 10
+MS, MB = 1e3, 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The cluster: every topic has as many partitions, every partition three replicas."""
+
+    brokers: int = 200
+    topics: int = 10_000
+    partitions: int = 200_000
+    replicas: int = 3
+
+
+class Table:
+    """What was measured, said as soon as it is known and kept as JSON lines."""
+
+    def __init__(self, size: Size, path: Path) -> None:
+        self._size = size
+        self._path = path
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, title: str, value: float, unit: str, bar: float | None = None) -> None:
+        """A row; a bar is the most that it may be."""
+        holds = None if bar is None else value <= bar
+        mark = "" if bar is None else f"(<= {bar:g}) {'holds' if holds else 'MISSES'}"
+        print(f"{title:64} {number(value):>8} {unit:6} {mark}".rstrip(), flush=True)
+        self._rows.append({"title": title, "value": value, "unit": unit, "bar": bar, "holds": holds})
+        keep(self._path, {"scale": dataclasses.asdict(self._size)}, self._rows)
+
+    def held(self, title: str, longest_s: float) -> None:
+        """How long the loop was held at most while something went on."""
+        self.add(f"{title}: the loop was held", longest_s * MS, "ms", TURN_S * MS)
+
+
+@contextmanager
+def timed() -> Iterator[Callable[[], float]]:
+    """Seconds that the block took, once it is over."""
+    gc.collect()
+    before = time.perf_counter()
+    spent = 0.0
+    yield lambda: spent
+    spent = time.perf_counter() - before
+
+
+class Ticker:
+    """Looks how long the loop leaves others without a turn, while the block goes on."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def _tick(self) -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(TICK_S)
+            self.longest_s = max(self.longest_s, time.perf_counter() - before - TICK_S)
+
+    async def __aenter__(self) -> Self:
+        gc.collect()
+        self._task = asyncio.get_running_loop().create_task(self._tick())
+        await asyncio.sleep(5 * TICK_S)
+        self.longest_s = 0.0
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(2 * TICK_S)
+        self._task.cancel()
+
+
+def broker_records(size: Size) -> list[Any]:
+    """Every broker as it is once it was unfenced."""
+    return [
+        mr.RegisterBrokerRecord(
+            broker_id=broker,
+            incarnation_id=broker.to_bytes(16, "big"),
+            broker_epoch=broker,
+            end_points=[mr.BrokerEndpoint(name="PLAINTEXT", host=f"b{broker}", port=9092, security_protocol=0)],
+            features=[
+                mr.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in bootstrap.SUPPORTED_FEATURES.items()
+            ],
+            rack=f"r{broker % 3}",
+            fenced=False,
+            log_dirs=[directory_of(broker)],
+        )
+        for broker in range(FIRST, FIRST + size.brokers)
+    ]
+
+
+def directory_of(broker: int) -> bytes:
+    return broker.to_bytes(16, "little")
+
+
+def topic_records(size: Size, number: int, chance: random.Random) -> list[Any]:
+    """A topic whose replicas lie anywhere."""
+    topic_id = (number + 1).to_bytes(16, "big")
+    records: list[Any] = [mr.TopicRecord(name=f"topic-{number:06}", topic_id=topic_id)]
+    for index in range(size.partitions // size.topics):
+        replicas = [FIRST + each for each in chance.sample(range(size.brokers), size.replicas)]
+        records.append(
+            mr.PartitionRecord(
+                partition_id=index, topic_id=topic_id, replicas=replicas, isr=list(replicas), leader=replicas[0],
+                leader_epoch=0, partition_epoch=0, directories=[directory_of(each) for each in replicas],
+            )
+        )  # fmt: skip
+    return records
+
+
+class Scale:
+    """A controller of such a cluster: its quorum is this node, its log and its disk are real."""
+
+    def __init__(
+        self, node: PosixNode, driver: QuorumDriver, size: Size, table: Table, rules: ConfigRules
+    ) -> None:
+        self._node = node
+        self._driver = driver
+        self._size = size
+        self._table = table
+        self._context = ControllerContext(
+            node_id=driver.node_id,
+            num_partitions=1,
+            default_replication_factor=size.replicas,
+            rules=rules,
+            new_id=node.entropy.uuid,
+            sessions=BrokerSessions(SESSION_MS),
+        )
+
+    async def all(self) -> None:
+        """Everything, one after the other."""
+        await self.build()
+        gc.freeze()  # as a broker does with the image that it starts with
+        full = self._driver.image
+        await self.heartbeats()
+        await self.snapshot()
+        self.answer()
+        await self.fence()
+        self.difference_to(full)
+        await self.come_back()
+
+    async def build(self) -> None:
+        """Registrations and topics, a few topics a decision."""
+        chance = random.Random(1)
+        before = resident_bytes(os.getpid())
+        await self._driver.submit(lambda _: Decision(None, broker_records(self._size)))
+        with timed() as spent:
+            async with Ticker() as ticker:
+                for first in range(0, self._size.topics, TOPICS_AT_ONCE):
+                    last = min(first + TOPICS_AT_ONCE, self._size.topics)
+                    records = [r for number in range(first, last) for r in topic_records(self._size, number, chance)]
+                    await self._driver.submit(lambda _, records=records: Decision(None, records))  # type: ignore[misc]
+        gc.collect()
+        self._table.add("topics created, ten a decision", spent(), "s")
+        self._table.held("the same", ticker.longest_s)
+        self._table.add("memory of the image", (resident_bytes(os.getpid()) - before) / MB, "MB")
+
+    async def heartbeats(self) -> None:
+        """What every broker says while nothing happens: each is heard every two seconds."""
+        driver, context = self._driver, self._context
+        assert context.sessions is not None
+        context.sessions.begin(driver.image, context.now_ms)
+        beats = [Beat(broker, driver.image.brokers[broker].epoch, driver.image.offset) for broker in self._brokers()]
+        with timed() as spent:
+            for beat in beats:
+                reply = await driver.submit(partial(self._heartbeat, beat))
+                assert not reply.is_fenced
+        self._table.add("a heartbeat", spent() / len(beats) * 1e6, "us")
+
+    def _brokers(self) -> range:
+        return range(FIRST, FIRST + self._size.brokers)
+
+    def _heartbeat(self, beat: Beat, image: ClusterImage) -> Decision[HeartbeatReply]:
+        assert self._context.sessions is not None
+        return decide_heartbeat(image, self._context, self._context.sessions, beat)
+
+    async def snapshot(self) -> None:
+        """A snapshot is written on a worker, and read at a start or when a leader sends it."""
+        driver = self._driver
+        with timed() as spent:
+            async with Ticker() as ticker:
+                await driver.snapshot()
+        self._table.add("snapshot written", spent(), "s")
+        self._table.held("the same", ticker.longest_s)
+        end = Position(driver.image.epoch, driver.image.offset + 1)
+        files = driver.log.files
+        self._table.add("its size", files.size(end) / MB, "MB")
+        with timed() as spent:
+            async with Ticker() as ticker:
+                content = await self._node.workers.run(lambda: files.read(end, driver.image.cluster_id))
+        assert content.image.topics == driver.image.topics
+        self._table.add("snapshot read", spent(), "s")
+        self._table.held("the same", ticker.longest_s)
+
+    def answer(self) -> None:
+        """Metadata of all topics, as an admin client or an old one asks for it."""
+        broker: Any = SimpleNamespace(image=self._driver.image, cluster_id="scale", node_id=FIRST)
+        context = RequestContext(OpenAuthorizer(), api_key=MetadataRequest.API_KEY, api_version=METADATA_VERSION)
+        with timed() as spent:
+            response = metadata(broker, MetadataRequest(topics=None), context)
+            frame = encode_response(MetadataRequest.API_KEY, METADATA_VERSION, 1, response)
+        assert len(response.topics) == self._size.topics
+        self._table.add("Metadata answer of all topics", len(frame) / MB, "MB")
+        self._table.held("the same", spent())
+
+    async def fence(self) -> None:
+        """A broker is dead: all that it led is led by others, and it is in sync nowhere."""
+        driver = self._driver
+        epoch = driver.image.brokers[FIRST].epoch
+        before = driver.image.offset
+        with timed() as spent:
+            async with Ticker() as ticker:
+                await driver.submit(lambda image: decide_fence_brokers(image, self._context, [(FIRST, epoch)]))
+        assert driver.image.brokers[FIRST].fenced
+        self._table.add("partitions that a dead broker leaves", driver.image.offset - before - 1, "")
+        self._table.add("the broker is fenced, others lead", spent(), "s", END_S)
+        self._table.held("the same", ticker.longest_s)
+
+    def difference_to(self, old: ClusterImage) -> None:
+        """What a follower publishes that was far behind: from the image before the end of the broker to a copy of the
+        one after it, which shares nothing with it, as one that comes out of a snapshot does."""
+        new = self._driver.image
+        replay = Replay(ClusterImage(cluster_id=new.cluster_id))
+        for record in image_records(new):
+            replay.apply(record)
+        replay.advance(offset=new.offset, epoch=new.epoch, timestamp_ms=new.timestamp_ms)
+        copy = replay.finish()
+        with timed() as spent:
+            delta = difference(old, copy)
+        changed = sum(len(topic.changed) for topic in delta.topics.values())
+        self._table.add("partitions in the difference of two images", changed, "")
+        self._table.held("the same", spent())
+
+    async def come_back(self) -> None:
+        """The broker lives again: it is unfenced, and asks to be in sync where it was."""
+        beat = Beat(FIRST, self._driver.image.brokers[FIRST].epoch, self._driver.image.offset)
+        with timed() as spent:
+            async with Ticker() as ticker:
+                reply = await self._driver.submit(partial(self._heartbeat, beat))
+        assert not reply.is_fenced
+        self._table.add("the broker is unfenced", spent(), "s")
+        self._table.held("the same", ticker.longest_s)
+
+
+async def measure(size: Size, table: Table, directory: Path) -> None:
+    """A node of its own on a fresh directory."""
+    node = PosixNode()
+    config = BrokerConfig.load({"log.dirs": str(directory)})
+    driver, _ = open_quorum(node, config)
+    try:
+        await Scale(node, driver, size, table, rules_of(config)).all()
+    finally:
+        await driver.close()
+        await node.close()
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench --scale", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--brokers", type=int, default=Size.brokers)
+    parser.add_argument("--topics", type=int, default=Size.topics)
+    parser.add_argument("--partitions", type=int, default=Size.partitions)
+    parser.add_argument("--into", type=Path, help="where the results are kept")
+    asked = parser.parse_args(argv)
+    size = Size(asked.brokers, asked.topics, asked.partitions)
+    path = asked.into or result_file("scale-")
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
+    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as directory:
+        asyncio.run(measure(size, Table(size, path), Path(directory)))
+    print(f"kept in {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""What the pages of a broker and of a controller are made of: the numbers of the rooms, for the one that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.broker.telemetry.monitor import Monitor
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.controller_node import ControllerNode
+    from headrace.broker.telemetry.families import Section
+
+
+def monitor_of_broker(broker: Broker) -> Monitor:
+    """The monitor of a broker that is being made; what it asks the broker for is there once it has started."""
+
+    def sections(monitor: Monitor) -> Sequence[Section]:
+        from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
+        from headrace.broker.telemetry.partition_numbers import PartitionNumbers
+        from headrace.broker.telemetry.registry_numbers import RegistryNumbers
+
+        node_id, logs = broker.node_id, broker.logs
+        led = broker.replicas.by_name.values
+        partitions = PartitionNumbers(led, broker.config.metrics_topics_max, broker.metrics)
+        cluster = ClusterNumbers(node_id, lambda: monitor.quorum, is_broker=True)
+        registry = RegistryNumbers(broker.metrics, lambda: monitor.times, is_broker=True)
+        broker.metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))
+        return registry.families, partitions.families, cluster.families
+
+    def not_ready() -> str:
+        known = broker.image.brokers.get(broker.node_id)
+        return "the controller has fenced this broker" if known is None or known.fenced else ""
+
+    return Monitor(
+        broker.node,
+        broker.config,
+        broker.metrics,
+        sections=sections,
+        not_ready=not_ready,
+        directories=broker.config.directories,
+    )
+
+
+def monitor_of_controller(controller: ControllerNode) -> Monitor:
+    """The monitor of a node without a broker."""
+
+    def sections(monitor: Monitor) -> Sequence[Section]:
+        from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
+        from headrace.broker.telemetry.registry_numbers import RegistryNumbers
+
+        cluster = ClusterNumbers(controller.node_id, lambda: monitor.quorum, is_broker=False)
+        registry = RegistryNumbers(controller.metrics, lambda: monitor.times, is_broker=False)
+        return registry.families, cluster.families
+
+    def not_ready() -> str:
+        quorum = controller.quorum
+        if quorum.raft.known_leader is None:
+            return "no leader of the metadata quorum is known"
+        if quorum.raft.leads and not quorum.decides:
+            return "this node leads the metadata quorum, and has not read yet what was committed before"
+        return ""
+
+    return Monitor(
+        controller.node,
+        controller.config,
+        controller.metrics,
+        sections=sections,
+        not_ready=not_ready,
+        directories=controller.config.directories,
+    )

@@ -1,0 +1,84 @@
+"""Who waits until the records before an offset are gone on every replica that serves (DeleteRecords).
+
+A leader's own log begins there at once; its followers learn it from the answers to their fetches, and say so with the
+next one. A broker that is fenced is not waited for: it learns it when it follows again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.replicas.waiters import OffsetWaiters
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.broker.partitions.replica import Replica
+    from headrace.env import Owner, Timer
+    from headrace.env.clock import Clock
+
+DeletedCallback = Callable[[ErrorCode], None]
+
+
+class _Waiting:
+    """Those who wait for one partition, and the timer of whoever does so for the shortest time."""
+
+    __slots__ = ("timer", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: OffsetWaiters[DeletedCallback] = OffsetWaiters()
+        self.timer: Timer | None = None
+
+
+class RecordDeletions:
+    """See the module. Partitions that nobody waits for cost nothing."""
+
+    def __init__(self, clock: Clock, owner: Owner) -> None:
+        self._clock = clock
+        self._owner = owner
+        self._waiting: dict[Replica, _Waiting] = {}
+
+    def when_deleted(self, replica: Replica, offset: int, timeout_ms: float, callback: DeletedCallback) -> None:
+        """Calls back with NONE once no replica that serves has a record before `offset` (at once if so), or with an
+        error: REQUEST_TIMED_OUT, or why this broker does not lead any more."""
+        if replica.error or replica.low_watermark >= offset:
+            callback(replica.error)
+            return
+        waiting = self._waiting.setdefault(replica, _Waiting())
+        if waiting.waiters.add(offset, callback, self._clock.monotonic() + timeout_ms / 1000):
+            self._wake_in_time(replica, waiting)
+
+    def look(self, replica: Replica) -> None:
+        """A follower has fetched, or the replica's role, or the brokers that serve, may have changed."""
+        waiting = self._waiting.get(replica)
+        if waiting is None:
+            return
+        if replica.error:
+            self._answer(replica, waiting, waiting.waiters.take_all(), replica.error)
+        else:
+            self._answer(replica, waiting, waiting.waiters.reached(replica.low_watermark), ErrorCode.NONE)
+
+    def look_at_all(self) -> None:
+        """The brokers that serve are others."""
+        for replica in list(self._waiting):
+            self.look(replica)
+
+    def _answer(self, replica: Replica, waiting: _Waiting, answered: list[DeletedCallback], error: ErrorCode) -> None:
+        if not len(waiting.waiters):
+            self._waiting.pop(replica, None)
+            if waiting.timer is not None:
+                waiting.timer.cancel()
+        for callback in answered:
+            callback(error)
+
+    def _wake_in_time(self, replica: Replica, waiting: _Waiting) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        delay_s = waiting.waiters.wake_at - self._clock.monotonic()
+        waiting.timer = self._owner.later(max(0.0, delay_s), self._waited_too_long, replica, waiting)
+
+    def _waited_too_long(self, replica: Replica, waiting: _Waiting) -> None:
+        late = waiting.waiters.expire(self._clock.monotonic())
+        if len(waiting.waiters):
+            self._wake_in_time(replica, waiting)
+        self._answer(replica, waiting, late, ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,34 @@
+"""UnregisterBroker (64), version 0: a broker will not come back, and is forgotten. Source: KIP-631.
+
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.registry import handles
+from headrace.controller.requests import UnregisterBroker
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k64_unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.UNREGISTER_BROKER)
+async def handle(
+    broker: NodeServices, request: UnregisterBrokerRequest, context: RequestContext
+) -> UnregisterBrokerResponse:
+    """Forgets the broker, even one that is up, as Kafka does. It says a code and no sentence, as Kafka does too."""
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return UnregisterBrokerResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        error = await broker.controller.ask(UnregisterBroker(request.broker_id))
+    except ControllerError as failure:
+        return UnregisterBrokerResponse(error_code=failure.code)
+    return UnregisterBrokerResponse(error_code=error.code)

@@ -1,0 +1,180 @@
+"""The cluster in numbers, as this node's metadata have it: the quorum, and what the active controller sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.broker.telemetry.families import Family, gauge, gauges
+from headrace.metadata.image import NO_LEADER
+
+if TYPE_CHECKING:
+    from headrace.metadata.image import ClusterImage, TopicsImage
+    from headrace.raft.machine import Raft
+
+PARTITIONS_AT_ONCE: Final = 500
+"""Partitions of the metadata that are looked at between two yields: some 0.2 ms."""
+NO_NODE: Final = -1
+RAFT: Final = "kafka_server_raftmetrics_"
+CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+
+
+class ReplicaSeen(Protocol):
+    """A voter or an observer as its leader sees it."""
+
+    @property
+    def key(self) -> NodeKey:
+        """Who it is."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what it has; -1 where it was not heard of yet."""
+        ...
+
+
+class NodeKey(Protocol):
+    """Who has the metadata log."""
+
+    @property
+    def id(self) -> int:
+        """The node."""
+        ...
+
+
+class QuorumSeen(Protocol):
+    """What is looked at of the metadata quorum."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """What is committed, as far as this node has heard."""
+        ...
+
+    @property
+    def raft(self) -> Raft:
+        """The machine."""
+        ...
+
+    @property
+    def decides(self) -> bool:
+        """Whether this node is the active controller."""
+        ...
+
+    def progress(self) -> Sequence[ReplicaSeen]:
+        """Every voter, where this node leads."""
+        ...
+
+    def observers(self) -> Sequence[ReplicaSeen]:
+        """Every observer that has fetched lately, where this node leads."""
+        ...
+
+
+class Placed:
+    """How the partitions of one state of the metadata lie."""
+
+    __slots__ = ("here", "not_preferred", "offline", "total")
+
+    def __init__(self) -> None:
+        self.total = self.offline = self.not_preferred = self.here = 0
+
+
+class ClusterNumbers:
+    """A section of the page. The partitions are counted where they have changed since the last one."""
+
+    def __init__(self, node_id: int, quorum: Callable[[], QuorumSeen | None], *, is_broker: bool) -> None:
+        """`quorum` is None until the node has opened its metadata."""
+        self._node_id = node_id
+        self._quorum = quorum
+        self._is_broker = is_broker
+        self._counted: TopicsImage | None = None
+        self._placed = Placed()
+
+    def families(self) -> Iterator[Family | None]:
+        """See `families.Section`."""
+        quorum = self._quorum()
+        if quorum is None:
+            return
+        yield from self._of_quorum(quorum)
+        image = quorum.image
+        if self._is_broker or quorum.decides:
+            yield from self._count(image.topics)
+        if self._is_broker:
+            yield gauge(
+                "kafka_server_replicamanager_partitioncount",
+                "Partitions that have a replica on this broker, by the metadata.",
+                self._placed.here,
+            )
+        if quorum.decides:
+            yield from self._of_controller(image)
+
+    # --- the quorum
+
+    def _of_quorum(self, quorum: QuorumSeen) -> Iterator[Family]:
+        raft = quorum.raft
+        leader = NO_NODE if raft.known_leader is None else raft.known_leader
+        state = type(raft.role).__name__.lower()
+        if not raft.is_voter:
+            state = "observer"
+        yield gauges(RAFT + "current_state", "What this node is in the quorum.", [({"current_state": state}, 1)])
+        yield gauge(RAFT + "current_leader", "The leader of the quorum; -1: none is known.", leader)
+        yield gauge(RAFT + "current_epoch", "The epoch of the quorum.", raft.epoch)
+        yield gauge(
+            RAFT + "current_vote",
+            "The node that this one voted for in this epoch; -1: none.",
+            NO_NODE if raft.voted is None else raft.voted.id,
+        )
+        yield gauge(RAFT + "high_watermark", "Metadata below this offset are committed.", raft.high_watermark)
+        yield gauge(RAFT + "log_end_offset", "The end of this node's metadata log.", raft.log.end_offset)
+        yield gauge(RAFT + "log_end_epoch", "The epoch of the last record there.", raft.log.last.epoch)
+        offset = quorum.image.offset
+        yield gauge("headrace_metadata_image_offset", "The last record of the metadata that this node obeys.", offset)
+        yield gauge(
+            CONTROLLER + "activecontrollercount", "1 where this node is the active controller.", int(quorum.decides)
+        )
+        for label, replicas in (("voter", quorum.progress()), ("observer", quorum.observers())):
+            yield gauges(
+                f"headrace_quorum_{label}_lag_records",
+                f"Records of the metadata log that each {label} lacks, as the leader of the quorum sees it.",
+                [
+                    ({label: str(each.key.id)}, raft.log.end_offset - max(0, each.end_offset))
+                    for each in replicas
+                    if each.key.id != self._node_id
+                ],
+            )
+
+    # --- the metadata
+
+    def _count(self, topics: TopicsImage) -> Iterator[None]:
+        if topics is self._counted:
+            return
+        placed = Placed()
+        seen = 0
+        for topic in topics.topics_by_name.values():
+            for partition in topic.partitions:
+                seen += 1
+                if seen % PARTITIONS_AT_ONCE == 0:
+                    yield None
+                if partition.leader == NO_LEADER:
+                    placed.offline += 1
+                elif partition.leader != partition.replicas[0]:
+                    placed.not_preferred += 1
+                if self._node_id in partition.replicas:
+                    placed.here += 1
+        placed.total = seen
+        self._counted, self._placed = topics, placed
+
+    def _of_controller(self, image: ClusterImage) -> Iterator[Family]:
+        placed = self._placed
+        fenced = sum(broker.fenced for broker in image.brokers.values())
+        yield gauge(CONTROLLER + "offlinepartitionscount", "Partitions without a leader.", placed.offline)
+        yield gauge(
+            CONTROLLER + "preferredreplicaimbalancecount",
+            "Partitions that another broker than their preferred one leads.",
+            placed.not_preferred,
+        )
+        yield gauge(CONTROLLER + "globaltopiccount", "Topics of the cluster.", len(image.topics))
+        yield gauge(CONTROLLER + "globalpartitioncount", "Partitions of the cluster.", placed.total)
+        yield gauge(
+            CONTROLLER + "activebrokercount", "Brokers that are registered and not fenced.", len(image.brokers) - fenced
+        )
+        yield gauge(CONTROLLER + "fencedbrokercount", "Brokers that are registered and fenced.", fenced)

@@ -1,0 +1,207 @@
+"""The page of metrics: families as Prometheus text, by prometheus-client, in slices that do not hold the event loop.
+
+A page is made while the node goes on: its numbers are of the moments at which their slices ran. Whoever asks while a
+page is being made gets that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.telemetry.families import Family, Sample, Section, gauge
+
+if TYPE_CHECKING:
+    from headrace.env import Node, Owner
+
+SLICE_S: Final = 0.0005
+"""After so long the loop has its turn. What a section does between two yields comes on top."""
+SAMPLES_AT_ONCE: Final = 32
+"""Samples that are made text of in one go: some 0.2 ms."""
+LIBRARY: Final = "prometheus_client"
+
+
+def is_installed() -> bool:
+    """Whether prometheus-client is there."""
+    return find_spec(LIBRARY) is not None
+
+
+class PrometheusText:
+    """prometheus-client, imported: to be made on a worker, because that takes a while."""
+
+    content_type: str
+
+    def __init__(self) -> None:
+        from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+        from prometheus_client.metrics_core import Metric
+        from prometheus_client.samples import Sample as PrometheusSample
+
+        self.content_type = CONTENT_TYPE_PLAIN_0_0_4
+        self._generate: Any = generate_latest
+        self._metric: Any = Metric
+        self._sample: Any = PrometheusSample
+        self._process: Any = ProcessCollector(registry=None)
+
+    def process(self) -> bytes:
+        """CPU time, memory and open files of this process, as text; for a worker."""
+        text: bytes = self._generate(self._process)
+        return text
+
+    def pieces(self, family: Family) -> Iterator[bytes]:
+        """The text of a family, some lines at a time. One without samples says what it is all the same."""
+        for at in range(0, max(1, len(family.samples)), SAMPLES_AT_ONCE):
+            text = self._text(family, family.samples[at : at + SAMPLES_AT_ONCE])
+            # What a family is stands before its first sample alone: two lines, HELP and TYPE.
+            yield text.split(b"\n", 2)[2] if at else text
+
+    def _text(self, family: Family, samples: Sequence[Sample]) -> bytes:
+        metric = self._metric(family.name, family.about, family.kind)
+        make, name = self._sample, family.name
+        metric.samples = [make(name + suffix, labels, value) for suffix, labels, value in samples]
+        text: bytes = self._generate(_Collected([metric]))
+        return text
+
+
+class _Collected:
+    """What prometheus-client asks a registry for."""
+
+    def __init__(self, metrics: Sequence[Any]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Sequence[Any]:
+        return self._metrics
+
+
+class Exposition:
+    """Makes the page. `load` first, on a loop that runs; requests for a page wait for it."""
+
+    def __init__(
+        self,
+        node: Node,
+        owner: Owner,
+        sections: Sequence[Section],
+        on_worker: Callable[[], list[Family]],
+    ) -> None:
+        """`on_worker` is asked on a worker for what has to be asked of the system."""
+        self._node = node
+        self._owner = owner
+        self._monotonic = node.clock.monotonic
+        self._sections = sections
+        self._on_worker = on_worker
+        self._text: PrometheusText | None = None
+        self._cannot = False
+        self._waiting: list[Callable[[bytes | None], None]] = []
+        self._work: Iterator[bytes] | None = None
+        self._pieces: list[bytes] = []
+        self._began = 0.0
+        self._slowest_s = self._slowest_before_s = self._took_s = 0.0
+
+    @property
+    def slowest_slice_s(self) -> float:
+        """For how long the last whole page held the loop at most."""
+        return self._slowest_before_s
+
+    @property
+    def content_type(self) -> str:
+        """Of the pages."""
+        assert self._text is not None, "a page was made"
+        return self._text.content_type
+
+    def load(self) -> None:
+        """Has a worker import the library."""
+        self._node.workers.submit(PrometheusText, self._loaded)
+
+    def _loaded(self, text: PrometheusText | None, error: BaseException | None) -> None:
+        if text is None:
+            assert error is not None
+            self._cannot = True
+            self._failed(error)
+            return
+        self._text = text
+        if self._waiting:
+            self._begin()
+
+    def render(self, done: Callable[[bytes | None], None]) -> None:
+        """Calls back with a page, or with None where it cannot be made."""
+        if self._cannot:
+            done(None)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1 and self._text is not None:
+            self._begin()
+
+    def _begin(self) -> None:
+        text = self._text
+        assert text is not None
+        self._began = self._monotonic()
+        self._pieces = []
+        self._slowest_s = 0.0
+        self._node.workers.submit(lambda: (text.process(), self._on_worker()), self._asked)
+
+    def _asked(self, found: tuple[bytes, list[Family]] | None, error: BaseException | None) -> None:
+        if found is None:
+            assert error is not None
+            self._failed(error)
+            return
+        process, families = found
+        self._pieces.append(process)
+        self._work = self._made(families)
+        self._slice()
+
+    def _made(self, families: Sequence[Family]) -> Iterator[bytes]:
+        text = self._text
+        assert text is not None
+        for family in families:
+            yield from text.pieces(family)
+        for section in self._sections:
+            for each in section():
+                if each is None:
+                    yield b""
+                else:
+                    yield from text.pieces(each)
+        for own in self._of_itself():
+            yield from text.pieces(own)
+
+    def _of_itself(self) -> Sequence[Family]:
+        return (
+            gauge("headrace_metrics_page_seconds", "Time that the page before this one took to make.", self._took_s),
+            gauge(
+                "headrace_metrics_slice_seconds",
+                "Longest time that the page before this one held the event loop.",
+                self._slowest_before_s,
+            ),
+        )
+
+    def _slice(self) -> None:
+        assert self._work is not None
+        began = now = self._monotonic()
+        ended = True
+        try:
+            for piece in self._work:
+                self._pieces.append(piece)
+                now = self._monotonic()
+                if now - began >= SLICE_S:
+                    ended = False
+                    break
+        except Exception as error:  # nobody who asked may wait for ever
+            self._failed(error)
+            return
+        self._slowest_s = max(self._slowest_s, self._monotonic() - began)
+        if ended:
+            self._took_s = now - self._began
+            self._slowest_before_s = self._slowest_s
+            self._answer(b"".join(self._pieces))
+        else:
+            self._owner.soon(self._slice)
+
+    def _failed(self, error: BaseException) -> None:
+        self._node.defects.report(error, "the page of metrics")
+        self._answer(None)
+
+    def _answer(self, page: bytes | None) -> None:
+        self._work = None
+        self._pieces = []
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(page)

@@ -1,0 +1,198 @@
+"""What a node shows of itself over HTTP: `/metrics` for Prometheus, `/livez` and `/readyz` for whoever looks after it.
+
+A node that serves none of it (`metrics.listener` is -1) has a monitor too, which does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headrace import __version__
+from headrace.broker.telemetry.families import Family, Section, gauge, gauges, histograms
+from headrace.broker.telemetry.request_times import RequestTimes
+from headrace.wire.address import address_text
+
+if TYPE_CHECKING:
+    from headrace.broker.telemetry.cluster_numbers import QuorumSeen
+    from headrace.broker.telemetry.exposition import Exposition
+    from headrace.broker.telemetry.http_server import HttpServer, Respond
+    from headrace.broker.telemetry.loop_lag import LoopLag
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env import Node
+
+SETTING: Final = "metrics.listener"
+EXTRA: Final = "pip install 'headrace[metrics]'"
+BROKER_STATE: Final = "kafka_server_kafkaserver_brokerstate"
+STARTING, RUNNING, ENDING = 1, 3, 7
+"""Kafka's broker states."""
+
+
+class CannotListenForMetrics(OSError):
+    """The address that `metrics.listener` asks for cannot be had; the text is one line that says so."""
+
+
+class Monitor:
+    """See the module. `listen`, `serves`, `ends` and `close` follow the life of the node."""
+
+    def __init__(
+        self,
+        node: Node,
+        config: BrokerConfig,
+        metrics: Registry,
+        *,
+        sections: Callable[[Monitor], Sequence[Section]],
+        not_ready: Callable[[], str],
+        directories: Sequence[str] = (),
+    ) -> None:
+        """`sections` are asked for once, and not where nothing is served; `not_ready` says why a node that has started
+        cannot do its work now, "" where it can; of `directories` the page says how much room they have."""
+        self.times: RequestTimes | None = None
+        """Where the times of requests are to be told; None where nobody asks for them."""
+        self.quorum: QuorumSeen | None = None
+        """The metadata quorum, once it is opened."""
+        self._node = node
+        self._log = node.logger("metrics")
+        self._address = config.metrics_address
+        self._is_asked_for = config.is_given(SETTING)
+        self._not_ready = not_ready
+        self._directories = directories
+        self._failure = ""
+        self._state = STARTING
+        self._http: HttpServer | None = None
+        self._page: Exposition | None = None
+        self._lag: LoopLag | None = None
+        if self._address is None:
+            return
+        self._prepare(node, metrics, sections)
+
+    def _prepare(self, node: Node, metrics: Registry, sections: Callable[[Monitor], Sequence[Section]]) -> None:
+        from headrace.broker.telemetry.exposition import Exposition, is_installed
+        from headrace.broker.telemetry.http_server import HttpServer
+        from headrace.broker.telemetry.loop_lag import LoopLag
+
+        routes = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
+        self._http = HttpServer(node, metrics, routes)
+        if is_installed():
+            self.times = RequestTimes(node.clock.monotonic)
+            self._lag = LoopLag(node, self._http.owner)
+            all_sections = [self._families, *sections(self)]
+            self._page = Exposition(node, self._http.owner, all_sections, self._room)
+
+    @property
+    def port(self) -> int | None:
+        """Where it is served; None where it is not."""
+        return None if self._http is None else self._http.port
+
+    # --- the life of the node
+
+    def listen(self) -> None:
+        """Begins to serve. An address that is taken is one line in the log, unless the settings ask for it: then it
+        raises CannotListenForMetrics."""
+        if self._http is None or self._address is None:
+            return
+        host, port = self._address
+        try:
+            self._http.listen(host, port)
+        except OSError as error:
+            why = f"{SETTING} cannot have {address_text(host, port)}: {error.strerror or error}"
+            if self._is_asked_for:
+                raise CannotListenForMetrics(f"{why}; give another HOST:PORT, or -1") from error
+            self._log.warning("metrics are not served", why=why)
+            self.close()
+            return
+        if self._page is not None and self._lag is not None:
+            self._page.load()
+            self._lag.start()
+        elif self._is_asked_for:
+            self._log.warning("prometheus-client is not installed, and /metrics says so", install=EXTRA)
+        self._log.info("metrics are served", host=host, port=self._http.port)
+
+    def follows(self, quorum: QuorumSeen) -> None:
+        """The metadata are here."""
+        self.quorum = quorum
+
+    def serves(self) -> None:
+        """The node does its work from now on."""
+        self._state = RUNNING
+
+    def ends(self) -> None:
+        """The node does its work no more."""
+        self._state = ENDING
+
+    def failed(self, why: str) -> None:
+        """The node cannot go on."""
+        self._failure = self._failure or why
+
+    def close(self) -> None:
+        """Serves nothing more; more than once is harmless."""
+        self.times = None
+        if self._http is not None:
+            self._http.close()
+
+    # --- pages
+
+    def _livez(self, respond: Respond) -> None:
+        self._say(respond, self._failure, "alive")
+
+    def _readyz(self, respond: Respond) -> None:
+        why = self._failure
+        if not why:
+            why = self._not_ready() if self._state == RUNNING else "starts" if self._state == STARTING else "stops"
+        self._say(respond, why, "ready")
+
+    def _say(self, respond: Respond, why: str, good: str) -> None:
+        from headrace.broker.telemetry.http_server import Page
+
+        line = " ".join((why or good).split())
+        respond(Page(503 if why else 200, f"{line}\n".encode()))
+
+    def _metrics(self, respond: Respond) -> None:
+        from headrace.broker.telemetry.http_server import Page
+
+        page = self._page
+        if page is None:
+            respond(Page(404, f"the metrics need prometheus-client: {EXTRA}\n".encode()))
+            return
+
+        def made(text: bytes | None) -> None:
+            if text is None:
+                respond(Page(500, b"the page cannot be made; the log of the node says why\n"))
+            else:
+                respond(Page(200, text, page.content_type))
+
+        page.render(made)
+
+    # --- what no section has
+
+    def _families(self) -> Iterator[Family | None]:
+        yield gauges("headrace_build_info", "The release.", [({"version": __version__}, 1)])
+        yield gauge(BROKER_STATE, "Kafka's state of a node: 1 starts, 3 runs, 7 stops.", self._state)
+        assert self._lag is not None
+        yield histograms(
+            "headrace_loop_lag_seconds",
+            "How late the event loop called a timer: how long it was held by something else.",
+            [({}, self._lag.histogram)],
+        )
+        yield gauge(
+            "headrace_loop_lag_max_seconds", "The longest of these in the last minute or two.", self._lag.max_s
+        )
+
+    def _room(self) -> list[Family]:
+        """Room on the disks; on a worker, because a disk may be slow to say."""
+        free: list[tuple[dict[str, str], float]] = []
+        total: list[tuple[dict[str, str], float]] = []
+        failed = 0
+        for directory in self._directories:
+            labels = {"directory": directory}
+            try:
+                free.append((labels, self._node.disk.free_bytes(directory)))
+                total.append((labels, self._node.disk.total_bytes(directory)))
+            except OSError:
+                failed += 1
+        return [
+            gauges("headrace_log_directory_free_bytes", "Room left where a log directory lies.", free),
+            gauges("headrace_log_directory_size_bytes", "Size of the file system of a log directory.", total),
+            gauge("headrace_log_directories_unreadable", "Log directories whose file system does not answer.", failed),
+        ]

@@ -1,0 +1,222 @@
+"""The partitions that a broker leads, in numbers: in sync or not, how far its followers are, what its topics take.
+
+Nothing is counted on the way of a request but bytes, by replica. All else is added up when a page is made, some
+partitions at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headrace.broker.telemetry.families import NO_LABELS, Family, Labels, counters, gauge, gauges
+
+if TYPE_CHECKING:
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.replicas.partition import PartitionState
+
+PARTITIONS_AT_ONCE: Final = 64
+"""Replicas that are looked at between two yields: some 0.2 ms."""
+TOPIC: Final = "kafka_server_brokertopicmetrics_"
+REPLICAS: Final = "kafka_server_replicamanager_"
+
+
+class LedReplica(Protocol):
+    """What is looked at of a replica that this broker leads."""
+
+    topic: str
+    index: int
+    state: PartitionState
+    log: Any
+    """The log: `end_offset`, `log_start_offset` and the setting `config.min_insync_replicas`."""
+    bytes_in: int
+    bytes_out: int
+
+
+class Followed:
+    """One broker that follows partitions of this one."""
+
+    __slots__ = ("lag_max", "lag_sum", "out_of_sync", "partitions")
+
+    def __init__(self) -> None:
+        self.partitions = self.out_of_sync = self.lag_sum = self.lag_max = 0
+
+    def add(self, log_end: int, follower_end: int, is_in_sync: bool) -> None:
+        """One partition: where its leader's log ends, and how far the follower has it at least."""
+        lag = max(0, log_end - follower_end)
+        self.partitions += 1
+        self.out_of_sync += not is_in_sync
+        self.lag_sum += lag
+        self.lag_max = max(self.lag_max, lag)
+
+
+class TopicNumbers:
+    """One topic since this process leads partitions of it."""
+
+    __slots__ = ("_ends", "bytes_in", "bytes_out", "messages", "partitions", "records")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = self.messages = 0
+        self.partitions = self.records = 0
+        self._ends: dict[int, int] = {}
+
+    def add(self, replica: LedReplica) -> None:
+        """Takes what was counted for a replica since it was seen last. What came before this broker led it is not of
+        its doing."""
+        index, log = replica.index, replica.log
+        end_offset = log.end_offset
+        begin = max(self._ends.get(index, 0), replica.state.epoch_start)
+        self._ends[index] = end_offset
+        self.partitions += 1
+        self.records += end_offset - log.log_start_offset
+        self.messages += max(0, end_offset - begin)
+        self.bytes_in += replica.bytes_in
+        self.bytes_out += replica.bytes_out
+        replica.bytes_in = replica.bytes_out = 0
+
+
+class PartitionNumbers:
+    """A section of the page, and what has to be remembered between two of them."""
+
+    def __init__(
+        self, led: Callable[[], Iterable[LedReplica]], topics_max: int, metrics: Registry
+    ) -> None:
+        """`led` are the replicas that this broker leads, as of now; `topics_max` topics have series of their own: the
+        first ones that are met keep them until they are gone. The totals are counters of `metrics`."""
+        self._bytes_in = metrics.counter("produce.bytes")
+        self._bytes_out = metrics.counter("fetch.bytes")
+        self._messages = metrics.counter("produce.messages")
+        self._led = led
+        self._topics_max = topics_max
+        self._topics: dict[str, TopicNumbers] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._leaders = self._under_replicated = self._under_min = self._at_min = 0
+        self._followed: dict[int, Followed] = {}
+        self._others: dict[str, None] = {}
+
+    # --- adding up
+
+    def families(self) -> Iterator[Family | None]:
+        """See `families.Section`."""
+        self._reset()
+        for numbers in self._topics.values():
+            numbers.partitions = numbers.records = 0
+        for count, replica in enumerate(list(self._led())):
+            self._look_at(replica)
+            if count % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+                yield None
+        for name in [name for name, numbers in self._topics.items() if not numbers.partitions]:
+            del self._topics[name]  # this broker does not lead any of it any more
+        yield from self._totals()
+        yield from self._by_follower()
+        yield from self._by_topic()
+
+    def _look_at(self, replica: LedReplica) -> None:
+        state, log = replica.state, replica.log
+        self._leaders += 1
+        in_sync, all_of_them = len(state.isr), len(state.replicas)
+        least = min(log.config.min_insync_replicas, all_of_them)
+        if in_sync < all_of_them:
+            self._under_replicated += 1
+        if in_sync < least:
+            self._under_min += 1
+        elif in_sync == least and all_of_them > least:
+            self._at_min += 1
+        if state.followers:
+            for node_id, follower in state.followers.items():
+                followed = self._followed.get(node_id)
+                if followed is None:
+                    followed = self._followed[node_id] = Followed()
+                is_in_sync = node_id in state.isr
+                # A new leader has not heard of its followers yet: what is committed those have that are in sync. What
+                # is before the start of the log nobody lacks.
+                known = state.high_watermark if is_in_sync else 0
+                followed.add(state.log_end, max(follower.log_end, known, log.log_start_offset), is_in_sync)
+        self._add_to_topic(replica)
+
+    def _add_to_topic(self, replica: LedReplica) -> None:
+        numbers = self._topics.get(replica.topic)
+        if numbers is None:
+            if len(self._topics) >= self._topics_max:
+                self._others[replica.topic] = None
+                return
+            numbers = self._topics[replica.topic] = TopicNumbers()
+        numbers.add(replica)
+
+    # --- families
+
+    def _totals(self) -> Iterator[Family]:
+        yield gauge(REPLICAS + "leadercount", "Partitions that this broker leads.", self._leaders)
+        yield gauge(
+            REPLICAS + "underreplicatedpartitions",
+            "Partitions that this broker leads and that have replicas out of sync.",
+            self._under_replicated,
+        )
+        yield gauge(
+            REPLICAS + "underminisrpartitioncount",
+            "Partitions that this broker leads and that refuse acks=all: fewer than min.insync.replicas are in sync.",
+            self._under_min,
+        )
+        yield gauge(
+            REPLICAS + "atminisrpartitioncount",
+            "Partitions that this broker leads and that refuse acks=all if one more replica fails.",
+            self._at_min,
+        )
+
+    def _by_follower(self) -> Iterator[Family]:
+        followed: list[tuple[Labels, Followed]] = [({"follower": str(i)}, each) for i, each in self._followed.items()]
+        yield gauges(
+            "headrace_follower_lag_max_messages",
+            "Messages that a follower lacks of the partition in which it lacks most.",
+            [(labels, each.lag_max) for labels, each in followed],
+        )
+        yield gauges(
+            "headrace_follower_lag_messages",
+            "Messages that a follower lacks of all partitions that this broker leads.",
+            [(labels, each.lag_sum) for labels, each in followed],
+        )
+        yield gauges(
+            "headrace_follower_partitions",
+            "Partitions that a follower has from this leader.",
+            [(labels, each.partitions) for labels, each in followed],
+        )
+        yield gauges(
+            "headrace_follower_partitions_out_of_sync",
+            "Partitions in which a follower is not in sync with this leader.",
+            [(labels, each.out_of_sync) for labels, each in followed],
+        )
+
+    def _by_topic(self) -> Iterator[Family]:
+        topics: list[tuple[Labels, TopicNumbers]] = [({"topic": name}, each) for name, each in self._topics.items()]
+        yield counters(
+            TOPIC + "bytesin",
+            "Bytes of batches appended, of all topics and by topic.",
+            [(NO_LABELS, self._bytes_in.value), *((labels, each.bytes_in) for labels, each in topics)],
+        )
+        yield counters(
+            TOPIC + "bytesout",
+            "Bytes of batches fetched, of all topics and by topic.",
+            [(NO_LABELS, self._bytes_out.value), *((labels, each.bytes_out) for labels, each in topics)],
+        )
+        yield counters(
+            TOPIC + "messagesin",
+            "Messages appended, of all topics and by topic.",
+            [(NO_LABELS, self._messages.value), *((labels, each.messages) for labels, each in topics)],
+        )
+        yield gauges(
+            "headrace_topic_offsets",
+            "Offsets from the start to the end of the partitions that this broker leads.",
+            [(labels, each.records) for labels, each in topics],
+        )
+        yield gauges(
+            "headrace_topic_leaders",
+            "Partitions of a topic that this broker leads.",
+            [(labels, each.partitions) for labels, each in topics],
+        )
+        yield gauge(
+            "headrace_topics_without_series",
+            "Topics beyond metrics.topics.max, which the totals alone count.",
+            len(self._others),
+        )

@@ -1,0 +1,124 @@
+"""DeleteRecords among brokers: answered when no replica that serves has the records, or why not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.partitions.members import Cluster
+
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+
+
+async def delete(cluster: Cluster, offset: int, timeout_ms: int = 5000) -> tuple[ErrorCode, int]:
+    """The error and the low watermark of the only partition."""
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsTopic(name="t", partitions=[partition])]
+    answer: Any = await cluster.client.ask(DeleteRecordsRequest(topics, timeout_ms), DeleteRecordsResponse, 2)
+    result = answer.topics[0].partitions[0]
+    return ErrorCode(result.error_code), result.low_watermark
+
+
+def starts(cluster: Cluster, *nodes: int) -> list[int]:
+    return [cluster[node].log().log_start_offset for node in nodes]
+
+
+async def filled(cluster: Cluster) -> None:
+    cluster.create(replicas=(1, 2, 3))
+    assert await cluster[1].produce(b"a", b"b", b"c", b"d") is ErrorCode.NONE
+
+
+def test_the_answer_waits_for_every_follower_and_no_longer() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        await filled(cluster)
+        began = cluster.world.loop.time()
+        assert await delete(cluster, 3) == (ErrorCode.NONE, 3)
+        assert starts(cluster, 1, 2, 3) == [3, 3, 3]
+        assert cluster.world.loop.time() - began < 0.2, "a parked fetch of a follower is woken"
+        assert await delete(cluster, 2) == (ErrorCode.NONE, 3)
+        assert await delete(cluster, -1) == (ErrorCode.NONE, 4)
+        assert await delete(cluster, 5) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+    cluster.run(test)
+
+
+def test_a_follower_that_does_not_come_is_waited_for_as_long_as_was_said() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        await filled(cluster)
+        assert await delete(cluster, 1) == (ErrorCode.NONE, 1)
+        cluster.world.network.partition("broker1", "broker3")
+        began = cluster.world.loop.time()
+        assert await delete(cluster, 2, 1000) == (ErrorCode.REQUEST_TIMED_OUT, 1)
+        assert 0.9 < cluster.world.loop.time() - began < 1.3
+        assert starts(cluster, 1, 2, 3) == [2, 2, 1], "it takes place all the same"
+        assert await delete(cluster, 3, 0) == (ErrorCode.REQUEST_TIMED_OUT, 1)
+        long = asyncio.ensure_future(delete(cluster, 3, 20_000))
+        await asyncio.sleep(0.2)
+        assert not long.done()
+        cluster.world.network.heal()
+        assert await long == (ErrorCode.NONE, 3)
+        assert starts(cluster, 1, 2, 3) == [3, 3, 3]
+
+    cluster.run(test)
+
+
+def test_a_broker_that_is_fenced_is_not_waited_for_and_learns_it_later() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        await filled(cluster)
+        cluster.world.network.partition("broker1", "broker3")
+        waiting = asyncio.ensure_future(delete(cluster, 3, 20_000))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        cluster.register(3, fenced=True)
+        assert await waiting == (ErrorCode.NONE, 3)
+        cluster.world.network.heal()
+        cluster.register(3)
+        await cluster.until(lambda: starts(cluster, 1, 2, 3) == [3, 3, 3])
+
+    cluster.run(test)
+
+
+def test_whoever_waits_hears_that_another_leads_and_the_next_leader_begins_there_too() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        await filled(cluster)
+        cluster.world.network.partition("broker1", "broker3")
+        waiting = asyncio.ensure_future(delete(cluster, 2, 20_000))
+        await asyncio.sleep(0.2)
+        cluster.change(leader=2)
+        assert (await waiting)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.world.network.heal()
+        await cluster.until(lambda: starts(cluster, 1, 2, 3) == [2, 2, 2])
+        for node in (1, 2, 3):
+            await cluster.machines[node].stop()
+            await cluster.machines[node].ready()
+        assert starts(cluster, 2) == [2]
+
+    cluster.run(test)
+
+
+def test_a_topic_that_goes_answers_who_waits() -> None:
+    cluster = Cluster(3)
+
+    async def test() -> None:
+        await filled(cluster)
+        cluster.world.network.partition("broker1", "broker3")
+        waiting = asyncio.ensure_future(delete(cluster, 2, 20_000))
+        await asyncio.sleep(0.2)
+        cluster.delete()
+        assert (await waiting)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    cluster.run(test)

@@ -1,0 +1,148 @@
+"""Three brokers of two listeners: whoever asks over one is sent to the same one elsewhere, and nodes use their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from peers.kafka import free_port
+from peers.link import Link
+
+import headrace.testing
+from headrace.broker.broker import Broker
+from headrace.testing import TestCluster
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import k00_produce as k00
+from headrace.wire.messages import k01_fetch as k01
+from headrace.wire.messages import k03_metadata as k03
+from headrace.wire.messages import k10_find_coordinator as k10
+from headrace.wire.messages import k60_describe_cluster as k60
+from headrace.wire.records import Record, build_batch
+
+PATIENCE_S = 20.0
+NODES = (1, 2, 3)
+LISTENERS = ("OUTSIDE", "INSIDE")
+Ports = dict[str, dict[int, int]]
+
+
+def until(look: Callable[[], object]) -> None:
+    last = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < last, "it has not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[tuple[TestCluster, Ports]]:
+    """Clients are told of each node's INSIDE as it is, and of its OUTSIDE at another port, which nothing listens at."""
+    controllers = {node: free_port() for node in NODES}
+    ports = {name: {node: free_port() for node in NODES} for name in LISTENERS}
+    shared = {
+        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items()),
+        "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "offsets.topic.num.partitions": "3",
+    }
+    nodes = {
+        node: {
+            **shared,
+            "listeners": f"OUTSIDE://127.0.0.1:0,INSIDE://127.0.0.1:{ports['INSIDE'][node]},"
+            f"CONTROLLER://127.0.0.1:{controllers[node]}",
+            "advertised.listeners": f"OUTSIDE://127.0.0.1:{ports['OUTSIDE'][node]},"
+            f"INSIDE://127.0.0.1:{ports['INSIDE'][node]}",
+        }
+        for node in NODES
+    }
+    with headrace.testing.cluster(nodes=nodes) as running:
+        inside = ",".join(f"127.0.0.1:{port}" for port in ports["INSIDE"].values())
+        client = AdminClient({"bootstrap.servers": inside, "log_level": 0})
+        made = client.create_topics([NewTopic("three", 3, 3), NewTopic("one", 1, 1)])
+        for future in made.values():
+            future.result(20)
+        yield running, ports
+
+
+def links(three: tuple[TestCluster, Ports]) -> Iterator[tuple[int, Link, dict[int, int]]]:
+    """A connection to each listener of each node, and where that listener is told to be on every node."""
+    cluster, ports = three
+    for id_, node in cluster.nodes.items():
+        for opened in node.inside.server.listeners:
+            if opened.name in ports:
+                with Link(opened.port) as link:
+                    yield id_, link, ports[opened.name]
+
+
+def coordinator(link: Link) -> Any:
+    return link.ask(k10.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0]
+
+
+def test_brokers_and_coordinators_are_those_of_the_listener(three: tuple[TestCluster, Ports]) -> None:
+    asked = 0
+    for _, link, expected in links(three):
+        metadata = link.ask(k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="three")]), 12)
+        assert {each.node_id: each.port for each in metadata.brokers} == expected
+        assert [each.error_code for each in metadata.topics[0].partitions] == [0, 0, 0]
+        described = link.ask(k60.DescribeClusterRequest(endpoint_type=1), 1)
+        assert {each.broker_id: each.port for each in described.brokers} == expected
+
+        until(lambda: coordinator(link).error_code == 0)  # noqa: B023  # it is over with this turn
+        found = coordinator(link)
+        assert found.port == expected[found.node_id]
+        asked += 1
+    assert asked == 6
+
+
+def test_leader_hints_are_those_of_the_listener(three: tuple[TestCluster, Ports]) -> None:
+    cluster, _ = three
+    leader = cluster.leader("one", 0)
+    topic = cluster.nodes[leader].inside.image.topics.by_name("one")
+    assert topic is not None
+    for id_, link, expected in links(three):
+        if id_ == leader:
+            continue
+        data = k00.PartitionProduceData(index=0, records=build_batch([Record(0, 0, None, b"x")]))
+        produce = k00.ProduceRequest(
+            acks=-1, timeout_ms=1000, topic_data=[k00.TopicProduceData(name="one", partition_data=[data])]
+        )
+        partition = k01.FetchPartition(partition=0, partition_max_bytes=1000)
+        fetch = k01.FetchRequest(topics=[k01.FetchTopic(topic_id=topic.id, partitions=[partition])], max_bytes=1000)
+        for answer in (link.ask(produce, 11), link.ask(fetch, 17)):
+            said = answer.responses[0]
+            refused = said.partition_responses[0] if answer.API_KEY == 0 else said.partitions[0]
+            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert refused.current_leader.leader_id == leader
+            assert {each.node_id: each.port for each in answer.node_endpoints} == {leader: expected[leader]}
+
+
+def test_nodes_use_their_own_listener_also_to_see_who_is_dead(three: tuple[TestCluster, Ports]) -> None:
+    cluster, ports = three
+    inside = ",".join(f"127.0.0.1:{port}" for port in ports["INSIDE"].values())
+    producer = ck.Producer({"bootstrap.servers": inside, "acks": "all", "log_level": 0})
+    for number in range(30):
+        producer.produce("three", b"%d" % number)
+    assert producer.flush(20) == 0
+
+    def online() -> set[int]:
+        return {each.id for each in cluster.nodes[cluster.controller()].inside.image.online_brokers()}
+
+    # Nothing listens where clients from outside are sent to: whoever looked there would think that all are dead.
+
+    def suspect_all(controller: Broker) -> None:
+        assert controller.duties is not None
+        for node in NODES:
+            controller.duties._deaths.suspect(node)
+
+    cluster.nodes[cluster.controller()].call(suspect_all)
+    time.sleep(0.5)
+    assert online() == set(NODES)
+    dead = next(node for node in NODES if node != cluster.controller())
+    began = time.monotonic()
+    cluster.kill(dead)
+    until(lambda: dead not in online())
+    assert time.monotonic() - began < 1.4, "before its session has run out"
+    cluster.restart(dead)
+    until(lambda: online() == set(NODES))
