@@ -20,7 +20,7 @@ from headrace.metadata.framing import decode_record
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.raft import control
-from headrace.raft.control import Voter
+from headrace.raft.control import ControlRecord, Voter
 from headrace.raft.log_view import LogView
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
@@ -105,49 +105,43 @@ class MetadataLog:
             )
         if self.log.log_start_offset > 0:
             loaded.start = next(each for each in snapshots if each.offset >= self.log.log_start_offset)
-        loaded.epochs = self._epochs(loaded.start)
+        controls = self._scan(loaded)
         if not loaded.is_joined(self.log.end_offset):
             # A crash came between a snapshot of the leader's and the end of the log that it takes the place of.
             self.log.truncate_fully_and_start_at(end.offset)
-            loaded.start, loaded.epochs = end, []
+            loaded.start, loaded.epochs, loaded.log_bytes, controls = end, [], 0, []
         loaded.last_epoch = loaded.epochs[-1].epoch if loaded.epochs else loaded.start.epoch
-        self._load_log(loaded)
+        for base_offset, records in controls:
+            loaded.sets.note_all(base_offset, records)
         if not committed_only(loaded.sets.newest):
             self._replay_log(loaded)
         return loaded
 
-    def _epochs(self, start: Position) -> list[Position]:
-        """The epochs of the log from an offset on. Raises StorageError where they fall, OSError."""
-        epochs: list[Position] = []
-        last, offset = start.epoch, start.offset
+    def _scan(self, loaded: LoadedMetadata) -> list[tuple[int, list[ControlRecord | None]]]:
+        """Takes in the epochs of the log from its start on, and its bytes behind the snapshot. Returns the control
+        records behind the snapshot, each batch with its first offset. Raises StorageError where epochs fall, OSError.
+        """
+        controls: list[tuple[int, list[ControlRecord | None]]] = []
+        last, offset = loaded.start.epoch, loaded.start.offset
         while offset < self.log.end_offset:
             try:
-                for _, header in iter_headers(self._read(offset, self.log.end_offset, _READ_BYTES)):
+                data = self._read(offset, self.log.end_offset, _READ_BYTES)
+                for at, header in iter_headers(data):
                     epoch = header.partition_leader_epoch
-                    if header.last_offset < start.offset:
+                    if header.last_offset < loaded.start.offset:
                         continue
                     if epoch < last:
                         raise InconsistentMetadataError(f"epoch {epoch} follows epoch {last}")
                     if epoch > last:
-                        epochs.append(Position(epoch, header.base_offset))
+                        loaded.epochs.append(Position(epoch, header.base_offset))
                     last, offset = epoch, header.next_offset
+                    if header.last_offset >= loaded.snapshot.offset:
+                        loaded.log_bytes += header.size
+                        if header.is_control:
+                            controls.append((header.base_offset, control.decode_controls(data, at)))
             except CANNOT_READ as error:
                 raise self._damaged(offset, error) from error
-        return epochs
-
-    def _load_log(self, loaded: LoadedMetadata) -> None:
-        """Takes what the log behind the snapshot says of the voters."""
-        start = offset = loaded.snapshot.offset
-        while offset < self.log.end_offset:
-            data = self._read(offset, self.log.end_offset, _READ_BYTES)
-            loaded.log_bytes += len(data)
-            try:
-                for at, header in iter_headers(data):
-                    if header.is_control and header.last_offset >= start:
-                        loaded.sets.note_all(header.base_offset, control.decode_controls(data, at))
-                    offset = max(offset, header.next_offset)
-            except CANNOT_READ as error:
-                raise self._damaged(offset, error) from error
+        return controls
 
     def _replay_log(self, loaded: LoadedMetadata) -> None:
         """Takes the log behind the snapshot into the image."""
