@@ -140,6 +140,8 @@ class BrokerConfig(BrokerFields):
     @property
     def waits_for_others(self) -> bool:
         """Whether it takes other nodes for the metadata to change."""
+        if self.is_controller_alone and not self.static_voters:
+            return bool(self.controller_quorum_bootstrap_servers)
         return self.is_broker_alone or len(self.static_voters) > 1
 
     @property

@@ -27,7 +27,7 @@ from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.syncs import Syncs
 from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
-from headrace.broker.quorum.voters import foreign_voters
+from headrace.broker.quorum.voters import Member, foreign_voters
 from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
@@ -36,7 +36,7 @@ from headrace.metadata.delta import ImageDelta
 from headrace.metadata.difference import difference
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
-from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.control import Voter
 from headrace.raft.events import (
     Answered,
     Event,
@@ -51,7 +51,7 @@ from headrace.raft.events import (
     Unreachable,
 )
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, Position, ReplicaKey, Request
+from headrace.raft.messages import Entries, Position, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
 from headrace.raft.voter_set import VoterHistory, VoterSet
@@ -91,25 +91,21 @@ class QuorumDriver:
         node: Node,
         log: MetadataLog,
         *,
-        node_id: int,
-        voters: Sequence[Voter],
+        member: Member,
         cluster_id: str,
         policy: SnapshotPolicy | None = None,
         settings: RaftSettings | None = None,
         min_insync_replicas: int = 1,
-        observer: ReplicaKey | None = None,
-        bootstrap: Sequence[VoterEndpoint] = (),
         has_observers: bool = False,
     ) -> None:
-        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes;
-        `min_insync_replicas` is what a fresh cluster begins with. `observer` is this node's key where it does not vote;
-        it finds the leader by the voters and by the addresses of `bootstrap`. `has_observers`: others than voters read
-        this node's log."""
+        """`member` is who this node is by its settings; `min_insync_replicas` is what a fresh cluster begins with.
+        `has_observers`: others than voters read this node's log."""
         self.log = log
-        self.node_id = node_id
+        self.node_id = member.key.id
         self.image = ClusterImage(cluster_id=cluster_id)
-        self.sets = VoterHistory(VoterSet(tuple(voters), kraft_version=0))
-        self.whereabouts = Whereabouts(lambda: self.voters, bootstrap)
+        self.member = member
+        self.sets = VoterHistory(VoterSet(member.voters, kraft_version=0))
+        self.whereabouts = Whereabouts(lambda: self.voters, member.bootstrap)
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
@@ -120,8 +116,6 @@ class QuorumDriver:
         self._log = node.logger("quorum")
         self._settings = settings or RaftSettings()
         self._min_insync_replicas = min_insync_replicas
-        self._observer = observer
-        self._bootstrap = len(bootstrap)
         self._has_observers = has_observers
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
@@ -182,7 +176,7 @@ class QuorumDriver:
         return self._is_alone_in(self.sets.newest)
 
     def _is_alone_in(self, voters: VoterSet) -> bool:
-        return self._observer is None and all(voter.id == self.node_id for voter in voters.voters)
+        return voters.keys == (self.member.key_in(voters),)
 
     def progress(self) -> list[ReplicaProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
@@ -205,8 +199,11 @@ class QuorumDriver:
             self.image.cluster_id, self.voters, lambda newest: not self._is_alone_in(newest)
         )
         saved = self.log.read_quorum_state()
-        others = foreign_voters(self.voters, loaded.sets.newest.voters, saved)
+        newest = loaded.sets.newest
+        others = foreign_voters(self.voters, newest.voters, saved) if self.member.is_static else []
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
+        if self.member.is_lost_in(newest):
+            reasons.append("this node is no voter and knows no other: set controller.quorum.bootstrap.servers")
         self.sets = loaded.sets
         if self.is_alone and not loaded.image.is_empty:
             reasons += obstacles(loaded.image)
@@ -226,9 +223,7 @@ class QuorumDriver:
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
-        me = self._observer or next(
-            ReplicaKey(voter.id, voter.directory_id) for voter in self.voters if voter.id == self.node_id
-        )
+        me = self.member.key_in(self.sets.newest)
         self.codec = Codec(self.image.cluster_id, me, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0)
         return Raft(
             me,
@@ -237,7 +232,8 @@ class QuorumDriver:
             saved,
             jitter=self._node.entropy.random().randrange,
             settings=self._settings,
-            bootstrap=self._bootstrap,
+            bootstrap=len(self.member.bootstrap),
+            own=self.member.own,
         )
 
     def _take_the_lead(self, loaded: LoadedMetadata) -> None:
@@ -264,20 +260,20 @@ class QuorumDriver:
         return opening_records(self.image, stored, in_transaction, self._min_insync_replicas)
 
     def start(self) -> None:
-        """Begins to speak with the other voters, where there are any."""
-        if self.is_alone:
-            self.on_decides()
-            return
+        """Begins to speak with the other voters, as soon as there are any."""
         self._links = VoterLinks(
             self._node,
             self.codec,
             self.whereabouts.endpoint,
             self._step,
-            self.whereabouts.learn if self._observer is not None else lambda *_: None,
+            (lambda *_: None) if self.member.is_static and self.raft.is_voter else self.whereabouts.learn,
             timeout_s=self._settings.request_timeout_ms / 1000,
             log=self._log,
         )
-        self._take(self.raft.start(self._steady_ms()))
+        if self.decides:  # it votes alone, and leads since it was loaded
+            self.on_decides()
+        else:
+            self._take(self.raft.start(self._steady_ms()))
 
     # --- what the broker asks
 
@@ -330,6 +326,8 @@ class QuorumDriver:
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if not self.decides:
             return ControllerError(ErrorCode.NOT_CONTROLLER)
+        if self._outputs:  # a change of the voters waits for room
+            return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
         if len(self._uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
         return None
@@ -506,7 +504,8 @@ class QuorumDriver:
                 self._publish(Change(before, self.image, delta))
             if self.image.offset + 1 < end:
                 self._apply_soon()
-            elif self.raft.is_active and not self._outputs:
+            elif self.raft.is_active and not self._outputs and end == self.raft.log.end_offset:
+                # What was appended meanwhile is a change of the voters: its commit comes here again.
                 self._begin_to_decide()
         except Exception as error:  # metadata are never guessed
             self._fail(error)
