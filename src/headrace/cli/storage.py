@@ -167,6 +167,27 @@ def _first_voters(
         raise Failure(f"--initial-controllers {initial_controllers}: {error}") from error
 
 
+def joining_voter(file: Path) -> tuple[int, bytes, list[tuple[str, str, int]]]:
+    """The (node id, metadata directory id, controller listeners) of the formatted controller that a server.properties
+    describes. Raises `Failure` where it cannot become a voter."""
+    from headrace.env.posix import PosixDisk
+    from headrace.metadata.meta_properties import FILE_NAME, MetaPropertiesError, decode_meta_properties
+
+    config = _config(file)
+    if not config.is_controller_alone or config.static_voters:
+        raise Failure(f"{file}: a node that joins has process.roles=controller and no controller.quorum.voters")
+    path = f"{config.metadata_log_dir}/{FILE_NAME}"
+    try:
+        directory_id = decode_meta_properties(PosixDisk().read_file(path)).directory_id
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}; format the node first") from error
+    except MetaPropertiesError as error:
+        raise Failure(f"{path} cannot be used: {error}") from error
+    if not config.names_its_controller:
+        raise Failure(f"{file}: the listener of controllers must name the host by which the others reach this node")
+    return config.node_id, directory_id, [(each.name, each.host, each.port) for each in config.controller_listeners]
+
+
 def _config(file: Path) -> BrokerConfig:
     """Raises `Failure` for a file that cannot be read, or settings that cannot be served."""
     from headrace.cli.serve import properties_of

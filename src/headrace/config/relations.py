@@ -142,7 +142,7 @@ def _check_auto_join(config: BrokerConfig) -> None:
     why = None
     if not config.is_controller_alone or config.static_voters:
         why = "it takes process.roles=controller, and no controller.quorum.voters"
-    elif any(point.host in ("", NONROUTABLE_HOST) for point in config.controller_listeners):
+    elif not config.names_its_controller:
         why = "the listener of controllers must name a host by which the others reach this node"
     if why is not None:
         raise ConfigError("controller.quorum.auto.join.enable", "true", why)

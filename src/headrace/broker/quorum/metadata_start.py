@@ -24,7 +24,6 @@ from headrace.broker.storage.storage_format import (
     open_storage,
 )
 from headrace.config import BrokerConfig, topic_config
-from headrace.config.relations import NONROUTABLE_HOST
 from headrace.controller.brokers import Registration
 from headrace.controller.names import METADATA_TOPIC, METADATA_TOPIC_ID
 from headrace.controller.requests import ElectReturned, FenceBroker, RegisterBroker, UnfenceBroker
@@ -188,9 +187,9 @@ def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:
 
 def own_voter(config: BrokerConfig, key: ReplicaKey) -> Voter | None:
     """What the voter set is to say of a controller; None where its settings do not say at which address it is."""
-    endpoints = tuple(VoterEndpoint(each.name, each.host, each.port) for each in config.controller_listeners)
-    if not endpoints or any(each.host in ("", NONROUTABLE_HOST) or each.port == 0 for each in endpoints):
+    if not config.names_its_controller:
         return None
+    endpoints = tuple(VoterEndpoint(each.name, each.host, each.port) for each in config.controller_listeners)
     return Voter(key.id, key.directory_id, endpoints)
 
 
