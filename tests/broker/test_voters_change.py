@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from peers.kafka import free_port
 
 from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.metadata_start import format_storage
+from headrace.broker.storage.storage_format import StorageError
 from headrace.client.errors import ClientError
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
+from headrace.raft.control import Voter, VoterEndpoint
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k80_add_raft_voter as k80
 from headrace.wire.messages import k81_remove_raft_voter as k81
@@ -27,6 +30,7 @@ class Changing(Quorum):
     """Node 1 is formatted as the only voter, the others join."""
 
     joins_alone = False
+    first: tuple[Voter, ...] = ()
 
     def config(self, node: int) -> BrokerConfig:
         static: Mapping[str, str] = {
@@ -42,7 +46,7 @@ class Changing(Quorum):
 
     async def start(self, node: int) -> None:
         env = PosixNode()
-        format_storage(env, self.config(node), CLUSTER, joins=node != 1)
+        format_storage(env, self.config(node), CLUSTER, voters=self.first, joins=node != 1 and not self.first)
         self.nodes[node] = ControllerNode(self.config(node), env)
         await self.nodes[node].start()
 
@@ -166,6 +170,51 @@ async def test_three_voters_start_again_and_elect_a_leader(quorum: Changing) -> 
     await quorum.start(3)
     assert await quorum.active() in (2, 3)
     await until(lambda: set(quorum.stored().values()) == {"5000"})
+
+
+async def test_three_voters_begin_together(quorum: Changing) -> None:
+    quorum.first = tuple(
+        Voter(node, bytes([node]) * 16, (VoterEndpoint("CONTROLLER", "127.0.0.1", port),))
+        for node, port in quorum.ports.items()
+    )
+    for node in (1, 2, 3):
+        await quorum.start(node)
+    leader = await quorum.active()
+    assert await quorum.alter(leader, 5000) is ErrorCode.NONE
+    await quorum.agreed(1, 2, 3)
+    await until(lambda: set(quorum.stored().values()) == {"5000"})
+
+
+async def test_a_voter_that_lost_its_disk_joins_again_by_itself(quorum: Changing) -> None:
+    quorum.joins_alone = True
+    for node in (1, 2, 3):
+        await quorum.start(node)
+    await quorum.agreed(1, 2, 3)
+    lost = quorum.directory_id(3)
+    await quorum.stop(3)
+    shutil.rmtree(quorum.folder / "3")
+    await quorum.start(3)
+    fresh = quorum.directory_id(3)
+    assert fresh != lost
+    named = {quorum.directory_id(node) for node in (1, 2)} | {fresh}
+
+    def known() -> list[set[bytes]]:
+        return [{voter.directory_id for voter in each.quorum.voters} for each in quorum.nodes.values()]
+
+    await until(lambda: known() == [named] * 3)
+
+
+async def test_whoever_knows_no_other_node_is_refused(quorum: Changing) -> None:
+    await quorum.start(1)
+    await quorum.stop(1)
+    known = BrokerConfig.load({**quorum.config(1).static, "controller.quorum.bootstrap.servers": ""})
+    shutil.copytree(quorum.folder / "1" / "__cluster_metadata-0", quorum.folder / "kept")
+    shutil.rmtree(quorum.folder / "1")
+    format_storage(quorum.client, known, CLUSTER)
+    shutil.rmtree(quorum.folder / "1" / "__cluster_metadata-0")
+    shutil.move(quorum.folder / "kept", quorum.folder / "1" / "__cluster_metadata-0")
+    with pytest.raises(StorageError, match=r"knows no other: set controller\.quorum\.bootstrap\.servers"):
+        await ControllerNode(known, PosixNode()).start()
 
 
 async def test_refusals_are_those_of_kafka(quorum: Changing) -> None:

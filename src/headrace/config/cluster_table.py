@@ -7,7 +7,6 @@ from typing import Final
 from .setting import LONG_MAX, Family, Setting, Type
 
 _OWN: Final = "a broker has no controller but its own yet"
-_STATIC: Final = "the voters are those of `controller.quorum.voters`, or this node alone"
 _NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _NO_TRANSACTIONS: Final = "this release does not serve transactions"
 
