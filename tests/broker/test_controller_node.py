@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +17,7 @@ from broker.controllers import until
 from peers.kafka import free_port
 
 from headrace.broker.controller_node import ControllerNode
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.broker.storage.storage_format import StorageError
 from headrace.client.async_connection import AsyncConnection
@@ -23,12 +26,14 @@ from headrace.client.errors import ClientError
 from headrace.config import BrokerConfig
 from headrace.controller.names import METADATA_TOPIC
 from headrace.env.posix_node import PosixNode
+from headrace.machine import Decision
 from headrace.metadata.image import ResourceType
 from headrace.raft.messages import Position, ReplicaKey, VoteRequest
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k52_vote as k52
 from headrace.wire.messages import k55_describe_quorum as k55
+from headrace.wire.messages.metadata_records import NoOpRecord
 
 NODES = (1, 2, 3)
 CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
@@ -184,6 +189,21 @@ async def test_one_node_of_three_decides_nothing(tmp_path: Path) -> None:
         await until(lambda: not quorum.nodes[leader].quorum.decides)
         assert await quorum.alter(leader, 5000) is ErrorCode.NOT_CONTROLLER
         assert (await quorum.describe(leader)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    await three(tmp_path, body)
+
+
+async def test_a_leader_that_slept_decides_or_refuses(tmp_path: Path) -> None:
+    """It has not heard of the others for too long, and does not know that yet when it is asked."""
+
+    async def body(quorum: Quorum) -> None:
+        driver = quorum.nodes[await quorum.active()].quorum
+        for records in ([NoOpRecord()], []):
+            await until(lambda: driver.decides or driver.raft.leader_id not in (None, driver.node_id))
+            time.sleep(2.0)  # noqa: ASYNC251  longer than a leader goes on without its followers
+            asked = driver.submit(lambda _, records=records: Decision(None, records))  # type: ignore[misc]
+            with suppress(ControllerError):
+                await asyncio.wait_for(asked, PATIENCE_S)
 
     await three(tmp_path, body)
 

@@ -358,14 +358,18 @@ class QuorumDriver:
         return prepare(image, records, self.raft.log.end_offset, self.epoch, self._node.clock.now_ms())
 
     def _propose(self, values: Values) -> None:
-        """Appends records. Raises OSError, and then nothing of them is there."""
+        """Appends records. Raises OSError, and then nothing of them is there.
+
+        For the machine no time passes meanwhile: the lead that the decision was made under is not lost before it is
+        noted down. A leader that was too long without its followers hears of that next, from its timer.
+        """
         assert not self._outputs, "an active leader has stored what it is"
-        base_offset = self.raft.log.end_offset
-        out = self.raft.step(Propose(len(values.values), values), self._steady_ms())
+        base_offset, now_ms = self.raft.log.end_offset, self.raft.now
+        out = self.raft.step(Propose(len(values.values), values), now_ms)
         try:
             self._carry_out(out)
         except OSError:
-            self.raft.step(Refused(base_offset), self._steady_ms())
+            self.raft.step(Refused(base_offset), now_ms)
             if self.log.end_offset > base_offset:
                 self.log.log.truncate_to(base_offset)
             raise
