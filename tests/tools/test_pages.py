@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,14 +42,14 @@ def test_links_of_a_page_lead_to_files_and_titles_that_are_there(page: Path) -> 
             assert anchor in _anchors(file.read_text(encoding="utf-8")), f"{page.name} links to {target}"
 
 
+def _values(run: str, name: str) -> dict[str, Any]:
+    """One thing that a run keeps of each row."""
+    rows = [json.loads(line) for line in (RESULTS / run).read_text(encoding="utf-8").splitlines()]
+    return {row["row"]: row[name] for row in rows if "row" in row}
+
+
 def _ratios(run: str) -> dict[str, float]:
-    rows = [json.loads(line) for line in (RESULTS / run).read_text(encoding="utf-8").splitlines()]
-    return {row["row"]: row["ratio"] for row in rows if "row" in row}
-
-
-def _gaps(run: str) -> dict[str, list[float]]:
-    rows = [json.loads(line) for line in (RESULTS / run).read_text(encoding="utf-8").splitlines()]
-    return {row["row"]: row["headrace"] for row in rows if "row" in row}
+    return _values(run, "ratio")
 
 
 def _measured(page: str) -> Counter[str]:
@@ -78,7 +79,7 @@ def test_the_page_of_performance_has_the_ratios_of_its_runs() -> None:
     for row, ratio in _ratios(CLUSTER_RUN).items():
         if row != "catch-up-p99" and row not in KILLS:
             assert _measured(broker)[f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"], row
-    for row, gaps in _gaps(KILLS_RUN).items():
+    for row, gaps in _values(KILLS_RUN, "headrace").items():
         assert row not in KILLS or f"{max(gaps):.2f} s" in broker, row
     assert SPARK_RUN in spark
     assert not Counter(f"{ratio:.2f}x" for ratio in _ratios(SPARK_RUN).values()) - _measured(spark)
