@@ -25,7 +25,7 @@ SURGE: Final = "surge"
 
 ALONE: Final = re.compile(r"listens on (\S+:\d+)\n()()")
 """The line by which a broker says that it serves."""
-NODE: Final = re.compile(r"^ *(?=\d+  (\S+:\d+))(\d+)  \S+  \S+:\d+ +(\d+)  \S+\n", re.MULTILINE)
+NODE: Final = re.compile(r"^ *(?=\d+  (\S+:\d+))(\d+)  \S+  \S+:\d+  \S+ +(\d+)  \S+\n", re.MULTILINE)
 """A row of the table by which a cluster says that it serves: the address, the node, its process."""
 
 

@@ -12,12 +12,10 @@ from bench.cluster.nodes import Nodes
 from bench.memory import touch
 from bench.rigs import run_python
 from bench.wire_load import Load
-from bench.wire_rows import KB, MB, run_load
+from bench.wire_rows import KB, MB, RECORD_BYTES, run_load
 
 COPY_BYTES_PER_S = 3 * 400 * MB
 """More than three nodes here write in a second: so much memory is made ready for a measurement."""
-RECORD_BYTES = 1100
-"""A record of 1 KB in its batch, at most."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -322,6 +322,15 @@ def test_a_port_that_is_taken_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+def two_free_ports() -> int:
+    """The first of two ports that are free, of those that no connection gets by itself."""
+    for port in range(20_000, 32_000, 2):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            with socket.create_server(("127.0.0.1", port + 1)):
+                return port
+    raise AssertionError("all ports are taken")
+
+
 def test_metrics_have_ports_of_their_own() -> None:
     clients_and_controllers = (9092, 9093, 19092, 19093)
 
@@ -333,10 +342,8 @@ def test_metrics_have_ports_of_their_own() -> None:
         finally:
             held.release()
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    port = two_free_ports()
+    with socket.create_server(("127.0.0.1", port)):
         assert port not in (found := ports(None, (port, 9093))) and 9093 not in found
         assert len(set(found)) == 2
         with pytest.raises(Failure, match=f"cannot listen on 127.0.0.1:{port}: another program listens there"):

@@ -167,7 +167,7 @@ async def test_a_kafka_controller_loads_our_snapshot(tmp_path: Path) -> None:
         quorum.run(first)
         for number in itertools.count(1_000_000):
             if await quorum.confirm(quorum.processes, number) != OURS:
-                quorum.end(first, signal.SIGKILL)
+                quorum.end(first, signal.SIGTERM)  # it names ours as its successor
                 quorum.run(first)
             elif quorum.log_start(OURS) > 0:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class Planned:
 
 
 Plan = Mapping["TopicPartition", Planned]
+Infos = Mapping["TopicPartition", "PartitionInfo"]
 
 
 def plan_of(infos: Mapping[TopicPartition, PartitionInfo], then: Mapping[TopicPartition, tuple[int, ...]]) -> Plan:
@@ -112,15 +113,24 @@ def _wait(client: Client, waiting: Plan, what: str) -> None:
 
 def _check(client: Client, moved: Plan) -> None:
     """Somebody else may have called a move off, or made another of it."""
+
+    def elsewhere(infos: Infos) -> list[TopicPartition]:
+        return [at for at, each in sorted(moved.items()) if infos[at].replicas != each.then]
+
+    other = elsewhere(_seen_once(client, moved, lambda infos: not elsewhere(infos)))
+    if other:
+        topic, index = other[0]
+        raise Failure(f"topic {topic} partition {index} is elsewhere: its move was called off, or made another")
+
+
+def _seen_once(client: Client, partitions: Iterable[TopicPartition], holds: Callable[[Infos], bool]) -> Infos:
+    """What the brokers' metadata show of all partitions of these topics once that holds, or does not in time."""
+    topics = {topic for topic, _ in partitions}
     last = time.monotonic() + min(client.timeout_s, VISIBLE_PATIENCE_S)
     while True:
-        infos = {(p.topic, p.index): p for t in client.topics({t for t, _ in moved}) for p in t.partitions}
-        other = [at for at, each in sorted(moved.items()) if infos[at].replicas != each.then]
-        if not other:
-            return
-        if time.monotonic() >= last:
-            topic, index = other[0]
-            raise Failure(f"topic {topic} partition {index} is elsewhere: its move was called off, or made another")
+        infos = {(p.topic, p.index): p for t in client.topics(topics) for p in t.partitions}
+        if holds(infos) or time.monotonic() >= last:
+            return infos
         time.sleep(LOOK_S)
 
 
@@ -138,13 +148,12 @@ def raise_refused(refused: Mapping[TopicPartition, Exception], asked: int) -> No
 
 def leaders_after(client: Client, led: Mapping[TopicPartition, PartitionInfo]) -> dict[TopicPartition, int]:
     """Who leads these partitions once the brokers' metadata show other leaders than before, or do not in time."""
-    last = time.monotonic() + min(client.timeout_s, VISIBLE_PATIENCE_S)
-    while True:
-        found = {(p.topic, p.index): p for t in client.topics({t for t, _ in led}) for p in t.partitions}
-        same = [at for at, before in led.items() if found[at].leader_epoch == before.leader_epoch]
-        if not same or time.monotonic() >= last:
-            return {at: found[at].leader for at in led}
-        time.sleep(LOOK_S)
+
+    def changed(infos: Infos) -> bool:
+        return all(infos[at].leader_epoch != before.leader_epoch for at, before in led.items())
+
+    found = _seen_once(client, led, changed)
+    return {at: found[at].leader for at in led}
 
 
 def called_off(move: Move) -> Planned:

@@ -133,6 +133,7 @@ class SimLoop(base_events.BaseEventLoop):
     def end(self) -> None:
         """Ends every task where it stands, and closes the loop: none is left to be torn down after it. Raises
         LivelockError for a task that does not end."""
+        self._turns = 0  # those of the run are not those of its end
         for _ in range(ENDING_TURNS_MAX):
             left = all_tasks(self)
             if not left:
