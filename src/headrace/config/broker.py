@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from .broker_fields import BrokerFields
-from .relations import check_file, check_relations
+from .relations import NONROUTABLE_HOST, check_file, check_relations
 from .setting import ConfigError, Value, format_value, parse_metrics_listener, parse_value
 from .table import BROKER_SETTINGS
 
@@ -138,8 +138,16 @@ class BrokerConfig(BrokerFields):
         return set(self.process_roles) == {"broker"}
 
     @property
+    def names_its_controller(self) -> bool:
+        """Whether the settings say at which address other nodes reach the controller of this one."""
+        points = self.controller_listeners
+        return bool(points) and all(each.host not in ("", NONROUTABLE_HOST) and each.port for each in points)
+
+    @property
     def waits_for_others(self) -> bool:
         """Whether it takes other nodes for the metadata to change."""
+        if self.is_controller_alone and not self.static_voters:
+            return bool(self.controller_quorum_bootstrap_servers)
         return self.is_broker_alone or len(self.static_voters) > 1
 
     @property

@@ -125,9 +125,24 @@ def _check_voters(config: BrokerConfig) -> None:
     if ids and ids != [config.node_id] and not config.controller_listeners:
         why = "a node that has other voters beside it needs a listener of those in controller.listener.names"
         raise ConfigError("controller.quorum.voters", shown, why)
+    if config.controller_quorum_auto_join_enable:
+        _check_auto_join(config)
+    if config.is_controller_alone and not ids:
+        return
     own_ports = {point.port for point in config.controller_listeners}
     for address in config.controller_quorum_bootstrap_servers:
         port = address.rpartition(":")[2]
         if not port.isdigit() or int(port) not in own_ports:
-            why = "this release serves no other controllers than this node"
+            why = "a node that is a broker too has other controllers beside it by controller.quorum.voters alone"
             raise ConfigError("controller.quorum.bootstrap.servers", address, why)
+
+
+def _check_auto_join(config: BrokerConfig) -> None:
+    """Raises ConfigError where a controller cannot become a voter by itself."""
+    why = None
+    if not config.is_controller_alone or config.static_voters:
+        why = "it takes process.roles=controller, and no controller.quorum.voters"
+    elif not config.names_its_controller:
+        why = "the listener of controllers must name a host by which the others reach this node"
+    if why is not None:
+        raise ConfigError("controller.quorum.auto.join.enable", "true", why)
