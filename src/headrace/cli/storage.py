@@ -151,6 +151,8 @@ def _first_voters(
         raise Failure("controller.quorum.voters names the voters: no option can say who else is one")
     if config.is_broker_alone and (standalone or initial_controllers is not None):
         raise Failure("process.roles=broker: this node is no controller, so it cannot be a voter")
+    if config.is_by_itself and (joins or initial_controllers is not None):
+        raise Failure("this node has no listener in controller.listener.names, so no other controller reaches it")
     for feature in features:
         name, _, level = feature.partition("=")
         if name != KRAFT_VERSION or level not in ("0", "1"):
@@ -174,8 +176,9 @@ def joining_voter(file: Path) -> tuple[int, bytes, list[tuple[str, str, int]]]:
     from headrace.metadata.meta_properties import FILE_NAME, MetaPropertiesError, decode_meta_properties
 
     config = _config(file)
-    if not config.is_controller_alone or config.static_voters:
-        raise Failure(f"{file}: a node that joins has process.roles=controller and no controller.quorum.voters")
+    if config.is_broker_alone or config.is_by_itself or config.static_voters:
+        why = "a controller in process.roles, a listener of controllers, and no controller.quorum.voters"
+        raise Failure(f"{file}: a node that joins the voters has {why}")
     path = f"{config.metadata_log_dir}/{FILE_NAME}"
     try:
         directory_id = decode_meta_properties(PosixDisk().read_file(path)).directory_id
@@ -185,7 +188,7 @@ def joining_voter(file: Path) -> tuple[int, bytes, list[tuple[str, str, int]]]:
         raise Failure(f"{path} cannot be used: {error}") from error
     if not config.names_its_controller:
         raise Failure(f"{file}: the listener of controllers must name the host by which the others reach this node")
-    return config.node_id, directory_id, [(each.name, each.host, each.port) for each in config.controller_listeners]
+    return config.node_id, directory_id, [(each.name, each.host, each.port) for each in config.advertised_controllers]
 
 
 def _config(file: Path) -> BrokerConfig:

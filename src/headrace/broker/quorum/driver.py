@@ -105,7 +105,7 @@ class QuorumDriver:
         self.image = ClusterImage(cluster_id=cluster_id)
         self.member = member
         self.sets = VoterHistory(VoterSet(member.voters, kraft_version=0))
-        self.whereabouts = Whereabouts(lambda: self.voters, member.bootstrap)
+        self.whereabouts = Whereabouts(self.node_id, lambda: self.voters, member.bootstrap)
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None

@@ -125,7 +125,7 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         cluster_id=layout.cluster_id,
         policy=policy,
         min_insync_replicas=int(config.shown("min.insync.replicas")),
-        has_observers=config.is_controller_alone,
+        has_observers=not config.is_by_itself,
         settings=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
@@ -141,8 +141,9 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
     def obstacles(image: ClusterImage) -> list[str]:
         if config.is_controller_alone:
             return adoption.obstacles(image)
+        others = adoption.foreign_replicas(image, layout.node_id) if config.is_by_itself else []
         here = open_on_disk(node.disk, config.log_dirs, image, layout.node_id)
-        return adoption.obstacles(image) + adoption.foreign_replicas(image, layout.node_id) + here
+        return adoption.obstacles(image) + others + here
 
     quorum.load(obstacles)
     return quorum, layout
@@ -151,8 +152,7 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
 def _member(config: BrokerConfig, layout: StorageLayout) -> Member:
     key = ReplicaKey(layout.node_id, layout.directory_ids[layout.metadata_directory])
     voters = static_voters(config)
-    # A node that is a broker too shares its metadata with fixed voters alone.
-    is_static = bool(voters) or not (config.is_controller_alone or config.is_broker_alone)
+    is_static = bool(voters) or config.is_by_itself
     if not voters and not config.waits_for_others:
         voters = [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     return Member(
@@ -173,13 +173,13 @@ def static_voters(config: BrokerConfig) -> list[Voter]:
 
 
 def bootstrap_servers(config: BrokerConfig) -> list[VoterEndpoint]:
-    """The controllers through which a node finds the quorum."""
-    return [VoterEndpoint(config.controller_listener, host, port) for host, port in config.bootstrap_servers]
+    """The other controllers through which a node finds the quorum."""
+    return [VoterEndpoint(config.controller_listener, host, port) for host, port in config.other_bootstrap_servers]
 
 
 def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:
     """What the voter set says of this node: its controller listener, or where one would be."""
-    for point in config.controller_listeners:
+    for point in config.advertised_controllers:
         return VoterEndpoint(point.name, point.host or "localhost", point.port)
     host = next((point.host for point in config.advertised_listeners if point.host), "localhost")
     return VoterEndpoint("CONTROLLER", host, 9093)
@@ -189,7 +189,7 @@ def own_voter(config: BrokerConfig, key: ReplicaKey) -> Voter | None:
     """What the voter set is to say of a controller; None where its settings do not say at which address it is."""
     if not config.names_its_controller:
         return None
-    endpoints = tuple(VoterEndpoint(each.name, each.host, each.port) for each in config.controller_listeners)
+    endpoints = tuple(VoterEndpoint(each.name, each.host, each.port) for each in config.advertised_controllers)
     return Voter(key.id, key.directory_id, endpoints)
 
 
@@ -295,7 +295,7 @@ def controller_endpoints(config: BrokerConfig, ports: Mapping[str, int] | None =
             point.port or (ports or {}).get(point.name, 0),
             _SECURITY_PROTOCOLS[point.protocol],
         )
-        for point in config.controller_listeners
+        for point in config.advertised_controllers
     )
 
 
