@@ -53,9 +53,10 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     OSError."""
     if config.waits_for_others and not is_formatted(node.disk, config.metadata_log_dir):
         others = "no vote" if config.is_broker_alone else "other controllers beside it"
+        joins = "" if config.is_broker_alone or config.static_voters else " --no-initial-controllers"
         raise StorageError(
-            f"{config.metadata_log_dir} is not formatted, and this node has {others}: "
-            "format every node's directories for one cluster"
+            f"{config.metadata_log_dir} is not formatted, and this node has {others}: format it for the cluster of the "
+            f"others, `headrace storage format --cluster-id ID --config FILE{joins}`"
         )
     lock = None
     if config.metadata_log_dir not in config.log_dirs:
