@@ -88,9 +88,12 @@ crash: install
 soak: install
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
-# Whole brokers in virtual time; make sim SEEDS=1-10000 for more.
+# Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, and
+# controllers alone; make sim SEEDS=1-10000 for more, KIND=--cluster for one of them.
 sim: install
-	$(RUN) -m headrace.sim --seeds $(or $(SEEDS),1-500)
+	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --quorum); do \
+		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
+	done
 
 lock: install
 	$(RUN) -m pip install --quiet pip-tools
