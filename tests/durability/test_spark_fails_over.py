@@ -32,7 +32,7 @@ class Writing(threading.Thread):
     """Numbers into the source, until told to stop."""
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__()
+        super().__init__(daemon=True)  # a failed test does not wait for what its dead nodes never take
         self.sent = 0
         self.failed: list[str] = []
         self.stopped = threading.Event()
