@@ -50,10 +50,12 @@ codegen: install
 codegen-check: install
 	$(RUN) -m tools.codegen --check
 
-# The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
+# The peers first (clients in other languages, Kafka's jars, Spark's connector and its PySpark), so that no test waits for
+# a compiler, Maven or pip; without
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
 	@$(RUN) tests/peers/interpreters.py
+	@$(RUN) -m tests.peers.programs
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
 
