@@ -71,8 +71,8 @@ class Broker:
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.node = node
         self._log = node.logger("broker")
-        self._events = ClusterEvents(node.logger("cluster"))
         self.metrics = Registry()
+        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)

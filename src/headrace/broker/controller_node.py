@@ -99,8 +99,8 @@ class ControllerNode:
         self.config = config
         self.node = node
         self._log = node.logger("controller")
-        self._events = ClusterEvents(node.logger("cluster"))
         self.metrics = Registry()
+        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.authorizer: Authorizer = OpenAuthorizer()
