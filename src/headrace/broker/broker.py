@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
+from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
@@ -207,6 +208,8 @@ class Broker:
             self.groups.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
+            self._must_be_served()  # it may have taken a while until here
+            self.quorum.on_image(AclWatch(self).changed)
             self.server.serve()
             self.monitor.serves()
         except BaseException:
@@ -283,6 +286,9 @@ class Broker:
         self._seat.controller.heartbeat_now = self._membership.heartbeat_now
         await self._membership.register(self._registration())
         self.epoch = self._membership.epoch
+        self._must_be_served()
+
+    def _must_be_served(self) -> None:
         if reasons := adoption.obstacles(self.image):
             raise StorageError(f"cluster {self.cluster_id} cannot be joined: {'; '.join(reasons)}")
 
