@@ -41,7 +41,8 @@ class ConfigRules(Protocol):
         ...
 
     def check_broker(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
-        """Why these dynamic settings of a broker (or the cluster's default) are refused, or None."""
+        """Why these dynamic settings of a broker (or the cluster's default) are refused whichever broker it is, or
+        None."""
         ...
 
     def check_group(self, overrides: Mapping[str, str]) -> str | None:
