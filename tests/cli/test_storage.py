@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.cli import main
+from headrace.env.posix import PosixDisk
+from headrace.raft.messages import Position
+from headrace.raft.voter_set import VoterSet
 from headrace.wire import uuids
 
 CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
@@ -85,3 +89,68 @@ def test_a_place_that_takes_no_directory_is_one_line(file: Path, tmp_path: Path)
     (tmp_path / "one").write_text("a file")
     done = run("format", "-t", CLUSTER, "-c", file)
     assert done.exit_code == 1 and done.stderr == f"headrace: {tmp_path / 'one'}: {os.strerror(17)}\n"
+
+
+DIRECTORIES = [uuids.to_text(bytes([node]) * 16) for node in range(4)]
+SNAPSHOT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+
+
+@pytest.fixture
+def dynamic(file: Path) -> Path:
+    """The same node without fixed voters."""
+    lines = file.read_text().splitlines()
+    file.write_text("".join(f"{line}\n" for line in lines if not line.startswith("controller.quorum.voters")))
+    return file
+
+
+def first_voters(directory: Path) -> VoterSet:
+    return SnapshotFiles(PosixDisk(), str(directory / "__cluster_metadata-0")).read(Position(0, 0), CLUSTER).said
+
+
+def test_a_lone_voter_is_named_by_the_first_snapshot(dynamic: Path, tmp_path: Path) -> None:
+    done = run("format", "-t", CLUSTER, "-c", dynamic, "--standalone", "--feature", "kraft.version=1")
+    assert done.exit_code == 0, done.output
+    said = first_voters(tmp_path / "one")
+    assert [voter.id for voter in said.voters] == [2] and said.kraft_version == 1
+    info = json.loads(run("info", "-c", dynamic, "--json").stdout)
+    assert uuids.from_text(info[0]["directory_id"]) == said.voters[0].directory_id
+
+
+def test_the_first_voters_are_named_by_the_first_snapshot_of_each(dynamic: Path, tmp_path: Path) -> None:
+    named = f"3@three:9094:{DIRECTORIES[3]},2@127.0.0.1:9093:{DIRECTORIES[2]}"
+    done = run("format", "-t", CLUSTER, "-c", dynamic, "--initial-controllers", named)
+    assert done.exit_code == 0, done.output
+    said = first_voters(tmp_path / "one").voters
+    assert [(voter.id, voter.directory_id, *voter.endpoints) for voter in said] == [
+        (2, bytes([2]) * 16, ("CONTROLLER", "127.0.0.1", 9093)),
+        (3, bytes([3]) * 16, ("CONTROLLER", "three", 9094)),
+    ]
+    info = json.loads(run("info", "-c", dynamic, "--json").stdout)
+    assert info[0]["directory_id"] == DIRECTORIES[2]
+
+
+def test_whoever_joins_names_no_voter(dynamic: Path, tmp_path: Path) -> None:
+    assert run("format", "-t", CLUSTER, "-c", dynamic, "--no-initial-controllers").exit_code == 0
+    assert not (tmp_path / "one" / SNAPSHOT).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("-s", "-N"), "give one of"),
+        (("-I", "2@here:9093"), "is not id@host:port:directory-id"),
+        (("-I", f"3@here:9093:{DIRECTORIES[3]}"), "does not name this node, which is 2"),
+        (("-I", ",".join([f"2@here:9093:{DIRECTORIES[2]}"] * 2)), "names a node twice"),
+        (("-f", "kraft.version=0"), "takes controller.quorum.voters"),
+        (("-f", "metadata.version=20"), "all else at its newest"),
+    ],
+)
+def test_voters_that_cannot_be_are_refused(dynamic: Path, options: tuple[str, ...], why: str) -> None:
+    refused = run("format", "-t", CLUSTER, "-c", dynamic, *options)
+    assert refused.exit_code == 1 and why in refused.stderr
+
+
+@pytest.mark.parametrize("options", [("-s",), ("-N",), ("-f", "kraft.version=1")])
+def test_fixed_voters_are_those_of_the_settings(file: Path, options: tuple[str, ...]) -> None:
+    refused = run("format", "-t", CLUSTER, "-c", file, *options)
+    assert refused.exit_code == 1 and "controller.quorum.voters" in refused.stderr

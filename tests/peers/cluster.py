@@ -3,6 +3,7 @@ cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.wire import uuids
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages.k03_metadata import MetadataRequest
 
@@ -39,7 +41,8 @@ class HeadraceCluster:
     `with` block all of them run.
 
     With `controllers` these nodes are brokers alone, and controllers are nodes 101 and on. Several are the voters that
-    every file names; a single one votes by its metadata, and brokers know its address.
+    every file names; a single one votes by its metadata, and brokers know its address. If it is `dynamic`, the metadata
+    say who votes in any case, and the files name addresses alone.
     """
 
     def __init__(
@@ -49,12 +52,19 @@ class HeadraceCluster:
         size: int = 3,
         kafkas: Collection[int] = (),
         controllers: int = 0,
+        *,
+        dynamic: bool = False,
     ) -> None:
         self.directory = directory
         self.kafkas = set(kafkas)
         self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
         self.controller_ports = {node: free_port() for node in range(101, 101 + controllers)}
         self._settings = dict(settings or {})
+        voters = self.controller_ports or {node: controller for node, (_, controller) in self.ports.items()}
+        self._voters = {
+            node: f"{node}@127.0.0.1:{port}:{uuids.to_text(os.urandom(16))}" for node, port in voters.items() if dynamic
+        }
+        """The first voters, as both formatting tools take them; none where the files name them."""
         self.controllers = {node: self._controller(node) for node in self.controller_ports}
         self.nodes = {node: self._peer(node) for node in self.ports}
 
@@ -97,6 +107,8 @@ class HeadraceCluster:
     def _quorum(self, node: int) -> dict[str, str]:
         """How a node finds the voters, where it is none of several."""
         voters = self.controller_ports or {n: ports[1] for n, ports in self.ports.items()}
+        if self._voters:
+            return {"controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in voters.values())}
         if len(voters) > 1:
             return {"controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in voters.items())}
         addresses = ",".join(f"127.0.0.1:{port}" for port in voters.values())
@@ -144,7 +156,9 @@ class HeadraceCluster:
             self._format(node, peer.file)
 
     def _format(self, node: int, file: Path) -> None:
-        arguments = ("format", "-t", CLUSTER_ID, "-c", str(file))
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(file)]
+        if node in self._voters:
+            arguments += ["--initial-controllers", ",".join(self._voters.values())]
         if node in self.kafkas:
             kafka_tool("kafka.tools.StorageTool", *arguments)
         else:

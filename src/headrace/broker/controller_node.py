@@ -50,6 +50,8 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
         *CLUSTER,
     }
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
@@ -13,12 +13,13 @@ from headrace.raft.events import Piece, PieceStored, SnapshotLoaded, SnapshotUnu
 
 if TYPE_CHECKING:
     from headrace.env import LogSink, Node, Owner
-    from headrace.raft.control import Voter
     from headrace.raft.messages import Position
+    from headrace.raft.voter_set import VoterHistory
 
 
 class SnapshotLoading:
-    """See the module. `heard` gets what became of each piece; a snapshot of other voters is refused."""
+    """See the module. `heard` gets what became of each piece; a snapshot of other voters
+    than the static ones is refused."""
 
     def __init__(
         self,
@@ -27,7 +28,7 @@ class SnapshotLoading:
         files: SnapshotFiles,
         heard: Callable[[PieceStored | SnapshotLoaded | SnapshotUnusable], None],
         cluster_id: str,
-        voters: Sequence[Voter],
+        sets: Callable[[], VoterHistory],
         log: LogSink,
     ) -> None:
         self._cluster_id = cluster_id
@@ -35,7 +36,7 @@ class SnapshotLoading:
         self._owner = owner
         self._files = files
         self._heard = heard
-        self._voters = voters
+        self._sets = sets
         self._log = log
         self._pieces: deque[Piece] = deque()
         self._is_storing = False
@@ -73,10 +74,12 @@ class SnapshotLoading:
         if content is None:
             return PieceStored(piece.snapshot, piece.position + len(piece.data))
         self._loaded, self._said = content, (None, "")
-        return SnapshotLoaded(piece.snapshot)
+        return SnapshotLoaded(piece.snapshot, content.voters)
 
     def _check(self, content: SnapshotContent) -> None:
-        if others := foreign_voters(self._voters, content.voters, None):
+        newest = self._sets().newest
+        is_static = newest.kraft_version == 0 and newest.voters
+        if is_static and (others := foreign_voters(newest.voters, content.said.voters, None)):
             raise StorageError(f"the metadata quorum of the snapshot has other voters: {others}")
 
     def loaded(self, end: Position) -> SnapshotContent:
