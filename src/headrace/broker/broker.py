@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
+from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
@@ -71,8 +72,8 @@ class Broker:
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.node = node
         self._log = node.logger("broker")
-        self._events = ClusterEvents(node.logger("cluster"))
         self.metrics = Registry()
+        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
@@ -207,6 +208,8 @@ class Broker:
             self.groups.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
+            self._must_be_served()  # it may have taken a while until here
+            self.quorum.on_image(AclWatch(self).changed)
             self.server.serve()
             self.monitor.serves()
         except BaseException:
@@ -284,6 +287,9 @@ class Broker:
         self._seat.duties.own_broker_epoch = lambda: membership.epoch
         await self._membership.register(self._registration())
         self.epoch = self._membership.epoch
+        self._must_be_served()
+
+    def _must_be_served(self) -> None:
         if reasons := adoption.obstacles(self.image):
             raise StorageError(f"cluster {self.cluster_id} cannot be joined: {'; '.join(reasons)}")
 

@@ -74,6 +74,7 @@ class BrokerFields:
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
     metrics_listener: str
+    metrics_partitions_max: int
     metrics_topics_max: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int

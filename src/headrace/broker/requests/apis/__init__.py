@@ -96,5 +96,5 @@ FORWARDED: Final = frozenset(
     }
 )
 """What an envelope may hold."""
-SPLIT: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS})
+SPLIT: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 """Of these a broker does a part itself; their handlers forward the rest."""
