@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from headrace.env import Timer
     from headrace.log.producers import Origin
 
-APPLIED_BYTES: Final = 1024 * 1024
+APPLIED_BYTES: Final = 64 * 1024
+APPLIED_RECORDS: Final = 256
 """What is taken out of the log into the image in one turn of the loop, beyond its first batch."""
 
 RESIGN_S: Final = 1.0
@@ -274,21 +275,26 @@ class QuorumDriver:
     def submit(self, decide: Callable[[ClusterImage], Decision[R]]) -> Future[R]:
         """Decides on the newest image, at once; the answer comes when the records are committed and applied.
 
-        A decision without records is answered when all that it was made on is committed. The future raises
-        ControllerError, or what `decide` raises.
+        A decision without records is answered when all that it was made on is committed. One that is made in pieces
+        goes on in a later turn of the loop, once its last piece is committed: others are decided in between. The future
+        raises ControllerError, or what `decide` raises.
         """
         asked: Future[R] = self._node.future()
+        self._decide(decide, asked)
+        return asked
+
+    def _decide(self, decide: Callable[[ClusterImage], Decision[R]], asked: Future[R]) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            asked.set_exception(refusal)
-            return asked
+            _refuse(asked, refusal)
+            return
         image = self._uncommitted.newest
         try:
             decision = decide(image)
             change, values = self._prepare(image, decision.records)
         except Exception as error:  # nothing was touched: it is the business of whoever asked
-            asked.set_exception(error)
-            return asked
+            _refuse(asked, error)
+            return
         try:
             if values is not None:
                 self._propose(values)
@@ -298,18 +304,26 @@ class QuorumDriver:
             if not self.is_alone:
                 self._log.error("this node has no room to decide, and lets another one lead", why=error)
                 self.resign()
-            asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-            return asked
+            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return
         except Exception as error:
             self._fail(error)
-            asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-            return asked
-        self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked))
+            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return
+        self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked, decision.then))
         if change is None and not self._is_waiting():
             self._commit(self.raft.log.end_offset)
         else:
             self._syncs.soon()
-        return asked
+
+    def _go_on(self) -> None:
+        piece = self._uncommitted.next_unfinished()
+        if piece is not None and piece.then is not None:
+            self._decide(piece.then, piece.asked)
+
+    def _give_up(self, why: ControllerError) -> None:
+        for lost in self._uncommitted.revert(self.image):
+            _refuse(lost.asked, why)
 
     def _refusal(self) -> ControllerError | None:
         if self.failure is not None:
@@ -444,9 +458,7 @@ class QuorumDriver:
         self.failure = OSError(str(error))
         self._outputs.end()
         self._log.error("metadata log cannot be written", why=error)
-        for lost in self._uncommitted.revert(self.image):
-            if not lost.asked.done():
-                lost.asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        self._give_up(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self.on_failure is not None:
             self.on_failure(f"the metadata log cannot be written: {error}")
 
@@ -460,7 +472,10 @@ class QuorumDriver:
             if decided.change is not None:
                 self.image = decided.change.after
                 self._publish(decided.change)
-            if not decided.asked.done():
+            if decided.then is not None:
+                self._uncommitted.goes_on(decided)
+                self._owner.soon(self._go_on)
+            elif not decided.asked.done():
                 decided.asked.set_result(decided.reply)
 
     def _revert(self) -> None:
@@ -469,9 +484,7 @@ class QuorumDriver:
         self._replay = Replay(self.image)
         if not self._stopping:
             self._log.info("this node is no longer the active controller", epoch=self.epoch)
-        for lost in self._uncommitted.revert(self.image):
-            if not lost.asked.done():
-                lost.asked.set_exception(ControllerError(ErrorCode.NOT_CONTROLLER))
+        self._give_up(ControllerError(ErrorCode.NOT_CONTROLLER))
         self.on_decides()
 
     # --- what others decided, out of the log
@@ -489,7 +502,7 @@ class QuorumDriver:
         before, end = self.image, self._committed
         try:
             if before.offset + 1 < end:
-                self._note(self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES))
+                self._note(self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS))
                 delta = self._replay.delta
                 self.image = self._replay.finish()
                 self._replay = self._replay.next(self.image)
@@ -572,6 +585,11 @@ class QuorumDriver:
 
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)
+
+
+def _refuse(asked: Future[Any], why: Exception) -> None:
+    if not asked.done():
+        asked.set_exception(why)
 
 
 def _look_at(asked: Future[Any]) -> None:

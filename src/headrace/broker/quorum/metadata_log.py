@@ -175,19 +175,27 @@ class MetadataLog:
     def _damaged(self, offset: int, error: Exception) -> StorageError:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
 
-    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int) -> list[ControlRecord]:
+    def apply(
+        self, replay: Replay, offset: int, end: int, max_bytes: int, max_records: int
+    ) -> list[ControlRecord]:
         """Replays batches from an offset on, at least one of them, and none that ends beyond `end`; what their control
-        records say of the quorum is the answer.
+        records say of the quorum is the answer. A batch is whole or not at all in an image.
 
         Raises StorageError where they cannot be read, OSError.
         """
         noted: list[ControlRecord] = []
         try:
             data = self._read(offset, end, max_bytes)
+            reached = offset
             for at, header in iter_headers(data):
-                if header.last_offset >= offset and header.next_offset <= end:
-                    noted += _control_records(data, at) if header.is_control else []
-                    _replay(replay, data, at, header)
+                if header.last_offset < offset:
+                    continue
+                is_enough = reached > offset and header.next_offset - offset > max_records
+                if is_enough or header.next_offset > end:
+                    break
+                reached = header.next_offset
+                noted += _control_records(data, at) if header.is_control else []
+                _replay(replay, data, at, header)
         except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
         return noted
