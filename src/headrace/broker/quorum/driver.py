@@ -33,7 +33,6 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.difference import difference
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.raft.control import ControlRecord, ControlType, Voter, VoterEndpoint, voters_of
@@ -153,7 +152,9 @@ class QuorumDriver:
         )
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
-        self._loading = SnapshotLoading(node, self._owner, log.files, self._step, cluster_id, self.voters, self._log)
+        self._loading = SnapshotLoading(
+            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, self.voters, self._log
+        )
 
     @property
     def epoch(self) -> int:
@@ -556,14 +557,15 @@ class QuorumDriver:
 
     def _install(self, end: Position) -> None:
         """The leader's snapshot, which is on the disk, takes the place of the image and of the log. Raises OSError."""
-        content, before = self._loading.loaded(end), self.image
+        before = self.image
+        content, delta = self._loading.loaded(end)
         self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
         self.log.log.truncate_fully_and_start_at(end.offset, now_ms=self._node.clock.now_ms())
         self.image, self._committed = content.image, end.offset
         self.kraft_version, self.voters = content.kraft_version, content.voters or self.voters
         self._replay = Replay(self.image)
         self._snapshots.loaded(self.image, 0)
-        self._publish(Change(before, self.image, difference(before, self.image)))
+        self._publish(Change(before, self.image, delta))
 
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
