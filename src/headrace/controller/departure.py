@@ -9,15 +9,16 @@ likewise. Until then `BrokerSessions.is_leaving` keeps everybody from electing t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
-from headrace.metadata.image import Broker, Topic
+from headrace.metadata.image import Broker, Topic, TopicsImage
 
-PIECE_RECORDS: Final = 128
+PIECE_RECORDS: Final = 100
 """Records of one piece."""
-PIECE_PARTITIONS: Final = 40_000
+PIECE_PARTITIONS: Final = 20_000
 """Partitions that one piece looks at."""
 
 
@@ -34,26 +35,47 @@ class Departure:
         self.records = 0
         """Decided so far."""
         self._left: dict[bytes, Topic] = {}
+        self._waiting: list[str] = []
+        """Topics that are still to be looked at, the next one last."""
 
     def go_on(self, changes: PartitionChanges) -> bool:
         """Takes the broker out of as much as one decision may; True once nothing is left."""
         changes.goes_down(self.broker_id)
         before = len(changes.records)
-        try:
-            for topic in changes.image.topics:
-                if self._left.get(topic.id) is topic:
-                    continue
-                if changes.looked_at >= PIECE_PARTITIONS or len(changes.records) >= PIECE_RECORDS:
-                    return False
+        is_over = self._go_on(changes)
+        self.records += len(changes.records) - before
+        return is_over
+
+    def _go_on(self, changes: PartitionChanges) -> bool:
+        topics, done = changes.image.topics, set[str]()
+        while self._waiting or self._look_again(topics, done):
+            if changes.looked_at >= PIECE_PARTITIONS or len(changes.records) >= PIECE_RECORDS:
+                return False
+            topic = topics.by_name(self._waiting[-1])
+            if topic is not None:
                 known = len(changes.records)
-                changes.take_out(topic, self.broker_id, was_clean=self.was_clean, records_max=PIECE_RECORDS)
+                if not changes.take_out(
+                    topic, self.broker_id, was_clean=self.was_clean, records_max=PIECE_RECORDS
+                ):
+                    return False
+                done.add(topic.name)
                 if len(changes.records) == known:
                     self._left[topic.id] = topic
-                elif len(changes.records) >= PIECE_RECORDS:
-                    return False
-            return True
-        finally:
-            self.records += len(changes.records) - before
+            self._waiting.pop()
+        return True
+
+    def _look_again(self, topics: TopicsImage, done: Collection[str]) -> bool:
+        """Whether any topic may hold something of the broker: in this decision or before, all were looked at once."""
+        left = self._left
+        self._waiting = sorted(
+            [
+                topic.name
+                for topic in topics.topics_by_id.values()
+                if left.get(topic.id) is not topic and topic.name not in done
+            ],
+            reverse=True,
+        )
+        return bool(self._waiting)
 
 
 def leave(changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: Broker) -> bool:

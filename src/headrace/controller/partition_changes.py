@@ -138,19 +138,20 @@ class PartitionChanges:
         """A broker is not active any more: nothing elects it."""
         self._active.discard(broker_id)
 
-    def take_out(self, topic: Topic, broker_id: int, *, was_clean: bool, records_max: int) -> None:
+    def take_out(self, topic: Topic, broker_id: int, *, was_clean: bool, records_max: int) -> bool:
         """A broker that is not active leaves the in-sync replicas of a topic, and others are elected; until there are
-        `records_max` records.
+        `records_max` records: False where more of it may be left.
 
         Not `was_clean`: it may lack what it acknowledged, so it is not eligible either.
         """
         self.looked_at += len(topic.partitions)
         for partition in [each for each in self.of(topic) if broker_id in each.replicas]:
             if len(self.records) >= records_max:
-                return
+                return False
             if broker_id in partition.isr or (not was_clean and broker_id in partition.eligible_leaders):
                 isr = [replica for replica in partition.isr if replica != broker_id]
                 self.change(topic, partition, Target(isr=isr, lost=() if was_clean else (broker_id,)))
+        return True
 
     def bring_up(self, broker_id: int) -> None:
         """A broker is active: leaders are elected where there are none."""
