@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from broker.controllers import until
 from broker.test_controller_node import NODES, Nothing, Quorum, three
 
+from headrace.broker.quorum import snapshot_loading
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.controller.names import METADATA_TOPIC
 from headrace.metadata.delta import ImageDelta
+from headrace.metadata.difference import difference
 from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import k59_fetch_snapshot as k59
@@ -45,7 +48,15 @@ def same(quorum: Quorum) -> bool:
     return all(image == images[0] for image in images)
 
 
-async def test_a_node_that_was_away_comes_back_by_a_snapshot(tmp_path: Path) -> None:
+async def test_a_node_that_was_away_comes_back_by_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def compared(old: ClusterImage, new: ClusterImage) -> ImageDelta:
+        threads.append(threading.get_ident())
+        return difference(old, new)
+
+    monkeypatch.setattr(snapshot_loading, "difference", compared)
+
     async def body(quorum: Quorum) -> None:
         leader = await quorum.active()
         await quorum.alter(leader, 999_999)
@@ -64,6 +75,7 @@ async def test_a_node_that_was_away_comes_back_by_a_snapshot(tmp_path: Path) -> 
         assert returned.raft.log.start_offset >= end.offset
         loaded = next(change for change in heard if change[1].offset + 1 >= end.offset)
         assert loaded[2].base is loaded[0] and loaded[2].changed_configs == {(4, "")}
+        assert threads and threading.get_ident() not in threads, "the loop does other things meanwhile"
         assert returned.log.log.log_start_offset == returned.raft.log.start_offset
         await until(lambda: not list(directory(quorum, away).glob("*.part")))  # it may write a snapshot of its own
 

@@ -14,6 +14,8 @@ Whatever is asked here goes through `controller.requests`, with sessions and a c
                                 what the metadata says, if not told otherwise; --recovering
     place a-0 2 100             broker 2 has put its replica into directory 100; epoch=N
     unregister 2
+    pieces 2                    a broker leaves in pieces of so many records
+    go-on                       the next piece of the decision that waits longest; --refused: there is no room for it
     controller 3 metadata=7-28  a controller registers; it and a broker may know other levels, of metadata or kraft
     voters 1 2 3 kraft=0        who votes in the metadata quorum, and its kraft.version (1 if not told)
     balance 10, elect-unclean 10
@@ -24,13 +26,16 @@ Whatever is asked here goes through `controller.requests`, with sessions and a c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from controller.scripted import TYPES, Controller, outcome
 from scripts.transcript import Words
 
+from headrace.controller import departure
 from headrace.controller.brokers import Registration, supported_features
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.controller.in_sync import PartitionAlteration
@@ -51,7 +56,14 @@ from headrace.controller.requests import (
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
-from headrace.metadata.image import LEADER_RECOVERING, Endpoint, Partition, SupportedFeature, Topic
+from headrace.metadata.image import (
+    LEADER_RECOVERING,
+    ClusterImage,
+    Endpoint,
+    Partition,
+    SupportedFeature,
+    Topic,
+)
 from headrace.metadata.image import Controller as ControllerNode
 from headrace.metadata.replay import Replay
 from headrace.wire.errors import ErrorCode
@@ -74,15 +86,35 @@ class ClusteredController(Controller):
         self.sessions = BrokerSessions(SESSION_MS)
         self.now_ms = 0
         self._incarnations = itertools.count(1)
+        self._piece_records = departure.PIECE_RECORDS
+        self._unfinished: deque[Callable[[ClusterImage], Decision[Any]]] = deque()
 
     def ask(self, request: ControllerRequest[Any]) -> Any:
         context = replace(self.context, sessions=self.sessions, now_ms=self.now_ms)
-        decision = request.decide(self.image, context, Everything())
-        self._decided = decision
-        return decision.reply
+        return self._decide(lambda image: request.decide(image, context, Everything()))
+
+    def _decide(self, decide: Callable[[ClusterImage], Decision[Any]]) -> Any:
+        with mock.patch.object(departure, "PIECE_RECORDS", self._piece_records):
+            self._decided = decide(self.image)
+        return self._decided.reply
 
     def commit_asked(self) -> None:
         self.commit(self._decided)
+        if self._decided.then is not None:
+            self._unfinished.append(self._decided.then)
+            self.say("  to be continued")
+
+    def do_pieces(self, words: Words) -> None:
+        self._piece_records = int(words.plain[0])
+
+    def do_go_on(self, words: Words) -> None:
+        if self._unfinished and "refused" in words.switches:
+            self._unfinished.popleft()
+        elif self._unfinished:
+            self._decide(self._unfinished.popleft())
+            self.commit_asked()
+        else:
+            self.say("nothing goes on")
 
     def do_cluster(self, words: Words) -> None:
         levels_of = bootstrap.default_levels(30)
@@ -175,6 +207,7 @@ class ClusteredController(Controller):
         """Another controller is active: it has just heard everybody, as it were."""
         self.sessions = BrokerSessions(SESSION_MS)
         self.sessions.begin(self.image, self.now_ms)
+        self._unfinished.clear()
 
     def do_dead(self, words: Words) -> None:
         broker = int(words.plain[0])

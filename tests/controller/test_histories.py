@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from controller.clustered import Everything
 from hypothesis import settings
@@ -12,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
+from headrace.controller import departure
 from headrace.controller.brokers import Registration
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.controller.context import ControllerContext
@@ -33,6 +37,7 @@ from headrace.controller.requests import (
     UnregisterBroker,
 )
 from headrace.controller.sessions import BrokerSessions
+from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata.framing import decode_record, encode_record, record_version
 from headrace.metadata.image import (
@@ -66,6 +71,10 @@ class Histories(RuleBasedStateMachine):
         self.now_ms = 0
         self.drawn = 0
         self.written: list[bytes] = []
+        self.unfinished: deque[Callable[[ClusterImage], Decision[Any]]] = deque()
+        self.piece_records, self.piece_partitions = 100, 100
+        self.was_cut = False
+        """A controller was elected while a decision of the one before went on."""
         self.context = ControllerContext(1, 1, 3, RULES, self._new_id, lambda n: self._draw() % n, self.sessions)
 
     def _draw(self) -> int:
@@ -75,8 +84,9 @@ class Histories(RuleBasedStateMachine):
     def _new_id(self) -> bytes:
         return (self._draw() + 1000).to_bytes(16, "big")
 
-    @initialize(elr=st.booleans())
-    def format(self, elr: bool) -> None:
+    @initialize(elr=st.booleans(), piece=st.sampled_from([(1, 1), (2, 100), (100, 100)]))
+    def format(self, elr: bool, piece: tuple[int, int]) -> None:
+        self.piece_records, self.piece_partitions = piece
         found = bootstrap.default_levels(30)
         if not elr:
             del found[levels.ELR_VERSION]
@@ -88,11 +98,20 @@ class Histories(RuleBasedStateMachine):
 
     def _ask(self, request: ControllerRequest[Any]) -> Any:
         context = replace(self.context, now_ms=self.now_ms)
-        decision = request.decide(self.image, context, Everything())
+        takes_word = isinstance(request, AlterPartitions | ReassignPartitions)
+        return self._decide(lambda image: request.decide(image, context, Everything()), takes_word)
+
+    def _decide(self, decide: Callable[[ClusterImage], Decision[Any]], takes_word: bool = False) -> Any:
+        """The reply; of a decision that goes on None: its next piece is decided when `go_on` comes."""
+        with mock.patch.multiple(departure, PIECE_RECORDS=self.piece_records, PIECE_PARTITIONS=self.piece_partitions):
+            decision = decide(self.image)
         before = self.image
         self._apply(decision.records)
-        self._check_change(before, decision.records, isinstance(request, AlterPartitions | ReassignPartitions))
-        return decision.reply
+        self._check_change(before, decision.records, takes_word)
+        if decision.then is None:
+            return decision.reply
+        self.unfinished.append(decision.then)
+        return None
 
     def _apply(self, records: Any) -> None:
         level = self.image.features.metadata_version or 30
@@ -139,7 +158,7 @@ class Histories(RuleBasedStateMachine):
         is_live = self.sessions.is_live(broker, self.now_ms)
         reply = self._ask(RegisterBroker(registration))
         refused = old is not None and is_live
-        assert reply.error == (ErrorCode.DUPLICATE_BROKER_REGISTRATION if refused else ErrorCode.NONE)
+        assert reply is None or reply.error == (ErrorCode.DUPLICATE_BROKER_REGISTRATION if refused else ErrorCode.NONE)
 
     @rule(broker=BROKERS)
     def amend(self, broker: int) -> None:
@@ -159,8 +178,9 @@ class Histories(RuleBasedStateMachine):
         offset = self.image.offset if ready else old.epoch - 1
         directories = old.directories[:1] if failed and len(old.directories) > 1 else ()
         reply = self._ask(Heartbeat(broker, old.epoch, offset, fence, stop, directories))
-        assert reply.is_fenced == self.image.brokers[broker].fenced
-        assert reply.is_fenced or not reply.should_shut_down
+        if reply is not None:
+            assert reply.is_fenced == self.image.brokers[broker].fenced
+            assert reply.is_fenced or not reply.should_shut_down
 
     @rule(broker=BROKERS, passed=st.sampled_from([0, 5_000, 9_000]))
     def silence(self, broker: int, passed: int) -> None:
@@ -170,7 +190,8 @@ class Histories(RuleBasedStateMachine):
                 self.sessions.heard(other.id, other.epoch, self.image.offset, self.now_ms)
         expired = self.sessions.expired(self.image, self.now_ms)
         self._ask(FenceBrokers(expired))
-        assert all(self.image.brokers[i].fenced for i, _ in expired)
+        if not self.unfinished:
+            assert all(self.image.brokers[i].fenced for i, _ in expired)
 
     @rule(brokers=SOME_BROKERS)
     def crash(self, brokers: list[int]) -> None:
@@ -182,6 +203,25 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def fail_over(self) -> None:
         self.sessions.begin(self.image, self.now_ms)
+        self.was_cut |= bool(self.unfinished)
+        self.unfinished.clear()
+
+    @rule()
+    def go_on(self) -> None:
+        if self.unfinished:
+            self._decide(self.unfinished.popleft())
+
+    @rule(broker=BROKERS)
+    def go_on_to_the_end(self, broker: int) -> None:
+        dead = [(i, self.image.brokers[i].epoch) for i in (broker,) if i in self.image.brokers]
+        self._ask(FenceBrokers(dead))
+        for _ in range(1000):
+            if not self.unfinished:
+                break
+            self._decide(self.unfinished.popleft())
+        assert not self.unfinished
+        assert not self.sessions.leaving(self.image)
+        assert all(self.image.brokers[i].fenced for i, _ in dead if i in self.image.brokers)
 
     @rule(broker=BROKERS)
     def unregister(self, broker: int) -> None:
@@ -275,7 +315,9 @@ class Histories(RuleBasedStateMachine):
             assert partition.leader_recovery_state == LEADER_RECOVERED or len(isr) == 1
             for member in isr:
                 assert not self.image.brokers[member].fenced
-                assert not self.image.brokers[member].in_controlled_shutdown
+                # One that shuts down says so first, and gives up what it holds in the pieces that follow.
+                is_cut = self.was_cut or self.unfinished
+                assert is_cut or not self.image.brokers[member].in_controlled_shutdown
 
     @invariant()
     def the_log_makes_the_image(self) -> None:

@@ -76,6 +76,7 @@ class Broker:
         self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
+        self.long_answers = asyncio.Lock()
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
         self.fetches = Fetches(self.metrics, config.connections_max_waiting_fetches)
         self.authorizer: Authorizer = OpenAuthorizer()

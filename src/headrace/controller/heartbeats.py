@@ -10,9 +10,11 @@ Source: KIP-631, KIP-841, KIP-858, KIP-1066.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from headrace.controller.context import ControllerContext
+from headrace.controller.departure import Departure
 from headrace.controller.membership import UNFENCE, fence
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
@@ -53,9 +55,16 @@ class HeartbeatReply(NamedTuple):
 
 
 def decide_heartbeat(
-    image: ClusterImage, context: ControllerContext, sessions: BrokerSessions, beat: Beat
+    image: ClusterImage,
+    context: ControllerContext,
+    sessions: BrokerSessions,
+    beat: Beat,
+    departure: Departure | None = None,
 ) -> Decision[HeartbeatReply]:
-    """Moves a broker on to where it wants to be, as far as it may; its session is prolonged."""
+    """Moves a broker on to where it wants to be, as far as it may; its session is prolonged.
+
+    `departure` is what an earlier piece of this decision has begun.
+    """
     broker = image.brokers.get(beat.broker_id)
     if broker is None or broker.epoch != beat.broker_epoch:
         return Decision(HeartbeatReply(ErrorCode.STALE_BROKER_EPOCH))
@@ -67,7 +76,12 @@ def decide_heartbeat(
     assert registered_at is not None
     is_caught_up = beat.metadata_offset >= registered_at
     changes = PartitionChanges(image, context)
-    is_fenced, should_shut_down = _move(changes, sessions, broker, beat, is_caught_up)
+    departure = departure or Departure(broker.id)
+    moved = _move(changes, sessions, broker, beat, is_caught_up, departure)
+    if moved is None:
+        rest = partial(decide_heartbeat, context=context, sessions=sessions, beat=beat, departure=departure)
+        return Decision(HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced=False), changes.records, rest)
+    is_fenced, should_shut_down = moved
     _note_directories(changes, broker, beat)
     if should_shut_down:
         # Its next incarnation may register at once.
@@ -76,9 +90,14 @@ def decide_heartbeat(
 
 
 def _move(
-    changes: PartitionChanges, sessions: BrokerSessions, broker: im.Broker, beat: Beat, is_caught_up: bool
-) -> tuple[bool, bool]:
-    """Whether the broker is fenced from now on, and whether it may stop."""
+    changes: PartitionChanges,
+    sessions: BrokerSessions,
+    broker: im.Broker,
+    beat: Beat,
+    is_caught_up: bool,
+    departure: Departure,
+) -> tuple[bool, bool] | None:
+    """Whether the broker is fenced from now on, and whether it may stop; None where more has to be decided first."""
     if broker.fenced:
         if beat.want_shut_down:
             return True, True
@@ -90,23 +109,29 @@ def _move(
             changes.bring_up(broker.id)
         return False, False
     if beat.want_fence:
-        fence(changes, broker)
-        return True, beat.want_shut_down
+        return (True, beat.want_shut_down) if fence(changes, sessions, departure, broker) else None
     if not broker.in_controlled_shutdown:
         if not beat.want_shut_down:
             return False, False
-        if changes.leads_any(broker.id):
+        if not departure.records and changes.leads_any(broker.id):
             _change(changes, broker, in_controlled_shutdown=_IN_CONTROLLED_SHUTDOWN)
-            changes.take_down(broker.id)
-            sessions.begin_shutdown(broker.id, changes.image.offset + len(changes.records))
-            return False, False
+            return (False, False) if _give_up(changes, sessions, departure) else None
     else:
-        # A session that began meanwhile does not know when the shutdown began.
-        sessions.begin_shutdown(broker.id, changes.image.offset)
-        if changes.leads_any(broker.id) or not sessions.may_go(changes.image, broker.id):
+        # A controller that was elected meanwhile finishes what the one before has begun.
+        if not _give_up(changes, sessions, departure):
+            return None
+        if not sessions.may_go(changes.image, broker.id):
             return False, False
-    fence(changes, broker)
-    return True, True
+    return (True, True) if fence(changes, sessions, departure, broker) else None
+
+
+def _give_up(changes: PartitionChanges, sessions: BrokerSessions, departure: Departure) -> bool:
+    """A broker that shuts down gives up what it holds; True once nothing is left."""
+    if not departure.go_on(changes):
+        return False
+    end = changes.image.offset + len(changes.records)
+    sessions.begin_shutdown(departure.broker_id, end, gave_up=departure.records > 0)
+    return True
 
 
 def _change(changes: PartitionChanges, broker: im.Broker, *, fenced: int = 0, in_controlled_shutdown: int = 0) -> None:

@@ -69,7 +69,7 @@ def _alter(
     partition = changes.partition(topic, asked.index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-    error = _refusal(changes.image, broker_id, partition, asked)
+    error = _refusal(changes, broker_id, partition, asked)
     if error:
         return error, None
     isr = [member for member, _ in asked.members]
@@ -80,7 +80,9 @@ def _alter(
     return ErrorCode.NONE, after
 
 
-def _refusal(image: ClusterImage, broker_id: int, partition: Partition, asked: PartitionAlteration) -> ErrorCode:
+def _refusal(
+    changes: PartitionChanges, broker_id: int, partition: Partition, asked: PartitionAlteration
+) -> ErrorCode:
     # Who knows later epochs knows a later controller.
     if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
         return ErrorCode.NOT_CONTROLLER
@@ -99,13 +101,10 @@ def _refusal(image: ClusterImage, broker_id: int, partition: Partition, asked: P
             return ErrorCode.INVALID_REQUEST
     elif asked.recovery_state != LEADER_RECOVERED:
         return ErrorCode.INVALID_REQUEST
-    if not all(_is_eligible(image, member, epoch) for member, epoch in asked.members):
+    if not all(_is_eligible(changes, member, epoch) for member, epoch in asked.members):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
 
-def _is_eligible(image: ClusterImage, member: int, epoch: int) -> bool:
-    broker = image.brokers.get(member)
-    if broker is None or broker.fenced or broker.in_controlled_shutdown:
-        return False
-    return epoch in (ANY_EPOCH, broker.epoch)
+def _is_eligible(changes: PartitionChanges, member: int, epoch: int) -> bool:
+    return changes.is_active(member) and epoch in (ANY_EPOCH, changes.image.brokers[member].epoch)

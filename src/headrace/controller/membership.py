@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from headrace.controller.brokers import Registered, Registration
 from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.departure import Departure, leave
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
@@ -28,9 +30,13 @@ FENCE, UNFENCE = 1, -1
 
 
 def decide_register_in_cluster(
-    image: ClusterImage, context: ControllerContext, sessions: BrokerSessions, registration: Registration
+    image: ClusterImage,
+    context: ControllerContext,
+    sessions: BrokerSessions,
+    registration: Registration,
+    departure: Departure | None = None,
 ) -> Decision[Registered]:
-    """Registers a broker of a cluster; its session begins."""
+    """Registers a broker of a cluster; its session begins. `departure`: what an earlier piece has begun."""
     problem = _problem(image, context, sessions, registration)
     if problem is not None:
         return Decision(Registered(problem.code, problem.message))
@@ -56,7 +62,16 @@ def decide_register_in_cluster(
     else:
         stored = None if old is None else old.epoch
         was_clean = not changes.has_elr or registration.previous_broker_epoch == stored
-        changes.take_down(broker.id, was_clean=was_clean)
+        departure = departure or Departure(broker.id, was_clean=was_clean)
+        if not leave(changes, sessions, departure, broker if old is None else old):
+            rest = partial(
+                decide_register_in_cluster,
+                context=context,
+                sessions=sessions,
+                registration=registration,
+                departure=departure,
+            )
+            return Decision(Registered(ErrorCode.NONE, None), changes.records, rest)
     record = broker_record(broker, level)
     if registration.cordoned_directories is None:
         record.cordoned_log_dirs = None
@@ -130,33 +145,57 @@ def decide_register_controller(image: ClusterImage, controller: im.Controller) -
 
 
 def decide_fence_brokers(
-    image: ClusterImage, context: ControllerContext, expired: Sequence[tuple[int, int]]
+    image: ClusterImage,
+    context: ControllerContext,
+    expired: Sequence[tuple[int, int]],
+    departure: Departure | None = None,
 ) -> Decision[None]:
-    """Fences brokers, given as (id, broker epoch), one after the other: each election knows who went before."""
+    """Fences brokers, given as (id, broker epoch), one after the other: each election knows who went before.
+
+    `departure` is what an earlier piece has begun, of the first one.
+    """
     changes = PartitionChanges(image, context)
-    for broker_id, broker_epoch in dict.fromkeys(expired):
-        broker = image.brokers.get(broker_id)
-        if broker is not None and broker.epoch == broker_epoch and not broker.fenced:
-            fence(changes, broker)
+    waiting = list(dict.fromkeys(expired))
+    while waiting:
+        broker = image.brokers.get(waiting[0][0])
+        if broker is not None and broker.epoch == waiting[0][1] and not broker.fenced:
+            if departure is None or departure.broker_id != broker.id:
+                departure = Departure(broker.id)
+            if not fence(changes, context.sessions, departure, broker):
+                rest = partial(decide_fence_brokers, context=context, expired=waiting, departure=departure)
+                return Decision(None, changes.records, rest)
+        del waiting[0]
     return Decision(None, changes.records)
 
 
-def fence(changes: PartitionChanges, broker: im.Broker) -> None:
-    """The broker leaves all that it held, and clients do not see it any more."""
-    changes.take_down(broker.id)
-    changes.records.append(
-        BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE)
-    )
+def fence(
+    changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: im.Broker
+) -> bool:
+    """The broker leaves all that it held, and then clients do not see it any more; True when that is decided."""
+    is_over = leave(changes, sessions, departure, broker)
+    if is_over:
+        changes.records.append(
+            BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE)
+        )
+    return is_over
 
 
-def decide_unregister(image: ClusterImage, context: ControllerContext, broker_id: int) -> Decision[ApiError]:
-    """Forgets a broker that will not come back. It stays a replica of what it held, until that is reassigned."""
+def decide_unregister(
+    image: ClusterImage, context: ControllerContext, broker_id: int, departure: Departure | None = None
+) -> Decision[ApiError]:
+    """Forgets a broker that will not come back. It stays a replica of what it held, until that is reassigned.
+
+    `departure` is what an earlier piece has begun.
+    """
     broker = image.brokers.get(broker_id)
     if broker is None:
         why = f"Broker ID {broker_id} is not currently registered"
         return Decision(ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, why))
     changes = PartitionChanges(image, context)
-    changes.take_down(broker_id, was_clean=False)
+    departure = departure or Departure(broker_id, was_clean=False)
+    if not leave(changes, context.sessions, departure, broker):
+        rest = partial(decide_unregister, context=context, broker_id=broker_id, departure=departure)
+        return Decision(ApiError(ErrorCode.NONE), changes.records, rest)
     changes.records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     if context.sessions is not None:
         context.sessions.forget(broker_id, broker.epoch)

@@ -1,7 +1,7 @@
 """Changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
 
 `PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and what is to become of it;
-`take_down`, `bring_up` and `fail_directories` do so for all that a broker holds. A partition that changes twice in one
+`take_out`, `bring_up` and `fail_directories` do so for what a broker holds. A partition that changes twice in one
 decision changes on top of its first change.
 
 The rules, which are Kafka's:
@@ -72,13 +72,17 @@ class PartitionChanges:
     def __init__(self, image: ClusterImage, context: ControllerContext) -> None:
         self.image = image
         self.records: list[Any] = []
+        self.looked_at = 0
+        """Partitions out of which a broker was taken, or was to be."""
         level = image.features.metadata_version
         self.has_elr = image.features.level(levels.ELR_VERSION) > 0
         self.has_directories = levels.supports_directories(level)
         self.shrinking_keeps_epoch = levels.shrinking_keeps_leader_epoch(level)
         self._context = context
-        self._changed: dict[tuple[bytes, int], Partition] = {}
+        self._changed: dict[bytes, dict[int, Partition]] = {}
         self._active = {i for i in image.brokers if placement.is_active(image, i)}
+        if context.sessions is not None:
+            self._active -= context.sessions.leaving(image)
         self._offline: set[bytes] = set()
         self._settings: dict[str, tuple[int, bool]] = {}
 
@@ -86,13 +90,19 @@ class PartitionChanges:
         """A partition with the changes so far."""
         if not 0 <= index < len(topic.partitions):
             return None
-        return self._changed.get((topic.id, index)) or topic.partitions[index]
+        changed = self._changed.get(topic.id)
+        return topic.partitions[index] if changed is None else changed.get(index, topic.partitions[index])
+
+    def of(self, topic: Topic) -> Sequence[Partition]:
+        """The partitions of a topic with the changes so far."""
+        changed = self._changed.get(topic.id)
+        return topic.partitions if changed is None else [changed.get(each.index, each) for each in topic.partitions]
 
     def all(self) -> Iterator[tuple[Topic, Partition]]:
         """Every partition with the changes so far."""
         for topic in self.image.topics:
-            for partition in topic.partitions:
-                yield topic, self._changed.get((topic.id, partition.index), partition)
+            for partition in self.of(topic):
+                yield topic, partition
 
     def change(self, topic: Topic, partition: Partition, target: Target) -> Partition:
         """The partition after the change; the same one where nothing changes."""
@@ -120,26 +130,34 @@ class PartitionChanges:
         assert len(set(after.replicas)) == len(after.replicas)
         assert set(after.isr) <= set(after.replicas)
         assert not set(after.isr) & set(after.eligible_leaders)
-        self._changed[topic.id, partition.index] = after
+        self._changed.setdefault(topic.id, {})[partition.index] = after
         self.records.append(record)
         return after
 
-    def take_down(self, broker_id: int, *, was_clean: bool = True) -> None:
-        """A broker is not active any more: it leaves all in-sync replicas, and others are elected.
+    def goes_down(self, broker_id: int) -> None:
+        """A broker is not active any more: nothing elects it."""
+        self._active.discard(broker_id)
+
+    def take_out(self, topic: Topic, broker_id: int, *, was_clean: bool, records_max: int) -> bool:
+        """A broker that is not active leaves the in-sync replicas of a topic, and others are elected; until there are
+        `records_max` records: False where more of it may be left.
 
         Not `was_clean`: it may lack what it acknowledged, so it is not eligible either.
         """
-        self._active.discard(broker_id)
-        for topic, partition in self.all():
+        self.looked_at += len(topic.partitions)
+        for partition in [each for each in self.of(topic) if broker_id in each.replicas]:
+            if len(self.records) >= records_max:
+                return False
             if broker_id in partition.isr or (not was_clean and broker_id in partition.eligible_leaders):
                 isr = [replica for replica in partition.isr if replica != broker_id]
                 self.change(topic, partition, Target(isr=isr, lost=() if was_clean else (broker_id,)))
+        return True
 
     def bring_up(self, broker_id: int) -> None:
         """A broker is active: leaders are elected where there are none."""
         self._active.add(broker_id)
-        for topic, partition in self.all():
-            if partition.leader == NO_LEADER:
+        for topic in self.image.topics:
+            for partition in [each for each in self.of(topic) if each.leader == NO_LEADER]:
                 self.change(topic, partition, Target())
 
     def fail_directories(self, broker_id: int, failed: Collection[bytes]) -> None:
@@ -152,13 +170,15 @@ class PartitionChanges:
 
     def leads_any(self, broker_id: int) -> bool:
         """Whether a broker leads a partition."""
-        return any(partition.leader == broker_id for _, partition in self.all())
+        return any([each for each in self.of(topic) if each.leader == broker_id] for topic in self.image.topics)
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may be in sync, and lead: registered, not fenced, not shutting down, not leaving."""
+        return broker_id in self._active
 
     def may_lead(self, partition: Partition, broker_id: int) -> bool:
         """Whether a broker is active, and the log directory of its replica online."""
-        if broker_id not in self._active:
-            return False
-        return self.is_online(broker_id, partition.directory_of(broker_id))
+        return broker_id in self._active and self.is_online(broker_id, partition.directory_of(broker_id))
 
     def is_online(self, broker_id: int, directory: bytes) -> bool:
         """Whether a broker's log directory works, as far as the broker has said."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import Broker, ClusterImage
 
 _CHECKS_PER_SESSION = 8
 
@@ -36,10 +36,12 @@ class BrokerSessions:
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, _Session] = {}
+        self._leaving: dict[int, int] = {}
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
         """This controller is active from now on: every unfenced broker counts as heard."""
         self._sessions = {}
+        self._leaving = {}
         for broker in image.online_brokers():
             session = self._sessions[broker.id] = _Session(broker.epoch, now_ms, broker.epoch)
             if broker.in_controlled_shutdown:
@@ -69,13 +71,31 @@ class BrokerSessions:
         if session is not None and session.epoch == broker_epoch:
             del self._sessions[broker_id]
 
+    def leaves(self, broker_id: int, broker_epoch: int, *, is_over: bool) -> None:
+        """A registered broker gives up what it holds, in several decisions; `is_over`: with the last of them."""
+        if is_over:
+            self._leaving.pop(broker_id, None)
+        else:
+            self._leaving[broker_id] = broker_epoch
+
+    def is_leaving(self, broker: Broker) -> bool:
+        """Whether a broker gives up what it holds: it is not fenced yet, and is as good as that."""
+        return self._leaving.get(broker.id) == broker.epoch
+
+    def leaving(self, image: ClusterImage) -> set[int]:
+        """The brokers that give up what they hold."""
+        return {i for i, epoch in self._leaving.items() if i in image.brokers and image.brokers[i].epoch == epoch}
+
     def expired(self, image: ClusterImage, now_ms: int) -> list[tuple[int, int]]:
-        """The unfenced brokers without a session that goes on, as (id, broker epoch); by id.
+        """The unfenced brokers without a session that goes on, as (id, broker epoch); by id. A broker that has begun to
+        leave is one of them, whatever it says since.
 
         Sessions of fenced brokers that have run out are dropped: nothing waits for them.
         """
         silent = [
-            (broker.id, broker.epoch) for broker in image.online_brokers() if not self.is_live(broker.id, now_ms)
+            (broker.id, broker.epoch)
+            for broker in image.online_brokers()
+            if self.is_leaving(broker) or not self.is_live(broker.id, now_ms)
         ]
         waited_for = {broker_id for broker_id, _ in silent}
         for broker_id in [i for i in self._sessions if i not in waited_for and not self.is_live(i, now_ms)]:
@@ -97,10 +117,11 @@ class BrokerSessions:
         session = self._sessions.get(broker_id)
         return None if session is None else session.registered_at
 
-    def begin_shutdown(self, broker_id: int, metadata_offset: int) -> None:
-        """A broker shuts down: it may go once every active one has read the metadata up to that offset."""
+    def begin_shutdown(self, broker_id: int, metadata_offset: int, *, gave_up: bool) -> None:
+        """A broker shuts down: it may go once every active one has read the metadata up to that offset. `gave_up`: it
+        has just given up something, of which all of them have to read."""
         session = self._sessions.get(broker_id)
-        if session is not None and session.shutdown_offset is None:
+        if session is not None and (gave_up or session.shutdown_offset is None):
             session.shutdown_offset = metadata_offset
 
     def may_go(self, image: ClusterImage, broker_id: int) -> bool:

@@ -33,7 +33,6 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
-from headrace.metadata.difference import difference
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.raft.control import Voter
@@ -63,7 +62,8 @@ if TYPE_CHECKING:
     from headrace.env import Timer
     from headrace.log.producers import Origin
 
-APPLIED_BYTES: Final = 1024 * 1024
+APPLIED_BYTES: Final = 64 * 1024
+APPLIED_RECORDS: Final = 256
 """What is taken out of the log into the image in one turn of the loop, beyond its first batch."""
 
 RESIGN_S: Final = 1.0
@@ -147,7 +147,7 @@ class QuorumDriver:
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
         self._loading = SnapshotLoading(
-            node, self._owner, log.files, self._step, cluster_id, lambda: self.sets, self._log
+            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, lambda: self.sets, self._log
         )
 
     @property
@@ -195,9 +195,7 @@ class QuorumDriver:
         Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
         that do not lie in the metadata. No record has been written then.
         """
-        loaded = self.log.load(
-            self.image.cluster_id, self.voters, lambda newest: not self._is_alone_in(newest)
-        )
+        loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self._is_alone_in(newest))
         saved = self.log.read_quorum_state()
         newest = loaded.sets.newest
         others = foreign_voters(self.voters, newest.voters, saved) if self.member.is_static else []
@@ -284,21 +282,26 @@ class QuorumDriver:
     def submit(self, decide: Callable[[ClusterImage], Decision[R]]) -> Future[R]:
         """Decides on the newest image, at once; the answer comes when the records are committed and applied.
 
-        A decision without records is answered when all that it was made on is committed. The future raises
-        ControllerError, or what `decide` raises.
+        A decision without records is answered when all that it was made on is committed. One that is made in pieces
+        goes on in a later turn of the loop, once its last piece is committed: others are decided in between. The future
+        raises ControllerError, or what `decide` raises.
         """
         asked: Future[R] = self._node.future()
+        self._decide(decide, asked)
+        return asked
+
+    def _decide(self, decide: Callable[[ClusterImage], Decision[R]], asked: Future[R]) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            asked.set_exception(refusal)
-            return asked
+            _refuse(asked, refusal)
+            return
         image = self._uncommitted.newest
         try:
             decision = decide(image)
             change, values = self._prepare(image, decision.records)
         except Exception as error:  # nothing was touched: it is the business of whoever asked
-            asked.set_exception(error)
-            return asked
+            _refuse(asked, error)
+            return
         try:
             if values is not None:
                 self._propose(values)
@@ -308,18 +311,26 @@ class QuorumDriver:
             if not self.is_alone:
                 self._log.error("this node has no room to decide, and lets another one lead", why=error)
                 self.resign()
-            asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-            return asked
+            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return
         except Exception as error:
             self._fail(error)
-            asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-            return asked
-        self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked))
+            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return
+        self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked, decision.then))
         if change is None and not self._is_waiting():
             self._commit(self.raft.log.end_offset)
         else:
             self._syncs.soon()
-        return asked
+
+    def _go_on(self) -> None:
+        piece = self._uncommitted.next_unfinished()
+        if piece is not None and piece.then is not None:
+            self._decide(piece.then, piece.asked)
+
+    def _give_up(self, why: ControllerError) -> None:
+        for lost in self._uncommitted.revert(self.image):
+            _refuse(lost.asked, why)
 
     def _refusal(self) -> ControllerError | None:
         if self.failure is not None:
@@ -456,9 +467,7 @@ class QuorumDriver:
         self.failure = OSError(str(error))
         self._outputs.end()
         self._log.error("metadata log cannot be written", why=error)
-        for lost in self._uncommitted.revert(self.image):
-            if not lost.asked.done():
-                lost.asked.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        self._give_up(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self.on_failure is not None:
             self.on_failure(f"the metadata log cannot be written: {error}")
 
@@ -472,7 +481,10 @@ class QuorumDriver:
             if decided.change is not None:
                 self.image = decided.change.after
                 self._publish(decided.change)
-            if not decided.asked.done():
+            if decided.then is not None:
+                self._uncommitted.goes_on(decided)
+                self._owner.soon(self._go_on)
+            elif not decided.asked.done():
                 decided.asked.set_result(decided.reply)
 
     def _revert(self) -> None:
@@ -481,9 +493,7 @@ class QuorumDriver:
         self._replay = Replay(self.image)
         if not self._stopping:
             self._log.info("this node is no longer the active controller", epoch=self.epoch)
-        for lost in self._uncommitted.revert(self.image):
-            if not lost.asked.done():
-                lost.asked.set_exception(ControllerError(ErrorCode.NOT_CONTROLLER))
+        self._give_up(ControllerError(ErrorCode.NOT_CONTROLLER))
         self.on_decides()
 
     # --- what others decided, out of the log
@@ -501,7 +511,7 @@ class QuorumDriver:
         before, end = self.image, self._committed
         try:
             if before.offset + 1 < end:
-                self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES)
+                self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS)
                 delta = self._replay.delta
                 self.image = self._replay.finish()
                 self._replay = self._replay.next(self.image)
@@ -548,13 +558,14 @@ class QuorumDriver:
 
     def _install(self, end: Position) -> None:
         """The leader's snapshot, which is on the disk, takes the place of the image and of the log. Raises OSError."""
-        content, before = self._loading.loaded(end), self.image
+        before = self.image
+        content, delta = self._loading.loaded(end)
         self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
         self.log.log.truncate_fully_and_start_at(end.offset, now_ms=self._node.clock.now_ms())
         self.image, self._committed = content.image, end.offset
         self._replay = Replay(self.image)
         self._snapshots.loaded(self.image, 0)
-        self._publish(Change(before, self.image, difference(before, self.image)))
+        self._publish(Change(before, self.image, delta))
 
     async def close(self) -> None:
         """Waits for what is under way; takes nothing more."""
@@ -576,6 +587,11 @@ class QuorumDriver:
 
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)
+
+
+def _refuse(asked: Future[Any], why: Exception) -> None:
+    if not asked.done():
+        asked.set_exception(why)
 
 
 def _look_at(asked: Future[Any]) -> None:

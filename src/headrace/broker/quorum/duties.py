@@ -51,6 +51,8 @@ class Duties:
         self._log = node.logger("quorum")
         self._term = 0
         self._marked = -1
+        self._fenced: set[tuple[int, int]] = set()
+        """The brokers, with their epochs, of which it is being decided that they are fenced."""
         self._heard: set[int] = set()
         """The brokers that this controller has heard of since it is active."""
         self._deaths = DeathWatch(node, lambda: driver.image, lambda: config().inter_broker_listener, self._dead)
@@ -122,17 +124,25 @@ class Duties:
         if self.sessions is not None and self._driver.decides:
             self._log.warning("broker is dead, and is fenced: its listener refuses connections", broker=broker_id)
             self.sessions.forget(broker_id, broker_epoch)
-            self._decide(FenceBrokers([(broker_id, broker_epoch)]))
+            self._fence([(broker_id, broker_epoch)])
 
     # --- what is done every now and then
 
     def _check_sessions(self) -> None:
         assert self.sessions is not None
-        expired = self.sessions.expired(self._driver.image, self.now_ms())
+        expired = [
+            each
+            for each in self.sessions.expired(self._driver.image, self.now_ms())
+            if each not in self._fenced
+        ]
         if expired:
             for broker, _ in expired:
                 self._log.warning("broker is silent, and is fenced", broker=broker)
-            self._decide(FenceBrokers(expired))
+            self._fence(expired)
+
+    def _fence(self, brokers: list[tuple[int, int]]) -> None:
+        self._fenced.update(brokers)
+        self._decide(FenceBrokers(brokers)).add_done_callback(lambda _: self._fenced.difference_update(brokers))
 
     def _mark_time(self) -> None:
         """A record without an effect, so that whoever follows the log knows that it is up to date."""
@@ -149,9 +159,10 @@ class Duties:
     def _elect_unclean(self) -> None:
         self._decide(ElectUnclean(BALANCED_AT_ONCE))
 
-    def _decide(self, request: ControllerRequest[Any]) -> None:
+    def _decide(self, request: ControllerRequest[Any]) -> Future[Any]:
         asked = self.controller.ask(request)
         asked.add_done_callback(self._decided)
+        return asked
 
     def _decided(self, asked: Future[Any]) -> None:
         if not asked.cancelled() and (error := asked.exception()) is not None:

@@ -147,7 +147,7 @@ class MetadataLog:
         """Takes the log behind the snapshot into the image."""
         replay, offset, end = Replay(loaded.image), loaded.snapshot.offset, self.log.end_offset
         while offset < end:
-            offset = self.apply(replay, offset, end, _READ_BYTES)
+            offset = self.apply(replay, offset, end, _READ_BYTES, end - offset)
         loaded.in_transaction = replay.in_transaction
         loaded.image = replay.finish()
 
@@ -161,19 +161,24 @@ class MetadataLog:
     def _damaged(self, offset: int, error: Exception) -> StorageError:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
 
-    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int) -> int:
-        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`. Returns the offset
-        behind them.
+    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int, max_records: int) -> int:
+        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`. A batch is whole or
+        not at all in an image. Returns the offset behind them.
 
         Raises StorageError where they cannot be read, OSError.
         """
         try:
             data = self._read(offset, end, max_bytes)
+            reached = offset
             for at, header in iter_headers(data):
-                if header.last_offset >= offset and header.next_offset <= end:
-                    _replay(replay, data, at, header)
-                    offset = header.next_offset
-            return offset
+                if header.last_offset < offset:
+                    continue
+                is_enough = reached > offset and header.next_offset - offset > max_records
+                if is_enough or header.next_offset > end:
+                    break
+                reached = header.next_offset
+                _replay(replay, data, at, header)
+            return reached
         except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
 

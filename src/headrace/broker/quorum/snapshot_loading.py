@@ -1,4 +1,7 @@
-"""Receives a snapshot of the leader's: writes its pieces, one after the other, on workers, and tells the machine."""
+"""Receives a snapshot of the leader's: writes its pieces, one after the other, on workers, and tells the machine.
+
+What changes with it is worked out on a worker too, before the machine hears of it: the two images do not change.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,20 @@ from typing import TYPE_CHECKING
 from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
 from headrace.broker.quorum.voters import foreign_voters
 from headrace.broker.storage.storage_format import StorageError
+from headrace.metadata.delta import ImageDelta, InconsistentMetadataError
+from headrace.metadata.difference import difference
 from headrace.raft.events import Piece, PieceStored, SnapshotLoaded, SnapshotUnusable
 
 if TYPE_CHECKING:
     from headrace.env import LogSink, Node, Owner
+    from headrace.metadata.image import ClusterImage
     from headrace.raft.messages import Position
     from headrace.raft.voter_set import VoterHistory
 
 
 class SnapshotLoading:
-    """See the module. `heard` gets what became of each piece; a snapshot of other voters
-    than the static ones is refused."""
+    """See the module. `heard` gets what became of each piece, `image` returns the committed image; a snapshot of other
+    voters than the static ones is refused."""
 
     def __init__(
         self,
@@ -27,10 +33,12 @@ class SnapshotLoading:
         owner: Owner,
         files: SnapshotFiles,
         heard: Callable[[PieceStored | SnapshotLoaded | SnapshotUnusable], None],
+        image: Callable[[], ClusterImage],
         cluster_id: str,
         sets: Callable[[], VoterHistory],
         log: LogSink,
     ) -> None:
+        self._image = image
         self._cluster_id = cluster_id
         self._node = node
         self._owner = owner
@@ -43,6 +51,7 @@ class SnapshotLoading:
         self._said: tuple[Position | None, str] = (None, "")
         """What the log was told last: of which snapshot, and why it cannot be used."""
         self._loaded: SnapshotContent | None = None
+        self._delta: ImageDelta | None = None
 
     def take(self, piece: Piece) -> None:
         """The next piece. One at position 0 begins again, whatever came before."""
@@ -73,8 +82,20 @@ class SnapshotLoading:
             return SnapshotUnusable(piece.snapshot)
         if content is None:
             return PieceStored(piece.snapshot, piece.position + len(piece.data))
+        self._delta = await self._compare(content.image)
         self._loaded, self._said = content, (None, "")
         return SnapshotLoaded(piece.snapshot, content.voters)
+
+    async def _compare(self, new: ClusterImage) -> ImageDelta | None:
+        """What changes from the image of now; None where one cannot follow the other."""
+        while True:
+            old = self._image()
+            try:
+                delta = await self._node.workers.run(lambda old=old: difference(old, new))  # type: ignore[misc]
+            except InconsistentMetadataError:
+                return None
+            if old is self._image():  # else the rest of the log was taken in meanwhile
+                return delta
 
     def _check(self, content: SnapshotContent) -> None:
         newest = self._sets().newest
@@ -82,8 +103,12 @@ class SnapshotLoading:
         if is_static and (others := foreign_voters(newest.voters, content.said.voters, None)):
             raise StorageError(f"the metadata quorum of the snapshot has other voters: {others}")
 
-    def loaded(self, end: Position) -> SnapshotContent:
-        """What was said to be loaded, for whoever takes it over now."""
-        content, self._loaded = self._loaded, None
+    def loaded(self, end: Position) -> tuple[SnapshotContent, ImageDelta]:
+        """What was said to be loaded, and what changes with it, for whoever takes it over now. Raises
+        InconsistentMetadataError where it cannot follow the image of now."""
+        content, delta = self._loaded, self._delta
+        self._loaded = self._delta = None
         assert content is not None and content.end == end
-        return content
+        if delta is None or delta.base is not self._image():
+            delta = difference(self._image(), content.image)
+        return content, delta

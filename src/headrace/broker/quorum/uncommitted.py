@@ -7,9 +7,11 @@ all of them are reverted together when the lead is lost.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
 
@@ -29,12 +31,13 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A decision on its way. Its reply may leave once everything below `end_offset` is committed: what it was made on,
-    and what it changes, if anything (`change`)."""
+    and what it changes, if anything (`change`); or `then` decides the next piece."""
 
     end_offset: int
     change: Change | None
     reply: Any
     asked: Future[Any]
+    then: Callable[[ClusterImage], Decision[Any]] | None = None
 
 
 class Uncommitted:
@@ -43,6 +46,7 @@ class Uncommitted:
     def __init__(self, committed: ClusterImage) -> None:
         self._newest = committed
         self._queue: deque[Decided] = deque()
+        self._unfinished: deque[Decided] = deque()
 
     @property
     def newest(self) -> ClusterImage:
@@ -68,9 +72,19 @@ class Uncommitted:
             done.append(self._queue.popleft())
         return done
 
+    def goes_on(self, piece: Decided) -> None:
+        """A piece is committed, and the next one is to be decided."""
+        self._unfinished.append(piece)
+
+    def next_unfinished(self) -> Decided | None:
+        """Takes out the piece that has waited longest for the next one."""
+        return self._unfinished.popleft() if self._unfinished else None
+
     def revert(self, committed: ClusterImage) -> list[Decided]:
-        """Takes out everything: it will not be committed by this node. The newest image is the committed one again."""
-        lost = list(self._queue)
+        """Takes out everything: it will not be committed by this node, nor go on here. The newest image is the
+        committed one again."""
+        lost = [*self._queue, *self._unfinished]
         self._queue.clear()
+        self._unfinished.clear()
         self._newest = committed
         return lost

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
@@ -75,3 +76,5 @@ class Services(NodeServices, Protocol):
     openings: Openings
     fetch_sessions: SessionCache
     bad_batches: BadBatches
+    long_answers: asyncio.Lock
+    """Held by whoever makes an answer that takes many turns of the loop."""

@@ -8,8 +8,10 @@ Not done: nothing that a broker of one cluster would have to say.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations
@@ -28,21 +30,30 @@ from headrace.wire.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from headrace.wire.metadata_pieces import PiecewiseMetadata
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
 
+PIECE_PARTITIONS: Final = 1000
+"""An answer of more partitions is made in pieces of so many, and of whole topics: others have their turn in between."""
+PIECE_LEADERS: Final = 10_000
+"""So many are looked at without a pause."""
+
+
 @handles(ApiKey.METADATA)
 def handle(
     broker: Services, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse | PiecewiseMetadata]:
     """Answers from the image as it is; topics that are created on the way appear in a later answer.
 
     Where the image names a leader that was just lost the answer waits for the next one."""
+    if _is_long(broker.image, request, context):
+        return _answer_in_pieces(broker, request, context)
     lost_leaders = broker.replicas.lost_leaders
-    if lost_leaders and (lost := lost_leaders.among(_leaders(broker.image, request))):
+    if lost_leaders and (lost := lost_leaders.among(_leaders(broker.image, request, context))):
         return _later(broker, request, context, lost)
     return _answer(broker, request, context)
 
@@ -62,22 +73,77 @@ def _just_lost(broker: Services, image: ClusterImage) -> Iterator[Broker]:
             yield known
 
 
-def _leaders(image: ClusterImage, request: MetadataRequest) -> Iterator[int]:
+def _is_of_all(request: MetadataRequest, context: RequestContext) -> bool:
+    return request.topics is None or (context.api_version == 0 and not request.topics)
+
+
+def _topics(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterable[Topic]:
+    """Those that are asked for and exist, in any order."""
+    if _is_of_all(request, context):
+        return image.topics.topics_by_name.values()
+    found = (
+        image.topics.by_id(asked.topic_id) if asked.name is None else image.topics.by_name(asked.name)
+        for asked in request.topics or ()
+    )
+    return (topic for topic in found if topic is not None)
+
+
+def _leaders(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> Iterator[int]:
     """Of the partitions that are asked for."""
-    topics: Iterable[Topic | None]
-    if not request.topics:
-        topics = image.topics if request.topics is None else ()
-    else:
-        topics = (
-            image.topics.by_id(asked.topic_id) if asked.name is None else image.topics.by_name(asked.name)
-            for asked in request.topics
-        )
-    return (partition.leader for topic in topics if topic is not None for partition in topic.partitions)
+    return (partition.leader for topic in _topics(image, request, context) for partition in topic.partitions)
+
+
+def _is_long(image: ClusterImage, request: MetadataRequest, context: RequestContext) -> bool:
+    partitions = 0
+    for topic in _topics(image, request, context):
+        partitions += len(topic.partitions)
+        if partitions > PIECE_PARTITIONS:
+            return True
+    return False
+
+
+async def _answer_in_pieces(
+    broker: Services, request: MetadataRequest, context: RequestContext
+) -> PiecewiseMetadata:
+    """The answer from one image, which does not change meanwhile. One such answer is made at a time: a piece of each of
+    many in one turn of the loop would be as long as the whole of one."""
+    lost_leaders = broker.replicas.lost_leaders
+    if lost_leaders:
+        leaders = _leaders(broker.image, request, context)
+        lost: frozenset[int] = frozenset()
+        while some := list(islice(leaders, PIECE_LEADERS)):
+            lost |= lost_leaders.among(some)
+            await asyncio.sleep(0)
+        await lost_leaders.known(lost)
+    async with broker.long_answers:
+        image = broker.image
+        answer = PiecewiseMetadata(_without_topics(broker, image, request, context), context.api_version)
+        topics = _described_topics(broker, image, request, context)
+        while piece := list(_of_a_piece(topics)):
+            answer.add(piece)
+            broker.request_errors.look_at(ApiKey.METADATA, MetadataResponse(topics=piece))
+            await asyncio.sleep(0)
+        return answer
+
+
+def _of_a_piece(topics: Iterator[MetadataResponseTopic]) -> Iterator[MetadataResponseTopic]:
+    partitions = 0
+    while partitions < PIECE_PARTITIONS and (topic := next(topics, None)) is not None:
+        # A topic that does not exist takes its time too.
+        partitions += max(1, len(topic.partitions))
+        yield topic
 
 
 def _answer(broker: Services, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     image = broker.image
-    version = context.api_version
+    response = _without_topics(broker, image, request, context)
+    response.topics = list(_described_topics(broker, image, request, context))
+    return response
+
+
+def _without_topics(
+    broker: Services, image: ClusterImage, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=b.id, host=endpoint.host, port=endpoint.port, rack=b.rack)
@@ -87,49 +153,50 @@ def _answer(broker: Services, request: MetadataRequest, context: RequestContext)
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
     )
-    if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+    if 8 <= context.api_version <= 10 and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
-    if request.topics is None or (version == 0 and not request.topics):
-        visible = (t for t in image.topics if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, t.name))
-        response.topics = [_described(image, topic, request, context) for topic in visible]
-    else:
-        response.topics = _answer_topics(broker, image, request.topics, request, context)
     return response
 
 
-def _answer_topics(
-    broker: Services,
-    image: ClusterImage,
-    wanted: Iterable[MetadataRequestTopic],
-    request: MetadataRequest,
-    context: RequestContext,
-) -> list[MetadataResponseTopic]:
-    answers: list[MetadataResponseTopic] = []
+def _described_topics(
+    broker: Services, image: ClusterImage, request: MetadataRequest, context: RequestContext
+) -> Iterator[MetadataResponseTopic]:
+    """The answer of each topic, in the order of the names or of the request; missing ones may be created at the end."""
+    if _is_of_all(request, context):
+        for topic in image.topics:
+            if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                yield _described(image, topic, request, context)
+    else:
+        yield from _wanted_topics(broker, image, request, context)
+
+
+def _wanted_topics(
+    broker: Services, image: ClusterImage, request: MetadataRequest, context: RequestContext
+) -> Iterator[MetadataResponseTopic]:
     missing: list[str] = []
     seen: set[str | bytes] = set()
-    for asked in wanted:
+    for asked in request.topics or ():
         key = asked.topic_id if asked.name is None else asked.name
         if key in seen:
             continue
         seen.add(key)
         if asked.name is None or asked.topic_id != ZERO:
-            answers.append(_by_id(image, asked, request, context))
+            yield _by_id(image, asked, request, context)
             continue
         topic = image.topics.by_name(asked.name)
         if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
-            answers.append(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name))
+            yield _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name)
         elif topic is not None:
-            answers.append(_described(image, topic, request, context))
+            yield _described(image, topic, request, context)
         elif illegal_name(asked.name) is not None:
-            answers.append(_refused(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name))
+            yield _refused(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name)
         else:
             error = _missing(broker, asked.name, request, context)
             if error is None:
                 missing.append(asked.name)
-            answers.append(_refused(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name))
+            yield _refused(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
     if missing:
         start_creating(broker, missing)
-    return answers
 
 
 def _missing(broker: Services, name: str, request: MetadataRequest, context: RequestContext) -> ErrorCode | None:

@@ -1,0 +1,86 @@
+"""A broker leaves all that it held, in pieces: one decision has some hundred records at most, and looks at some ten
+thousand partitions, so that a controller of many partitions has other things to decide in between.
+
+What makes the broker's end known (it is fenced, registered again or unregistered) comes with the last piece. A log that
+ends between two pieces has a broker that is unfenced and in sync in fewer partitions: the next controller misses its
+heartbeats, begins again, and finds less to do. That is the order of Kafka's controller too, whose batches may be cut
+likewise. Until then `BrokerSessions.is_leaving` keeps everybody from electing the broker, and from calling it in sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from headrace.controller.partition_changes import PartitionChanges
+from headrace.controller.sessions import BrokerSessions
+from headrace.metadata.image import Broker, Topic, TopicsImage
+
+PIECE_RECORDS: Final = 100
+"""Records of one piece."""
+PIECE_PARTITIONS: Final = 20_000
+"""Partitions that one piece looks at."""
+
+
+class Departure:
+    """What one broker leaves. It knows the topics in which nothing of the broker is left: an image does not change, so
+    the same topic in a later one needs no second look, and a topic that changed meanwhile gets it.
+
+    `was_clean` False: the broker may lack what it acknowledged, so it is not eligible either.
+    """
+
+    def __init__(self, broker_id: int, *, was_clean: bool = True) -> None:
+        self.broker_id = broker_id
+        self.was_clean = was_clean
+        self.records = 0
+        """Decided so far."""
+        self._left: dict[bytes, Topic] = {}
+        self._waiting: list[str] = []
+        """Topics that are still to be looked at, the next one last."""
+
+    def go_on(self, changes: PartitionChanges) -> bool:
+        """Takes the broker out of as much as one decision may; True once nothing is left."""
+        changes.goes_down(self.broker_id)
+        before = len(changes.records)
+        is_over = self._go_on(changes)
+        self.records += len(changes.records) - before
+        return is_over
+
+    def _go_on(self, changes: PartitionChanges) -> bool:
+        topics, done = changes.image.topics, set[str]()
+        while self._waiting or self._look_again(topics, done):
+            if changes.looked_at >= PIECE_PARTITIONS or len(changes.records) >= PIECE_RECORDS:
+                return False
+            topic = topics.by_name(self._waiting[-1])
+            if topic is not None:
+                known = len(changes.records)
+                if not changes.take_out(
+                    topic, self.broker_id, was_clean=self.was_clean, records_max=PIECE_RECORDS
+                ):
+                    return False
+                done.add(topic.name)
+                if len(changes.records) == known:
+                    self._left[topic.id] = topic
+            self._waiting.pop()
+        return True
+
+    def _look_again(self, topics: TopicsImage, done: Collection[str]) -> bool:
+        """Whether any topic may hold something of the broker: in this decision or before, all were looked at once."""
+        left = self._left
+        self._waiting = sorted(
+            [
+                topic.name
+                for topic in topics.topics_by_id.values()
+                if left.get(topic.id) is not topic and topic.name not in done
+            ],
+            reverse=True,
+        )
+        return bool(self._waiting)
+
+
+def leave(changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: Broker) -> bool:
+    """The next piece of a departure; True with the last one. In between the broker is known to be leaving."""
+    is_over = departure.go_on(changes)
+    if sessions is not None:
+        sessions.leaves(broker.id, broker.epoch, is_over=is_over)
+    return is_over

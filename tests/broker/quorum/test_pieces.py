@@ -1,0 +1,75 @@
+"""What a node does in pieces, so that others have their turn in between: decisions, and what it reads of the log."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import pytest
+from broker.controllers import started
+from broker.quorum.test_driver import config_of, topic, write
+
+from headrace.broker.quorum.controller import ControllerError
+from headrace.env.posix_node import PosixNode
+from headrace.machine import Decision
+from headrace.metadata.image import ClusterImage
+from headrace.metadata.replay import Replay
+
+
+async def test_others_are_answered_between_the_pieces_of_a_decision(node: PosixNode, tmp_path: Path) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    seen: list[int] = []
+    published: list[int] = []
+    quorum.on_image(lambda _old, new, _delta: published.append(len(new.topics)))
+
+    def piece(number: int, image: ClusterImage) -> Decision[str]:
+        seen.append(len(image.topics))
+        rest = None if number == 3 else partial(piece, number + 1)
+        return Decision(f"after {number}", topic(f"p{number}", number), rest)
+
+    whole = quorum.submit(partial(piece, 1))
+    other = quorum.submit(lambda image: Decision(len(image.topics), topic("other", 9)))
+    assert await other == 1
+    assert not whole.done()
+    assert await whole == "after 3"
+    assert seen == [0, 2, 3], "each piece is decided on what was decided before it"
+    assert published == [1, 2, 3, 4], "each piece is published for itself"
+    await quorum.close()
+
+
+async def test_a_decision_ends_between_its_pieces_where_the_node_stops(node: PosixNode, tmp_path: Path) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    pieces: list[int] = []
+
+    def piece(image: ClusterImage) -> Decision[None]:
+        pieces.append(len(image.topics))
+        return Decision(None, (), piece)
+
+    asked = quorum.submit(piece)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not asked.done()
+    assert len(pieces) > 1, "a piece without records waits for nothing but its turn"
+    await quorum.close()
+    with pytest.raises(ControllerError, match="not the active controller"):
+        await asked
+
+
+async def test_what_was_decided_elsewhere_is_taken_in_a_few_hundred_records_at_a_time(
+    node: PosixNode, tmp_path: Path
+) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    begin = quorum.image
+    for number in range(1, 9):
+        await write(quorum, topic(f"t{number}", number, 99))
+    await write(quorum, topic("large", 9, 999))
+    image, sizes, end = begin, [], quorum.image.offset + 1
+    while image.offset + 1 < end:
+        replay = Replay(image)
+        quorum.log.apply(replay, image.offset + 1, end, 1 << 20, 256)
+        before, image = image, replay.finish()
+        sizes.append(image.offset - before.offset)
+    assert sizes == [200, 200, 200, 200, 1000], "whole batches, and at least one"
+    assert image.topics == quorum.image.topics
+    await quorum.close()
