@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
-from headrace.replicas.sessions import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
+from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
 from headrace.wire.errors import ErrorCode
 
 UNKNOWN: Final = -1
@@ -133,11 +133,13 @@ def bounds_of(leader_start: int, leader_end: int, log_end: int) -> Bounds:
 class Fetcher:
     """See the module. One request is under way at a time."""
 
-    def __init__(self, backoff_ms: int) -> None:
-        """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms)."""
+    def __init__(self, backoff_ms: int, *, has_session: bool = True) -> None:
+        """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms). Without a session every
+        request is a full one: for few partitions and a short time."""
         self.partitions: dict[Key, Followed] = {}
         """In the order in which they take their turn."""
         self._backoff_ms = backoff_ms
+        self._has_session = has_session
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._in_session: dict[Key, Named] = {}
@@ -185,7 +187,8 @@ class Fetcher:
         known, self._in_session = self._in_session, wanted
         self._was_full = self._session_epoch == INITIAL_EPOCH
         if self._was_full:
-            return NextRequest(self._session_id, self._session_epoch, wanted, [])
+            epoch = INITIAL_EPOCH if self._has_session else FINAL_EPOCH
+            return NextRequest(self._session_id, epoch, wanted, [])
         changed = {key: named for key, named in wanted.items() if known.get(key) != named}
         forgotten = [key for key in known if key not in wanted]
         return NextRequest(self._session_id, self._session_epoch, changed, forgotten)
@@ -265,6 +268,11 @@ class Fetcher:
         followed.log_start = log_start
         if last_epoch != UNKNOWN:
             followed.last_epoch = last_epoch
+
+    def is_behind(self, followed: Followed, high_watermark: int) -> bool:
+        """Whether a partition is so far behind that one answer did not have all it lacks: nobody waits for it, as the
+        leader's high watermark is beyond its end."""
+        return followed.offset < high_watermark
 
     def begin_cut(self, followed: Followed) -> None:
         """The log has to begin elsewhere before it takes what the leader sent: `cut` is to follow."""
