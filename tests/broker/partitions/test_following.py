@@ -8,7 +8,8 @@ import errno
 import pytest
 from broker.partitions.members import Cluster, Member, content
 
-from headrace.replicas.partition import Role
+from headrace.broker.partitions.replica import Replica
+from headrace.replicas.partition import Fetched, Role
 from headrace.sim.disk import SimDisk
 from headrace.wire.errors import ErrorCode
 
@@ -506,6 +507,41 @@ def test_a_disk_that_is_behind_holds_up_what_is_far_behind_first(monkeypatch: py
             syncing(*work)  # type: ignore[arg-type]
         await cluster.until(lambda: cluster.partition("far").isr == (1, 2))
         assert same(cluster, 1, 2, topic="far")
+
+    cluster.run(test)
+
+
+def test_what_rests_is_not_looked_at_and_is_in_sync_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        for number in range(9):
+            cluster.create(f"t{number}")
+            await cluster[1].produce(b"a", topic=f"t{number}")
+        cluster.change("t5", leader=1)  # of an epoch that has no record
+        await cluster.until(lambda: all(cluster[2].replica(f"t{number}").high_watermark == 1 for number in range(9)))
+        await asyncio.sleep(2)
+        looks = 0
+        fetched = Replica.fetched
+
+        def count(replica: Replica, *given: int) -> Fetched:
+            nonlocal looks
+            looks += 1
+            return fetched(replica, *given)
+
+        monkeypatch.setattr(Replica, "fetched", count)
+        await asyncio.sleep(20)
+        assert looks == 0
+        await cluster[1].append(b"b", topic="t3")
+        assert cluster[1].replica("t3").shrink() is None, "it was there a moment ago, after ten times its patience"
+        assert await cluster[1].produce(b"c", topic="t3") is ErrorCode.NONE
+        await cluster.until(lambda: cluster[2].replica("t3").high_watermark == 3, 1)
+        await asyncio.sleep(2)
+        assert 0 < looks < 20
+        cut(cluster, 1, 2)
+        await asyncio.sleep(5)
+        await cluster[1].append(b"d", topic="t3")
+        assert cluster[1].replica("t3").shrink() is not None, "it has not been there for more than its patience"
 
     cluster.run(test)
 

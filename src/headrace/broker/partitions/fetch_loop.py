@@ -216,7 +216,7 @@ class FetchLoop:
 
     async def _sync(self) -> None:
         """What a request reports is on disk before, where acknowledgements wait for the disk."""
-        due = [(each, self._replicas[each.key]) for each in self.machine.due(self._now_ms())]
+        due = [(each, self._replicas[each.key]) for each in self.machine.touched(self._now_ms())]
         unsafe = [(each, replica) for each, replica in due if replica.log.flushed_offset < each.offset]
         synced = await self._following.sync([replica for _, replica in unsafe])
         for (followed, _), is_safe in zip(unsafe, synced, strict=True):

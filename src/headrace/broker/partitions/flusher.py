@@ -3,9 +3,9 @@
 This is the group commit of `acks.flush=before-reply`, and what `flush.messages` and `flush.ms` ask for.
 
 It also keeps what was written from running away from the disk: a system that has too much to write out makes the next
-writer wait for it, and that would be the event loop. So the logs with most of it are synced before that, and what nobody
-waits for is held back meanwhile (`pressed`). When the disk is slower than the producers still, these are not read from
-(`behind`).
+writer wait for it, and that would be the event loop. So the logs with most of it are synced before that, and what is
+far behind its leader is held back meanwhile (`pressed`). When the disk is slower than the producers still, these are
+not read from (`behind`).
 """
 
 from __future__ import annotations
