@@ -7,9 +7,10 @@ import random
 import pytest
 from replicas.fetching import ModelLog, answer_of
 
-from headrace.replicas.fetcher import Fetcher, Key, Step, bounds_of, cut_at
+from headrace.replicas.fetcher import Fetcher, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
 from headrace.replicas.pieces import pieces
 from headrace.wire.batch import CorruptBatch
+from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import Record, build_batch
 
@@ -97,3 +98,37 @@ def test_an_answer_is_parted_between_batches() -> None:
         cut_up(data[:-1] + bytes(100), 3, 1 << 20, 1)
     with pytest.raises(CorruptBatch):
         cut_up(bytes(100), 3, 1 << 20, 1)
+
+
+def test_what_rests_is_not_looked_at_and_what_was_held_back_is_asked_for() -> None:
+    keys = [(bytes([each]) * 16, 0) for each in range(3)]
+    fetcher = Fetcher(0)
+    for key in keys:
+        fetcher.follow(key, 0, 5, 0, 0)
+    assert list(fetcher.next_request(0).named) == keys  # type: ignore[union-attr]
+    assert fetcher.answered(ErrorCode.NONE, 7, fetcher.partitions.keys(), 0)
+    for key in keys:
+        step, followed = fetcher.heard(key, PartitionAnswer(ErrorCode.NONE), 0)
+        assert step is Step.APPEND and followed is not None
+        fetcher.appended(followed, 5, -1, 0)
+    assert fetcher.touched(0) == []
+    assert fetcher.next_request(0) == NextRequest(7, 1, {}, [])
+    assert fetcher.answered(ErrorCode.NONE, 7, set(), 0)
+    step, followed = fetcher.heard(keys[1], PartitionAnswer(ErrorCode.NONE), 0)
+    assert step is Step.APPEND and followed is not None, "the session has it"
+    fetcher.appended(followed, 6, 0, 0)
+    assert fetcher.touched(0) == [followed]
+    asked = fetcher.next_request(0, lambda key: key == keys[0])
+    assert asked is not None and (list(asked.named), asked.forgotten) == ([keys[1]], [keys[0]])
+    assert fetcher.answered(ErrorCode.NONE, 7, set(), 0)
+    asked = fetcher.next_request(0)
+    assert asked is not None and (list(asked.named), asked.forgotten) == ([keys[0]], [])
+
+
+def test_without_a_session_every_request_is_a_full_one_that_asks_for_none() -> None:
+    fetcher = Fetcher(0, has_session=False)
+    fetcher.follow(KEY, 0, 5, 0, 0)
+    for _ in range(2):
+        asked = fetcher.next_request(0)
+        assert asked is not None and (asked.session_id, asked.session_epoch, list(asked.named)) == (0, -1, [KEY])
+        assert fetcher.answered(ErrorCode.NONE, 0, {KEY}, 0)

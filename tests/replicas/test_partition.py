@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import Partition
-from headrace.replicas.partition import AlterIsr, PartitionState, Role
+from headrace.replicas.partition import AlterIsr, Fetched, PartitionState, Role
 from headrace.wire.errors import ErrorCode
 
 NODE = 1
@@ -15,6 +17,13 @@ REPLICAS = (1, 2, 3)
 LAG_MS = 30_000
 ANSWERS = [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_UPDATE_VERSION]
 ANSWERS += [ErrorCode.NOT_CONTROLLER, ErrorCode.OPERATION_NOT_ATTEMPTED]
+
+
+def facts(state: PartitionState, node: int) -> dict[str, object]:
+    """What is known of a follower, and how far the partition is."""
+    follower = state.followers[node]
+    known: dict[str, object] = {name: getattr(follower, name) for name in follower.__slots__}
+    return known | {"high_watermark": state.high_watermark, "pending": state.pending}
 
 
 class World:
@@ -130,8 +139,12 @@ def take(world: World, what: str, argument: object) -> None:
         assert isinstance(argument, tuple)
         node, back = argument
         offset = world.told[node] = world.has[node] = max(world.has[node], world.log_end - back)
+        again = deepcopy(state)
         got = state.fetched(node, 1, offset, world.now_ms, world.min_insync)
         assert got.error is ErrorCode.NONE
+        if again.fetched_again(node, 1, offset, -1, world.now_ms):
+            assert got == Fetched(ErrorCode.NONE), "nothing came of it"
+            assert facts(again, node) == facts(state, node)
         if got.alter is not None:
             assert offset >= state.epoch_start
             world.asked.append(got.alter)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
-from headrace.replicas.sessions import INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
+from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION
 from headrace.wire.errors import ErrorCode
 
 UNKNOWN: Final = -1
@@ -133,15 +133,22 @@ def bounds_of(leader_start: int, leader_end: int, log_end: int) -> Bounds:
 class Fetcher:
     """See the module. One request is under way at a time."""
 
-    def __init__(self, backoff_ms: int) -> None:
-        """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms)."""
+    def __init__(self, backoff_ms: int, *, has_session: bool = True) -> None:
+        """`backoff_ms`: how long a partition waits after an error (replica.fetch.backoff.ms). Without a session every
+        request is a full one: for few partitions and a short time."""
         self.partitions: dict[Key, Followed] = {}
         """In the order in which they take their turn."""
         self._backoff_ms = backoff_ms
+        self._has_session = has_session
         self._session_id = NO_SESSION
         self._session_epoch = INITIAL_EPOCH
         self._in_session: dict[Key, Named] = {}
         self._asked: dict[Key, tuple[Followed, int]] = {}
+        """What the session has, which is what the newest request asks for: a partition, and from where."""
+        self._touched: dict[Key, None] = {}
+        """Those that may not be as the last request says, in the order in which they came to it: nearly all of
+        thousands rest, and are not looked at."""
+        self._waiting: dict[Followed, None] = {}
         self._was_full = True
         self._session_failed = False
 
@@ -150,45 +157,82 @@ class Fetcher:
     def follow(self, key: Key, leader_epoch: int, offset: int, last_epoch: int, log_start: int) -> Followed:
         """Fetches a partition from the end of its log on; whatever was known of it is forgotten."""
         followed = self.partitions[key] = Followed(key, leader_epoch, offset, last_epoch, log_start)
+        self._touch(key)
         return followed
+
+    def _touch(self, key: Key) -> None:
+        self._touched.pop(key, None)
+        self._touched[key] = None
 
     def forget(self, key: Key) -> None:
         """The partition is fetched from here no more."""
         self.partitions.pop(key, None)
+        self._touch(key)
 
     def is_current(self, followed: Followed) -> bool:
         """Whether nothing has taken its place meanwhile."""
         return self.partitions.get(followed.key) is followed
 
-    def due(self, now_ms: int) -> list[Followed]:
-        """Those that the next request may ask for."""
-        for each in self.partitions.values():
-            if each.state is FetchState.WAITING and each.until_ms <= now_ms:
+    def touched(self, now_ms: int) -> list[Followed]:
+        """Those that the next request may ask for, and that the last one did not, or not so."""
+        self._wake(now_ms)
+        found = (self.partitions.get(key) for key in self._touched)
+        return [each for each in found if each is not None and each.state is FetchState.FETCHING]
+
+    def _wake(self, now_ms: int) -> None:
+        """Those that have waited long enough are fetched again."""
+        over = [each for each in self._waiting if each.until_ms <= now_ms or not self.is_current(each)]
+        for each in over:
+            del self._waiting[each]
+            if self.is_current(each) and each.state is FetchState.WAITING:
                 each.state = FetchState.FETCHING
-        return [each for each in self.partitions.values() if each.state is FetchState.FETCHING]
+                self._touch(each.key)
 
     def wake_at_ms(self) -> int | None:
         """When a partition that waits is tried again; None where none waits."""
         return min(
-            (each.until_ms for each in self.partitions.values() if each.state is FetchState.WAITING), default=None
+            (each.until_ms for each in self._waiting if self.is_current(each) and each.state is FetchState.WAITING),
+            default=None,
         )
 
     # --- requests
 
-    def next_request(self, now_ms: int, held_back: Callable[[Key], bool] = lambda _: False) -> NextRequest | None:
+    def next_request(self, now_ms: int, held_back: Callable[[Key], bool] | None = None) -> NextRequest | None:
         """What to ask for now, without the partitions that are `held_back`; None while there is nothing to fetch."""
-        due = [each for each in self.due(now_ms) if not held_back(each.key)]
-        self._asked = {each.key: (each, each.offset) for each in due}
-        wanted = {each.key: Named(each.leader_epoch, each.offset, each.last_epoch, each.log_start) for each in due}
-        if not wanted:
-            return None
-        known, self._in_session = self._in_session, wanted
+        self._wake(now_ms)
         self._was_full = self._session_epoch == INITIAL_EPOCH
+        changed: dict[Key, Named] = {}
+        forgotten: dict[Key, Named] = {}
+        held: list[Key] = []
+        for key in self._to_look_at(everywhere=self._was_full or held_back is not None):
+            followed = self.partitions.get(key)
+            is_fetched = followed is not None and followed.state is FetchState.FETCHING
+            if is_fetched and held_back is not None and held_back(key):
+                held.append(key)
+                is_fetched = False
+            if not is_fetched:
+                self._asked.pop(key, None)
+                if key in self._in_session:
+                    forgotten[key] = self._in_session.pop(key)
+                continue
+            assert followed is not None
+            self._asked[key] = (followed, followed.offset)
+            named = Named(followed.leader_epoch, followed.offset, followed.last_epoch, followed.log_start)
+            if self._was_full or self._in_session.get(key) != named:
+                self._in_session[key] = changed[key] = named
+        if not self._asked:
+            self._in_session = forgotten  # the leader has them still
+            return None
+        self._touched = dict.fromkeys(held)
         if self._was_full:
-            return NextRequest(self._session_id, self._session_epoch, wanted, [])
-        changed = {key: named for key, named in wanted.items() if known.get(key) != named}
-        forgotten = [key for key in known if key not in wanted]
-        return NextRequest(self._session_id, self._session_epoch, changed, forgotten)
+            epoch = INITIAL_EPOCH if self._has_session else FINAL_EPOCH
+            return NextRequest(self._session_id, epoch, changed, [])
+        return NextRequest(self._session_id, self._session_epoch, changed, list(forgotten))
+
+    def _to_look_at(self, *, everywhere: bool) -> list[Key]:
+        if not everywhere:
+            return list(self._touched)
+        return [*self.partitions, *(key for key in self._in_session if key not in self.partitions)]
 
     def failed(self, now_ms: int) -> None:
         """The request has no answer: everything that it asked for waits, and the session is another one."""
@@ -241,16 +285,17 @@ class Fetcher:
             return Step.NOTHING, None
         error = answer.error
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            followed.state = FetchState.CUTTING
+            self.begin_cut(followed)
             return Step.LOOK_UP, followed
         if error is ErrorCode.FENCED_LEADER_EPOCH:
             followed.state = FetchState.STOPPED
+            self._touch(key)
             return Step.NOTHING, followed
         if error or (answer.diverging is not None and min(answer.diverging) < 0):
             self.wait(followed, now_ms)
             return Step.NOTHING, followed
         if answer.diverging is not None:
-            followed.state = FetchState.CUTTING
+            self.begin_cut(followed)
             return Step.CUT, followed
         return Step.APPEND, followed
 
@@ -261,19 +306,28 @@ class Fetcher:
             # Others come first next time.
             del self.partitions[followed.key]
             self.partitions[followed.key] = followed
+        if (offset, log_start) != (followed.offset, followed.log_start):
+            self._touch(followed.key)
         followed.offset = offset
         followed.log_start = log_start
         if last_epoch != UNKNOWN:
             followed.last_epoch = last_epoch
 
+    def is_behind(self, followed: Followed, high_watermark: int) -> bool:
+        """Whether a partition is so far behind that one answer did not have all it lacks: nobody waits for it, as the
+        leader's high watermark is beyond its end."""
+        return followed.offset < high_watermark
+
     def begin_cut(self, followed: Followed) -> None:
         """The log has to begin elsewhere before it takes what the leader sent: `cut` is to follow."""
         followed.state = FetchState.CUTTING
+        self._touch(followed.key)
 
     def cut(self, followed: Followed, offset: int, last_epoch: int, log_start: int, now_ms: int) -> None:
         """The log was cut, or begins elsewhere, and ends at `offset`; `last_epoch` is the last that it knows of."""
         assert self.is_current(followed) and followed.state is FetchState.CUTTING
         followed.state = FetchState.FETCHING
+        self._touch(followed.key)
         if (offset, last_epoch) == (followed.offset, followed.last_epoch):
             self.wait(followed, now_ms)  # the leader would say the same again
         followed.offset = offset
@@ -284,4 +338,6 @@ class Fetcher:
         """Something went wrong with a partition: it is tried again after a while."""
         followed.state = FetchState.WAITING
         followed.until_ms = now_ms + self._backoff_ms
+        self._waiting[followed] = None
+        self._touch(followed.key)
 

@@ -370,6 +370,22 @@ class PartitionState:
             alter = self._ask_for((*self.isr, node_id))
         return Fetched(ErrorCode.NONE, self._move(now_ms, min_insync_replicas), alter)
 
+    def fetched_again(self, node_id: int, broker_epoch: int, offset: int, log_start: int, now_ms: int) -> bool:
+        """Does what `fetched` does where that is no more than to take note of the time: a follower in sync asks for the
+        same as before, and everything there is is committed. False, and nothing is done, where it may be more."""
+        follower = self.followers.get(node_id)
+        if (
+            follower is None
+            or not offset == self.log_end == self.high_watermark == follower.log_end
+            or log_start != follower.log_start
+            or broker_epoch != follower.broker_epoch
+            or node_id not in self.isr
+            or UNKNOWN < broker_epoch < self._brokers.get(node_id, UNKNOWN)
+        ):
+            return False
+        follower.last_caught_up_ms = follower.fetched_at_ms = now_ms
+        return True
+
     def low_watermark(self, log_start: int) -> int:
         """Where the partition begins for sure, while this leader's log begins at `log_start`: the lowest start of the
         replicas whose brokers serve; -1 where one of them has not told its own yet."""

@@ -80,13 +80,15 @@ class SessionPartition:
 class Session:
     """One client's set of partitions, in the order in which they take their turn."""
 
-    __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "id", "named_by", "partitions", "used_ms", "uses_topic_ids")
 
     def __init__(self, session_id: int, now_ms: int, uses_topic_ids: bool) -> None:
         self.id = session_id
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[Key, SessionPartition] = {}
+        self.named_by: object = None
+        """The topics of the image that the names of its partitions were looked up in last."""
         self.created_ms = now_ms
         self.used_ms = now_ms
 

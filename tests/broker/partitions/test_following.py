@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 
+import pytest
 from broker.partitions.members import Cluster, Member, content
 
-from headrace.replicas.partition import Role
+from headrace.broker.partitions.replica import Replica
+from headrace.replicas.partition import Fetched, Role
+from headrace.sim.disk import SimDisk
 from headrace.wire.errors import ErrorCode
 
 
@@ -426,6 +429,119 @@ def test_several_connections_to_a_leader() -> None:
         for number in range(9):
             assert await cluster[1].produce(b"a", topic=f"t{number}") is ErrorCode.NONE
         assert len(cluster[1].server.connections) == 3
+
+    cluster.run(test)
+
+
+def test_what_is_far_behind_has_a_connection_of_its_own_for_as_long() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create("near")
+        cluster.create("far", replicas=(1,))
+        for number in range(60):
+            await cluster[1].append(b"x" * 90_000, b"%d" % number, topic="far")
+        connections = cluster[1].server.connections
+        cluster.change("far", replicas=[1, 2])
+        await cluster.until(lambda: len(connections) == 2)
+        assert cluster.partition("far").isr == (1,)
+        assert await cluster[1].produce(b"a", topic="near") is ErrorCode.NONE
+        await cluster.until(lambda: cluster.partition("far").isr == (1, 2) and len(connections) == 1)
+        assert same(cluster, 1, 2, topic="far")
+        assert len(cluster[1].fetch_sessions) == 1, "what is short takes no place of a session"
+        for topic in ("far", "near"):
+            assert await cluster[1].produce(b"b", topic=topic) is ErrorCode.NONE
+        assert len(connections) == 1
+
+    cluster.run(test)
+
+
+def test_what_is_far_behind_and_alone_stays_where_it_is() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create(replicas=(1,))
+        for number in range(60):
+            await cluster[1].append(b"x" * 90_000, b"%d" % number)
+        cluster.change(replicas=[1, 2])
+        seen: set[object] = set()
+
+        def is_in_sync() -> bool:
+            seen.update(cluster[1].server.connections)
+            return cluster.partition().isr == (1, 2)
+
+        await cluster.until(is_in_sync)
+        assert len(seen) == 1 and same(cluster, 1, 2)
+
+    cluster.run(test)
+
+
+def test_a_disk_that_is_behind_holds_up_what_is_far_behind_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers wait for what is in sync."""
+    pressure = 0.0
+    monkeypatch.setattr(SimDisk, "write_pressure", lambda _: pressure)
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        nonlocal pressure
+        cluster.create("near")
+        cluster.create("far", replicas=(1,))
+        for number in range(300):
+            await cluster[1].append(b"x" * 90_000, b"%d" % number, topic="far")
+        follower = cluster[2]
+        await cluster.until(lambda: len(cluster[1].fetch_sessions) == 1)
+        pressure, syncing = 0.9, follower.node.syncs.submit
+        held: list[tuple[object, ...]] = []
+        follower.node.syncs.submit = lambda *work: held.append(work)  # type: ignore[method-assign, assignment]
+        cluster.change("far", replicas=[1, 2])
+        await cluster.until(lambda: held)
+        await asyncio.sleep(1)
+        stands = follower.log("far").end_offset
+        assert stands < cluster[1].log("far").end_offset
+        assert await cluster[1].produce(b"a", topic="near") is ErrorCode.NONE
+        await asyncio.sleep(1)
+        assert follower.log("far").end_offset == stands, "the disk has done nothing yet"
+        pressure = 0.1
+        follower.node.syncs.submit = syncing  # type: ignore[method-assign]
+        for work in held:
+            syncing(*work)  # type: ignore[arg-type]
+        await cluster.until(lambda: cluster.partition("far").isr == (1, 2))
+        assert same(cluster, 1, 2, topic="far")
+
+    cluster.run(test)
+
+
+def test_what_rests_is_not_looked_at_and_is_in_sync_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        for number in range(9):
+            cluster.create(f"t{number}")
+            await cluster[1].produce(b"a", topic=f"t{number}")
+        cluster.change("t5", leader=1)  # of an epoch that has no record
+        await cluster.until(lambda: all(cluster[2].replica(f"t{number}").high_watermark == 1 for number in range(9)))
+        await asyncio.sleep(2)
+        looks = 0
+        fetched = Replica.fetched
+
+        def count(replica: Replica, *given: int) -> Fetched:
+            nonlocal looks
+            looks += 1
+            return fetched(replica, *given)
+
+        monkeypatch.setattr(Replica, "fetched", count)
+        await asyncio.sleep(20)
+        assert looks == 0
+        await cluster[1].append(b"b", topic="t3")
+        assert cluster[1].replica("t3").shrink() is None, "it was there a moment ago, after ten times its patience"
+        assert await cluster[1].produce(b"c", topic="t3") is ErrorCode.NONE
+        await cluster.until(lambda: cluster[2].replica("t3").high_watermark == 3, 1)
+        await asyncio.sleep(2)
+        assert 0 < looks < 20
+        cut(cluster, 1, 2)
+        await asyncio.sleep(5)
+        await cluster[1].append(b"d", topic="t3")
+        assert cluster[1].replica("t3").shrink() is not None, "it has not been there for more than its patience"
 
     cluster.run(test)
 

@@ -29,6 +29,10 @@ class Chaos:
         self.rng = random.Random(f"chaos {seed}")
         self.synced = self.rng.random() < 0.5
         settings = {"acks_flush": "before-reply"} if self.synced else {}
+        self.changes_lanes = seed % 2 == 1
+        """Whether a follower that lacks two batches is far behind, and fetches them over another connection."""
+        if self.changes_lanes:
+            settings["replica_fetch_max_bytes"] = "1"
         self.cluster = Cluster(3, seed=seed, **settings)
         self.acknowledged: list[bytes] = []
         self.count = 0
@@ -149,6 +153,8 @@ class Chaos:
     async def run(self) -> None:
         cluster = self.cluster
         cluster.create(replicas=NODES, min_insync_replicas="2", segment_bytes="1048576")
+        for node in NODES if self.changes_lanes else ():
+            cluster.create(f"beside-{node}", replicas=NODES, leader=node)
         for _ in range(200):
             await self.step()
         cluster.world.network.heal()

@@ -64,13 +64,19 @@ class FetchLoop:
         owner: Owner,
         leader: int,
         *,
+        is_apart: bool,
+        change_lane: Callable[[Replica], None],
         endpoint: Callable[[int], Endpoint | None],
         broker_epoch: Callable[[], int],
         throttles: Throttles,
     ) -> None:
-        """`endpoint` says where a broker is now, `broker_epoch` is that of this broker's registration."""
+        """`is_apart`: what is far behind is fetched here, and nothing else. `change_lane` is told of a replica that
+        belongs to the other kind of connection. `endpoint` says where a broker is now, `broker_epoch` is that of this
+        broker's registration."""
         self.leader = leader
-        self.machine = Fetcher(config.replica_fetch_backoff_ms)
+        self.is_apart = is_apart
+        self._change_lane = change_lane
+        self.machine = Fetcher(config.replica_fetch_backoff_ms, has_session=not is_apart)
         self._replicas: dict[Key, Replica] = {}
         self._node = node
         self._owner = owner
@@ -210,7 +216,7 @@ class FetchLoop:
 
     async def _sync(self) -> None:
         """What a request reports is on disk before, where acknowledgements wait for the disk."""
-        due = [(each, self._replicas[each.key]) for each in self.machine.due(self._now_ms())]
+        due = [(each, self._replicas[each.key]) for each in self.machine.touched(self._now_ms())]
         unsafe = [(each, replica) for each, replica in due if replica.log.flushed_offset < each.offset]
         synced = await self._following.sync([replica for _, replica in unsafe])
         for (followed, _), is_safe in zip(unsafe, synced, strict=True):
@@ -383,6 +389,9 @@ class FetchLoop:
             return
         replica.followed(data.high_watermark, data.log_start_offset)
         machine.appended(followed, replica.log.end_offset, -1, replica.log.log_start_offset)
+        # What is alone makes nothing wait.
+        if machine.is_behind(followed, data.high_watermark) is not self.is_apart and (self.is_apart or len(self) > 1):
+            self._change_lane(replica)
 
     async def _pause(self, size: int) -> None:
         """Lets others have their turn, and the disk come after, before the next bytes are appended."""
@@ -390,8 +399,7 @@ class FetchLoop:
         if self._appended > PIECE_BYTES:
             self._appended = 0
             await asyncio.sleep(0)
-        if self._following.must_wait:
-            await self._following.caught_up()
+        await self._following.disk_keeps_up(is_waited_for=not self.is_apart)
 
     def _note_cut(self, followed: Followed, replica: Replica, is_done: bool) -> None:
         """The log was cut, as far as the disk took it."""

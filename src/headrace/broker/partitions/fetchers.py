@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Task, wait
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.lost_leaders import LostLeaders
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 Lane = tuple[int, int]
 """A leader, and which of the connections to it."""
+_APART: Final = -1
+"""The connection to a leader for what is far behind."""
 
 
 class Fetchers:
-    """At most num.replica.fetchers connections to each leader; one that has nothing to fetch any more ends."""
+    """At most num.replica.fetchers connections to each leader, and one more for what is far behind: producers wait for
+    what is in sync, and it does not wait behind what is not. One that has nothing to fetch any more ends."""
 
     def __init__(
         self,
@@ -67,10 +70,18 @@ class Fetchers:
         self.forget(replica)
         if state.leader == NO_LEADER or self._stopped:
             return
-        lane = (state.leader, self._lane(replica))
+        self._follow_over((state.leader, self._lane(replica)), replica)
+
+    def _follow_over(self, lane: Lane, replica: Replica) -> None:
         loop = self._loops.get(lane) or self._begin(lane)
         self._by_replica[replica] = loop
         loop.follow(replica)
+
+    def _change_lane(self, replica: Replica) -> None:
+        """A replica is far behind from now on, or is not any more."""
+        loop = self._by_replica[replica]
+        self.forget(replica)
+        self._follow_over((loop.leader, self._lane(replica) if loop.is_apart else _APART), replica)
 
     def forget(self, replica: Replica) -> None:
         """The replica is fetched no more: it leads, or is gone, or has no leader."""
@@ -118,6 +129,8 @@ class Fetchers:
             self._log,
             self._owner,
             lane[0],
+            is_apart=lane[1] == _APART,
+            change_lane=self._change_lane,
             endpoint=self._endpoint,
             broker_epoch=self._broker_epoch,
             throttles=self._throttles,

@@ -3,8 +3,9 @@
 This is the group commit of `acks.flush=before-reply`, and what `flush.messages` and `flush.ms` ask for.
 
 It also keeps what was written from running away from the disk: a system that has too much to write out makes the next
-writer wait for it, and that would be the event loop. So the logs with most of it are synced before that, and when the
-disk is slower than the producers still, these are not read from (`behind`).
+writer wait for it, and that would be the event loop. So the logs with most of it are synced before that, and what is
+far behind its leader is held back meanwhile (`pressed`). When the disk is slower than the producers still, these are
+not read from (`behind`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LOOK_BYTES: Final = 16 << 20
 EARLY: Final = 0.8
 LATE: Final = 0.95
 """Shares of what the system lets lie before it makes writers wait: from the first on logs are synced though nobody
-asked for it, from the second on producers wait."""
+asked for it, and what is far behind its leader waits; from the second on producers wait."""
 
 
 class Flusher:
@@ -47,7 +48,10 @@ class Flusher:
         self._unsynced: dict[Replica, int] = {}
         self._unlooked = 0
         self._syncing = 0
+        self._pressure = 0.0
+        """At the last look."""
         self._caught_up: list[Callable[[], None]] = []
+        self._relieved: list[Callable[[], None]] = []
         self._workers = workers
         self._count = count
         self._failed = failed
@@ -63,15 +67,24 @@ class Flusher:
     def _look(self) -> None:
         """Syncs the log with most of it where the system is behind, and has producers wait until that has helped."""
         self._unlooked = 0
-        pressure = self._write_pressure()
+        self._pressure = pressure = self._write_pressure()
         if pressure > EARLY and not self._syncing and self._unsynced:
             self.request(max(self._unsynced, key=self._unsynced.__getitem__))
         # Where nothing of ours is on its way to the disk, waiting would not end.
         self.behind = pressure > LATE and self._syncing > 0
+        waiting: list[Callable[[], None]] = []
         if not self.behind and self._caught_up:
             waiting, self._caught_up = self._caught_up, []
-            for callback in waiting:
-                callback()
+        if not self.pressed and self._relieved:
+            waiting += self._relieved
+            self._relieved = []
+        for callback in waiting:
+            callback()
+
+    @property
+    def pressed(self) -> bool:
+        """Whether what nobody waits for has to wait for the disk."""
+        return self._pressure > EARLY and self._syncing > 0
 
     def forget(self, replica: Replica) -> None:
         """A log is gone, and what was written to it need not reach the disk."""
@@ -81,6 +94,11 @@ class Flusher:
         """Calls back when producers need not wait any more; to be asked while `behind`."""
         assert self.behind
         self._caught_up.append(callback)
+
+    def when_relieved(self, callback: Callable[[], None]) -> None:
+        """Calls back when nothing need wait for the disk any more; to be asked while `pressed`."""
+        assert self.pressed
+        self._relieved.append(callback)
 
     def request(self, replica: Replica) -> None:
         """Has everything that is in the replica's log now synced soon."""
@@ -103,7 +121,7 @@ class Flusher:
         try:
             self._synced(replica, log, reached, error)
         finally:
-            if self.behind:
+            if self.behind or self._relieved:
                 self._look()
 
     def _synced(self, replica: Replica, log: Log, reached: int | None, error: BaseException | None) -> None:

@@ -92,16 +92,14 @@ class Following:
         """The leader sent what cannot be appended: it is asked again."""
         self._log.error("what the leader sent cannot be appended", partition=replica.log.name, why=why)
 
-    @property
-    def must_wait(self) -> bool:
-        """Whether the disk is so far behind that nothing is to be appended now."""
-        return self._flusher.behind
-
-    async def caught_up(self) -> None:
-        """Returns when the disk is not behind any more."""
-        while self._flusher.behind:
+    async def disk_keeps_up(self, *, is_waited_for: bool) -> None:
+        """Returns when the disk is not too far behind to append now: at once, nearly always. What somebody waits for
+        (`is_waited_for`) goes on where the rest is held back."""
+        flusher = self._flusher
+        while flusher.behind if is_waited_for else flusher.pressed:
             done = self._node.future()
-            self._flusher.when_caught_up(lambda done=done: done.done() or done.set_result(None))  # type: ignore[misc]
+            when = flusher.when_caught_up if is_waited_for else flusher.when_relieved
+            when(lambda done=done: done.done() or done.set_result(None))  # type: ignore[misc]
             await done
 
     async def cut(self, replica: Replica, offset: int) -> bool:

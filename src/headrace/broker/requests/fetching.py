@@ -135,7 +135,7 @@ class Fetch:
         self.bytes_read = self.follower_bytes_read = 0
         self.has_news = False
         answers: list[Answer] = []
-        for partition in self._partitions:
+        for partition in self._to_read():
             data = self._read_partition(partition, left, min_one)
             size = len(data.records) if data.records is not None else 0
             if size:
@@ -144,6 +144,10 @@ class Fetch:
                 self.bytes_read += size
             answers.append((partition, data))
         return answers
+
+    def _to_read(self) -> list[SessionPartition]:
+        """The partitions that a reading looks at."""
+        return self._partitions
 
     @property
     def is_satisfied(self) -> bool:

@@ -2,6 +2,9 @@
 
 What it asks for at an offset, it has everything before. That moves the high watermark, and may bring it back into the
 in-sync set. A follower whose log has gone another way learns where (KIP-595), and counts for nothing meanwhile.
+
+A session has thousands of partitions of which nothing is ever to be said. Where its answer names changes only, those
+that rest are passed over: what a look at them would do is done, and no more.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """One Fetch request of a follower at work. See `Fetch`."""
 
-    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_is_counted")
+    __slots__ = ("_awake", "_broker_epoch", "_counts_for_rate", "_follower", "_is_counted")
 
     def __init__(
         self,
@@ -35,8 +38,10 @@ class FollowerFetch(Fetch):
         refuse: Callable[[str], ErrorCode],
         follower: int,
         broker_epoch: int,
+        passes_over_resting: bool,
     ) -> None:
-        """`follower` is the broker that asks, `broker_epoch` that of its registration, -1 where it does not tell."""
+        """`follower` is the broker that asks, `broker_epoch` that of its registration, -1 where it does not tell.
+        `passes_over_resting`: the answer need not have what rests; only for who may read every topic."""
         super().__init__(
             broker,
             partitions,
@@ -50,6 +55,8 @@ class FollowerFetch(Fetch):
         self._broker_epoch = broker_epoch
         self._is_counted = False
         self._counts_for_rate = 0
+        self._awake: set[tuple[str, int]] | None = set() if passes_over_resting else None
+        """Those that did not rest at the first look, or moved since."""
 
     def read(self) -> list[Answer]:
         """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that."""
@@ -57,6 +64,47 @@ class FollowerFetch(Fetch):
         answers = super().read()
         self._is_counted = True
         return answers
+
+    def moved(self, replica: Replica, byte_count: int) -> None:
+        """See Fetch.moved."""
+        if self._awake is not None:
+            self._awake.add(replica.key)
+        super().moved(replica, byte_count)
+
+    def _to_read(self) -> list[SessionPartition]:
+        """Without those that rest. The first time these count as fetched."""
+        awake = self._awake
+        if awake is None:
+            return self._partitions
+        led = self._broker.replicas.by_name
+        now_ms = int(self._broker.node.clock.monotonic() * 1000)
+        found = []
+        for partition in self._partitions:
+            key = (partition.topic, partition.index)
+            replica = led.get(key)
+            if replica is None or key in awake or not self._rests(replica, partition, now_ms):
+                awake.add(key)
+                found.append(partition)
+        return found
+
+    def _rests(self, replica: Replica, partition: SessionPartition, now_ms: int) -> bool:
+        state, log, offset = replica.state, replica.log, partition.fetch_offset
+        if (
+            replica.error
+            or offset != log.end_offset
+            or partition.current_leader_epoch != state.leader_epoch
+            or partition.told_high_watermark != state.high_watermark
+            or partition.told_log_start_offset != log.log_start_offset
+        ):
+            return False
+        if self._is_counted:
+            return True
+        epoch = partition.last_fetched_epoch
+        if epoch not in (-1, log.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
+            return False
+        return state.fetched_again(
+            self._follower, self._broker_epoch, offset, partition.follower_log_start, now_ms
+        )
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log, state, offset = replica.log, replica.state, partition.fetch_offset

@@ -51,7 +51,8 @@ def handle(broker: Services, request: FetchRequest, context: RequestContext) -> 
         return FetchResponse(error_code=opened)
     partitions, answer = opened
     keys = ((partition.topic, partition.index) for partition in partitions)
-    return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer))
+    names_changes = request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
+    return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer, names_changes))
 
 
 def _fetch(
@@ -60,8 +61,11 @@ def _fetch(
     context: RequestContext,
     partitions: Iterable[SessionPartition],
     answer: Callable[[list[Answer]], FetchResponse],
+    names_changes: bool,
 ) -> Pending[FetchResponse]:
+    """`names_changes`: of partitions without news `answer` says nothing."""
     follower, broker_epoch = _follower(request, context.api_version)
+    refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
     fetch = (
         Fetch(
             broker,
@@ -70,7 +74,7 @@ def _fetch(
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
             isolation_level=request.isolation_level,
-            refuse=_refusal(broker, context),
+            refuse=refuse,
             reads_followers=context.api_version >= FOLLOWERS_SERVE_FROM,
             nearest=nearest_of(broker, request.rack_id, context.listener),
         )
@@ -81,9 +85,10 @@ def _fetch(
             version=context.api_version,
             min_bytes=request.min_bytes,
             max_bytes=request.max_bytes,
-            refuse=_refusal_of_followers(context),
+            refuse=refuse,
             follower=follower,
             broker_epoch=broker_epoch,
+            passes_over_resting=names_changes and refuse is _allowed,
         )
     )
     can_wait = broker.fetches.waiting < broker.fetches.waiting_max
@@ -218,9 +223,11 @@ def _update(broker: Services, session: Session, request: FetchRequest, uses_topi
         for index in forgotten.partitions:
             key = (forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index)
             session.partitions.pop(key, None)
-    if uses_topic_ids:
+    topics = broker.image.topics
+    if uses_topic_ids and session.named_by is not topics:
         # A topic may be known by now, or gone.
-        by_id = broker.image.topics.by_id
+        session.named_by = topics
+        by_id = topics.by_id
         for partition in session.partitions.values():
             topic = by_id(partition.topic_id)
             partition.topic = topic.name if topic is not None else ""
