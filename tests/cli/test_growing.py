@@ -27,16 +27,16 @@ class Growing:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ports = {node: (free_port(), free_port()) for node in (1, 2, 3)}
-        self.nodes = {node: self._peer(node) for node in self.ports}
+        self.nodes = {node: self.peer(node) for node in self.ports}
 
     @property
     def bootstrap(self) -> str:
         return self.nodes[1].bootstrap
 
-    def _peer(self, node: int) -> HeadracePeer:
+    def peer(self, node: int) -> HeadracePeer:
         client, controller = self.ports[node]
         home = self.folder / str(node)
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         settings = {
             "process.roles": "broker,controller",
             "node.id": str(node),
@@ -52,6 +52,15 @@ class Growing:
         file = home / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return HeadracePeer(home, properties=file, port=client)
+
+    def begin_by_itself(self) -> None:
+        """Node 1 as it began: no other node could reach it."""
+        client, _ = self.ports[1]
+        home = self.folder / "1"
+        self.nodes[1] = HeadracePeer(
+            home, port=client, settings={"offsets.topic.num.partitions": "3", "metrics.listener": "-1"}
+        )
+        self.nodes[1].start()
 
     def file(self, node: int) -> str:
         return str(self.nodes[node].file)
@@ -149,9 +158,12 @@ def read(bootstrap: str, group: str, topic: str, count: int) -> list[int]:
 
 
 def test_one_broker_becomes_three_under_load_and_outlives_its_first_node(growing: Growing) -> None:
-    growing.nodes[1].start()
+    growing.begin_by_itself()
     admin = AdminClient({"bootstrap.servers": growing.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
+    assert growing.nodes[1].stop() == 0
+    growing.nodes[1] = growing.peer(1)
+    growing.nodes[1].start()
     assert growing.voters() == [1]
     writer = Writer(growing.bootstrap)
     growing.join(2)
@@ -178,3 +190,36 @@ def test_one_broker_becomes_three_under_load_and_outlives_its_first_node(growing
     assert acknowledged == sorted(set(acknowledged))
     assert len(acknowledged) == acknowledged[-1] + 1
     assert read(everywhere, "after", "t", len(acknowledged)) == acknowledged
+
+
+def test_each_leader_is_removed_through_another_broker_and_votes_again(growing: Growing) -> None:
+    """Its last act as the leader is to answer: who asked again would hear that there is no such voter."""
+    growing.nodes[1].start()
+    growing.join(2)
+    growing.join(3)
+    removed: set[int] = set()
+    for _ in range(9):
+        leader = int(growing.ask("quorum", "describe")["leader"])
+        another = next(peer for node, peer in growing.nodes.items() if node != leader)
+        growing.run("quorum", "remove", str(leader), "--yes", "-b", another.bootstrap)
+        assert leader not in growing.voters()
+        growing.run("quorum", "add", "-c", growing.file(leader), "-b", another.bootstrap)
+        removed.add(leader)
+        if removed == {1, 2, 3}:
+            break
+    assert len(removed) > 1 and growing.voters() == [1, 2, 3]
+
+
+def test_a_node_that_is_to_find_others_is_formatted_first(growing: Growing) -> None:
+    """An empty disk never becomes a cluster of its own."""
+    said = growing.run("serve", growing.file(2), status=1)
+    assert "is not formatted" in said and "--no-initial-controllers" in said
+    assert not (growing.folder / "2" / "data" / "meta.properties").exists()
+    growing.run("storage", "format", "-t", "another-cluster", "-c", growing.file(2), "--no-initial-controllers")
+    growing.nodes[1].start()
+    growing.nodes[2].launch()
+    refused = "voter belongs to another cluster"
+    last = time.monotonic() + 30
+    while refused not in growing.nodes[2].log.read_text():
+        assert time.monotonic() < last, growing.nodes[2].log.read_text()
+        time.sleep(0.1)

@@ -12,9 +12,13 @@ from click.testing import CliRunner, Result
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.cli import main
 from headrace.env.posix import PosixDisk
+from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
+from headrace.metadata.framing import decode_record
 from headrace.raft.messages import Position
 from headrace.raft.voter_set import VoterSet
 from headrace.wire import uuids
+from headrace.wire.batch import iter_headers
+from headrace.wire.records import decode_batch
 
 CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
 
@@ -142,7 +146,6 @@ def test_whoever_joins_names_no_voter(dynamic: Path, tmp_path: Path) -> None:
         (("-I", f"3@here:9093:{DIRECTORIES[3]}"), "does not name this node, which is 2"),
         (("-I", ",".join([f"2@here:9093:{DIRECTORIES[2]}"] * 2)), "names a node twice"),
         (("-f", "kraft.version=0"), "takes controller.quorum.voters"),
-        (("-f", "metadata.version=20"), "all else at its newest"),
     ],
 )
 def test_voters_that_cannot_be_are_refused(dynamic: Path, options: tuple[str, ...], why: str) -> None:
@@ -154,3 +157,41 @@ def test_voters_that_cannot_be_are_refused(dynamic: Path, options: tuple[str, ..
 def test_fixed_voters_are_those_of_the_settings(file: Path, options: tuple[str, ...]) -> None:
     refused = run("format", "-t", CLUSTER, "-c", file, *options)
     assert refused.exit_code == 1 and "controller.quorum.voters" in refused.stderr
+
+
+def levels_of(directory: Path) -> dict[str, int]:
+    """The feature levels that formatting left for the first leader."""
+    data = (directory / BOOTSTRAP_FILE_NAME).read_bytes()
+    batches = [at for at, header in iter_headers(data) if not header.is_control]
+    values = [record.value for at in batches for record in decode_batch(data, at)]
+    return {found.name: found.feature_level for found in map(decode_record, filter(None, values))}
+
+
+def test_a_cluster_begins_with_the_levels_of_a_release(file: Path, tmp_path: Path) -> None:
+    done = run("format", "-t", CLUSTER, "-c", file, "--release-version", "4.0", "--feature", "transaction.version=1")
+    assert done.exit_code == 0, done.output
+    assert levels_of(tmp_path / "one") == {"metadata.version": 25, "group.version": 1, "transaction.version": 1}
+    file.write_text(file.read_text().replace(str(tmp_path / "one"), str(tmp_path / "four")))
+    file.write_text(file.read_text().replace(str(tmp_path / "two"), str(tmp_path / "five")))
+    done = run("format", "-t", CLUSTER, "-c", file, "--release-version", "3.9-IV0", "--feature", "group.version=0")
+    assert done.exit_code == 0, done.output
+    assert levels_of(tmp_path / "four") == {"metadata.version": 21}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--release-version", "2.8"], "3.3-IV3 to 4.3-IV0"),
+        (["--feature", "group.version"], "NAME=LEVEL"),
+        (["--feature", "nothing.version=1"], "no feature"),
+        (["--feature", "group.version=7"], "levels 0 to 1"),
+        (["--release-version", "3.9", "--feature", "eligible.leader.replicas.version=1"], "needs metadata.version"),
+        (["--release-version", "4.2", "--feature", "metadata.version=20"], "leave --feature metadata.version out"),
+    ],
+)
+def test_levels_that_cannot_be_are_refused_in_one_line(
+    file: Path, tmp_path: Path, options: list[str], words: str
+) -> None:
+    refused = run("format", "-t", CLUSTER, "-c", file, *options)
+    assert refused.exit_code == 1 and words in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert not (tmp_path / "one").exists()

@@ -138,16 +138,21 @@ class HeadraceCluster:
         return peer
 
     def replace(self, node: int, *, fresh: bool = False) -> None:
-        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one."""
+        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one. If it is
+        dynamic, a node with a fresh directory is another voter."""
         old = self.nodes[node]
         assert old.file is not None
         assert old.stop() in (0, JAVA_TERMINATED)
         self.kafkas ^= {node}
+        if fresh and self._voters:
+            self._operate("quorum", "remove", str(node), "--yes", "-b", self.bootstrap)
         if fresh:
             shutil.rmtree(self.data(node))
-            self._format(node, old.file)
+            self._format(node, old.file, joins=True)
         self.nodes[node] = self._process(node, old.directory, old.file, old.port)
         self.nodes[node].start()
+        if fresh and self._voters:
+            self._operate("quorum", "add", "-c", str(old.file), "-b", self.bootstrap)
 
     def format(self) -> None:
         """Formats every node, as an operator does."""
@@ -155,15 +160,23 @@ class HeadraceCluster:
             assert peer.file is not None
             self._format(node, peer.file)
 
-    def _format(self, node: int, file: Path) -> None:
+    def _format(self, node: int, file: Path, *, joins: bool = False) -> None:
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(file)]
-        if node in self._voters:
+        if node in self._voters and joins:
+            arguments.append("--no-initial-controllers")
+        elif node in self._voters:
             arguments += ["--initial-controllers", ",".join(self._voters.values())]
         if node in self.kafkas:
             kafka_tool("kafka.tools.StorageTool", *arguments)
         else:
-            command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
-            subprocess.run(command, check=True, timeout=60, capture_output=True)
+            self._operate("storage", *arguments)
+
+    @staticmethod
+    def _operate(*arguments: str) -> None:
+        """One of our commands."""
+        command = [sys.executable, "-m", "headrace.cli", *arguments]
+        done = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (arguments, done.stderr)
 
     def start(self) -> None:
         """Starts all, and waits until each serves, and knows of all the others."""

@@ -47,7 +47,10 @@ def storage() -> None:
     help="The first voters of the cluster, as id@host:port:directory-id, with commas between them.",
 )
 @click.option("--no-initial-controllers", "-N", "joins", is_flag=True, help="The cluster exists, and this node joins.")
-@click.option("--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="kraft.version=0 or 1.")
+@click.option("--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="Begin with this level of a "
+              "feature, as kraft.version=0; may be repeated.")  # fmt: skip
+@click.option("--release-version", "-r", "release", metavar="RELEASE", help="Begin with the feature levels of this "
+              "release, as 4.1 or 4.1-IV0, by default the newest.")  # fmt: skip
 @click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories that are formatted for it as they are.")
 @json_option
 def format_directories(
@@ -57,6 +60,7 @@ def format_directories(
     initial_controllers: str | None,
     joins: bool,
     features: tuple[str, ...],
+    release: str | None,
     ignore_formatted: bool,
     as_json: bool,
 ) -> None:
@@ -72,13 +76,14 @@ def format_directories(
         why = f"{cluster_id!r} is no id: letters, digits, - and _; `headrace storage random-uuid` draws one"
         raise click.BadParameter(why, param_hint="--cluster-id")
     config = _config(file)
-    voters = _first_voters(config, standalone, initial_controllers, joins, features)
+    levels = _first_levels(release, features)
+    voters = _first_voters(config, standalone, initial_controllers, joins, levels.pop(KRAFT_VERSION, None))
     env = PosixEnvironment()
     formatted = [directory for directory in config.directories if is_formatted(env.disk, directory)]
     if formatted and not ignore_formatted:
         raise Failure(f"{formatted[0]} is formatted already: --ignore-formatted leaves it as it is")
     try:
-        format_storage(env, config, cluster_id, voters=voters, joins=joins)
+        format_storage(env, config, cluster_id, voters=voters, joins=joins, levels=levels)
     except StorageError as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -137,8 +142,28 @@ def random_uuid(as_json: bool) -> None:
         click.echo(drawn)
 
 
+def _first_levels(release: str | None, features: tuple[str, ...]) -> dict[str, int]:
+    """The feature levels that a cluster begins with, and kraft.version where it is given. Raises `Failure`."""
+    from headrace.metadata import bootstrap, levels
+
+    given: dict[str, int] = {}
+    for feature in features:
+        name, equals, level = feature.partition("=")
+        if not equals or not level.isdecimal():
+            raise Failure(f"--feature {feature}: it must read NAME=LEVEL, with a number")
+        given[name] = int(level)
+    if release is not None and levels.METADATA_VERSION in given:
+        raise Failure("--release-version says the level of metadata.version: leave --feature metadata.version out")
+    try:
+        version = levels.LATEST_METADATA_VERSION if release is None else levels.parse_metadata_version(release)
+        found = bootstrap.first_levels(given.get(levels.METADATA_VERSION, version), given)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    return found | {name: level for name, level in given.items() if name == KRAFT_VERSION}
+
+
 def _first_voters(
-    config: BrokerConfig, standalone: bool, initial_controllers: str | None, joins: bool, features: tuple[str, ...]
+    config: BrokerConfig, standalone: bool, initial_controllers: str | None, joins: bool, kraft_version: int | None
 ) -> list[Voter]:
     """Whom --initial-controllers names; nobody without it. Raises `Failure` where the options, or they and the
     settings, say different things."""
@@ -153,14 +178,10 @@ def _first_voters(
         raise Failure("process.roles=broker: this node is no controller, so it cannot be a voter")
     if config.is_by_itself and (joins or initial_controllers is not None):
         raise Failure("this node has no listener in controller.listener.names, so no other controller reaches it")
-    for feature in features:
-        name, _, level = feature.partition("=")
-        if name != KRAFT_VERSION or level not in ("0", "1"):
-            raise Failure(f"--feature {feature}: this release formats at kraft.version 0 or 1, all else at its newest")
-        if is_static and level == "1":
-            raise Failure("controller.quorum.voters names the voters, so kraft.version must be 0")
-        if not is_static and level == "0":
-            raise Failure("kraft.version 0 takes controller.quorum.voters")
+    if is_static and kraft_version == 1:
+        raise Failure("controller.quorum.voters names the voters, so kraft.version must be 0")
+    if not is_static and kraft_version == 0:
+        raise Failure("kraft.version 0 takes controller.quorum.voters")
     if initial_controllers is None:
         return []
     try:

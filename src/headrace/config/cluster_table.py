@@ -21,7 +21,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.bootstrap.servers",
         Type.LIST,
         (),
-        "Addresses of controllers (`host:port`) through which a node of one role finds the quorum.",
+        "Addresses of controllers (`host:port`) through which a node finds the quorum.",
     ),
     Setting(
         "controller.quorum.append.linger.ms",
@@ -35,7 +35,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.auto.join.enable",
         Type.BOOLEAN,
         False,
-        "Whether a controller that is no broker joins the voters by itself.",
+        "Whether a controller joins the voters by itself.",
     ),
     Setting(
         "controller.quorum.election.backoff.max.ms",

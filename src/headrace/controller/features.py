@@ -123,14 +123,10 @@ def _unsupported(image: ClusterImage, update: FeatureUpdate, context: Controller
     return None
 
 
-_NEEDS: dict[tuple[str, int], int] = {(levels.ELR_VERSION, 1): 23}
-"""The metadata.version level that a feature's level needs."""
-
-
 def _check_dependencies(wanted: dict[str, int]) -> ApiError | None:
     metadata_version = wanted.get(levels.METADATA_VERSION, 0)
     for name, level in sorted(wanted.items()):
-        needed = _NEEDS.get((name, level), 0)
+        needed = bootstrap.REQUIRED.get((name, level), 0)
         if metadata_version < needed:
             return ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,

@@ -53,9 +53,10 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     OSError."""
     if config.waits_for_others and not is_formatted(node.disk, config.metadata_log_dir):
         others = "no vote" if config.is_broker_alone else "other controllers beside it"
+        joins = "" if config.is_broker_alone or config.static_voters else " --no-initial-controllers"
         raise StorageError(
-            f"{config.metadata_log_dir} is not formatted, and this node has {others}: "
-            "format every node's directories for one cluster"
+            f"{config.metadata_log_dir} is not formatted, and this node has {others}: format it for the cluster of the "
+            f"others, `headrace storage format --cluster-id ID --config FILE{joins}`"
         )
     lock = None
     if config.metadata_log_dir not in config.log_dirs:
@@ -72,14 +73,20 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
 
 
 def format_storage(
-    env: Environment, config: BrokerConfig, cluster_id: str, *, voters: Sequence[Voter] = (), joins: bool = False
+    env: Environment,
+    config: BrokerConfig,
+    cluster_id: str,
+    *,
+    voters: Sequence[Voter] = (),
+    joins: bool = False,
+    levels: Mapping[str, int] | None = None,
 ) -> StorageLayout:
     """Formats the directories of a node for a cluster; those that are formatted for it stay. `voters` are the first
     ones of the cluster, without them this node is the only one; but one that `joins` others learns from them who votes.
-    Raises StorageError."""
+    `levels` are the cluster's first feature levels, by default the newest. Raises StorageError."""
     is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone and not joins
     endpoint = controller_endpoint(config)
-    options = FormatOptions(cluster_id, config.node_id, endpoint, dynamic=is_dynamic, voters=tuple(voters))
+    options = FormatOptions(cluster_id, config.node_id, endpoint, is_dynamic, levels, tuple(voters))
     now_ms = env.clock.now_ms()
     return open_storage(env.disk, config.directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
 

@@ -31,7 +31,7 @@ class Whereabouts:
         return next((each.endpoints[0] for each in voters if each.id == node_id and each.endpoints), None)
 
     def learn(self, leader_id: int, endpoint: VoterEndpoint) -> None:
-        """Another node says who leads, and where. It knows better than the voter set as far as this node has read, until
-        this node reads another set; but of this node itself none knows better."""
+        """Another node says who leads, and where. It knows better than the voter set as far as this node has read,
+        until this node reads another set; but of this node itself none knows better."""
         if leader_id != self._own_id:
             self._told = (leader_id, endpoint, self._voters())

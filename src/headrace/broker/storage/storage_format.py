@@ -5,7 +5,7 @@ What formatting leaves is what Apache Kafka's `kafka-storage format --standalone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -55,14 +55,15 @@ class FormatOptions:
 
     `dynamic`: the voter set is metadata (kraft.version 1). Otherwise `controller.quorum.voters` names it for ever, or
     the node learns it from the leader. `voters` are the first ones, this node among them, which gets the directory id
-    that they give it; without them this node is the only one.
+    that they give it; without them this node is the only one. `levels` are the cluster's first feature levels, by
+    default those of the newest metadata.version.
     """
 
     cluster_id: str
     node_id: int
     controller: VoterEndpoint
     dynamic: bool = True
-    metadata_version: int = levels.LATEST_METADATA_VERSION
+    levels: Mapping[str, int] | None = None
     voters: tuple[Voter, ...] = ()
 
     @property
@@ -151,7 +152,8 @@ def _write_properties(disk: Disk, directory: str, properties: MetaProperties, no
 def _format(
     disk: Disk, directory: str, holds_metadata: bool, properties: MetaProperties, options: FormatOptions, now_ms: int
 ) -> None:
-    records = bootstrap.bootstrap_records(bootstrap.default_levels(options.metadata_version))
+    found = options.levels or bootstrap.default_levels(levels.LATEST_METADATA_VERSION)
+    records = bootstrap.bootstrap_records(found)
     values = [encode_record(record, 0) for record in records]
     content = snapshot_bytes([snapshot_header(0)], values, epoch=0, now_ms=now_ms)
     disk.write_file_atomically(f"{directory}/{bootstrap.BOOTSTRAP_FILE_NAME}", content)
