@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,11 @@ def quorum(cluster: SmallDisks, asked: int) -> k55.ResponsePartitionData:
         return answer.topics[0].partitions[0]
 
 
+def knows(admin: AdminClient, names: set[str]) -> bool:
+    """Whether a node has all of these topics."""
+    return names <= admin.list_topics(timeout=30).topics.keys()
+
+
 class Administrator:
     """Makes topics by way of one node, and notes those that were confirmed."""
 
@@ -177,7 +183,7 @@ def test_the_others_go_on_and_it_catches_up(tmp_path: Path, leads: bool) -> None
         confirmed = {*others.confirmed, *own.confirmed}
         for node in cluster.nodes.values():
             admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
-            until(lambda admin=admin: confirmed <= admin.list_topics(timeout=30).topics.keys(), "all of the confirmed")
+            until(partial(knows, admin, confirmed), "all of the confirmed")
         found = read_all(cluster.bootstrap)
         until_in_sync(cluster.bootstrap)
         logs = sorted((node.log_bytes() for node in cluster.nodes.values()), key=len)
