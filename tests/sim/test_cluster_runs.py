@@ -33,6 +33,10 @@ FOUND_AT = {
     "elects-whoever-is-there": 2,
     "never-fences": 3,
     "takes-a-reborn-topic-for-the-old": 3,
+    "forgets-who-is-being-added": 43,
+    "commits-with-too-few-in-sync": 1,
+    "ignores-leader-epochs": 41,
+    "applies-what-is-not-committed": 1,
 }
 """The first seed that finds each fault: the search begins with it."""
 SEEDS_OF_A_PLANT = 6
