@@ -156,9 +156,9 @@ class ClusterFaults:
                 self._world.network.cut(self._rng.choice(between))
 
     async def _one_loses_power(self) -> None:
-        (machine,) = self._some(1)
+        machine = self._rng.choice(self._may_be_emptied or self._machines)
         machine.kill(power=True)
-        if machine in self._may_be_emptied:
+        if self._may_be_emptied:
             machine.disk.empty()
         await machine.ready()
         while not self._in_sync():  # noqa: ASYNC110

@@ -129,7 +129,7 @@ class Options:
             kinds=tuple(kind for kind in kinds if rng.random() < many),
             cluster_kinds=(
                 *(kind for kind in cluster_kinds if rng.random() < many),
-                *((ONE_LOSES,) if loses else ()),
+                *((ONE_LOSES,) * len(cluster_kinds) if loses else ()),
             ),
             mean_s=rng.uniform(2.0, 10.0),
             faults_s=rng.uniform(10.0, 30.0),
@@ -166,6 +166,7 @@ class ClusterRun:
         self.world = World(seed, say)
         self.options = options or Options.draw(self.world.rng("options"))
         self.nodes = range(1, self.options.nodes + 1)
+        self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
         self.voters = CONTROLLERS if apart else self.nodes
         self.controllers = {node: self._controller(node) for node in (CONTROLLERS if apart else ())}
@@ -198,7 +199,7 @@ class ClusterRun:
             self.options.cluster_kinds + ((LOSSY_LINK,) if self.options.links_are_lossy else ()),
             self.options.mean_s,
             in_sync=lambda: not self._out_of_sync(),
-            may_be_emptied=list(self.machines.values()) if apart and self.options.is_emptied else [],
+            may_be_emptied=list(self.machines.values()) if self._loses_disks else [],
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
@@ -337,9 +338,9 @@ class ClusterRun:
             self._members.append(member)
             member.client.owner.spawn(member.run())
         if options.topics_come_and_go:
-            maker = TopicMaker(self._client("maker"), lag_s=LAG_S)
+            # the only replica does not come back from a disk that is gone
+            maker = TopicMaker(self._client("maker"), lag_s=LAG_S, replicas=3 if self._loses_disks else 1)
             maker.client.owner.spawn(maker.run())
-
         if options.is_reborn:
             reborn = Reborn(self._client("reborn"))
             reborn.client.owner.spawn(reborn.run())
