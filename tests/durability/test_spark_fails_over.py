@@ -1,8 +1,8 @@
 """Spark's own Kafka connector and ours, as source and as sink, while the nodes that they talk to are killed.
 
-A query of the connector's may stand still for a minute after a death, as beside three nodes of Apache Kafka (62 s there,
-62 s here): Java's AdminClient, asked for the ends of partitions, may have looked up the dead leader, and then waits for
-that one until its `default.api.timeout.ms` is over. Nothing is lost by it, and no error comes.
+A query of the connector's may stand still for a minute after a death, as beside three nodes of Apache Kafka (62 s
+there, 62 s here): Java's AdminClient, asked for the ends of partitions, may have looked up the dead leader, and waits
+for it until its `default.api.timeout.ms` is over. Nothing is lost by it, and no error comes.
 """
 
 from __future__ import annotations
