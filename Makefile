@@ -50,10 +50,12 @@ codegen: install
 codegen-check: install
 	$(RUN) -m tools.codegen --check
 
-# The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
+# The peers first (clients in other languages, Kafka's jars, Spark's connector and its PySpark), so that no test waits for
+# a compiler, Maven or pip; without
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
 	@$(RUN) tests/peers/interpreters.py
+	@$(RUN) -m tests.peers.programs
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
 
@@ -88,9 +90,12 @@ crash: install
 soak: install
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
-# Whole brokers in virtual time; make sim SEEDS=1-10000 for more.
+# Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, and
+# controllers alone; make sim SEEDS=1-10000 for more, KIND=--cluster for one of them.
 sim: install
-	$(RUN) -m headrace.sim --seeds $(or $(SEEDS),1-500)
+	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --quorum); do \
+		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
+	done
 
 lock: install
 	$(RUN) -m pip install --quiet pip-tools

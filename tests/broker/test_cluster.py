@@ -15,6 +15,7 @@ from headrace.broker.partitions import lost_leaders
 from headrace.broker.storage.storage_format import StorageError
 from headrace.client.producer import Producer
 from headrace.machine.decision import Decision
+from headrace.security.authorizer import ClosedAuthorizer
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -287,6 +288,28 @@ def test_a_cluster_with_acls_is_not_joined() -> None:
         cluster.nodes[leader].call(lambda inside: inside.quorum.submit(lambda _: Decision(None, [acl])))
         until(lambda: len(cluster.nodes[leader].inside.image.kept.acls) == 1)
         cluster.restart(follower)
+
+
+def test_acls_that_come_while_nodes_serve_end_their_service() -> None:
+    """One of Apache Kafka's nodes may store them: from then on nobody is served as if there were none."""
+    acl = mr.AccessControlEntryRecord(id=b"a" * 16, principal="User:x", resource_name="t")
+    with headrace.testing.cluster() as cluster:
+        failed: list[str] = []
+        for node in cluster.nodes.values():
+            node.inside.on_failure = failed.append
+        with Link(cluster.nodes[1].port) as link:
+            assert link.ask(topic_of("t"), 7).topics[0].error_code == 0
+            leader = cluster.controller()
+            cluster.nodes[leader].call(lambda inside: inside.quorum.submit(lambda _: Decision(None, [acl])))
+            until(lambda: len(failed) == 3)
+            with pytest.raises(ConnectionError):
+                link.ask(k03.MetadataRequest(), 12)
+        for node in cluster.nodes.values():
+            with pytest.raises(ConnectionRefusedError):
+                Link(node.port)
+            assert type(node.inside.authorizer) is ClosedAuthorizer
+        why = "1 ACLs are stored (the first is of User:x on t), and ACLs are not enforced yet"
+        assert set(failed) == {f"{why}: this node serves no client from now on"}
 
 
 def test_a_node_on_a_new_disk_copies_what_others_have() -> None:

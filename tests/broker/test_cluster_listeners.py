@@ -20,6 +20,8 @@ from headrace.wire.messages import k00_produce as k00
 from headrace.wire.messages import k01_fetch as k01
 from headrace.wire.messages import k03_metadata as k03
 from headrace.wire.messages import k10_find_coordinator as k10
+from headrace.wire.messages import k33_alter_configs as k33
+from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k60_describe_cluster as k60
 from headrace.wire.records import Record, build_batch
 
@@ -146,3 +148,53 @@ def test_nodes_use_their_own_listener_also_to_see_who_is_dead(three: tuple[TestC
     assert time.monotonic() - began < 1.4, "before its session has run out"
     cluster.restart(dead)
     until(lambda: online() == set(NODES))
+
+
+def altered(three: tuple[TestCluster, Ports], at: int, resource: str, **settings: str | None) -> tuple[int, str]:
+    """What a node answers to a change of a broker's settings, one by one and as a whole; of the default, one by one."""
+    port = three[1]["INSIDE"][at]
+    changes = [k44.AlterableConfig(name.replace("_", "."), int(text is None), text) for name, text in settings.items()]
+    given = {name.replace("_", "."): text for name, text in settings.items() if text is not None}
+    whole = [k33.AlterableConfig(name, text) for name, text in given.items()]
+    with Link(port) as link:
+        one = link.ask(k44.IncrementalAlterConfigsRequest([k44.AlterConfigsResource(4, resource, changes)]), 1)
+        answers = {(each.error_code, each.error_message or "") for each in one.responses}
+        if resource:
+            other = link.ask(k33.AlterConfigsRequest([k33.AlterConfigsResource(4, resource, whole)]), 2)
+            answers |= {(each.error_code, each.error_message or "") for each in other.responses}
+    assert len(answers) == 1, answers
+    return answers.pop()
+
+
+def test_a_nodes_listeners_are_checked_against_its_own_file(three: tuple[TestCluster, Ports]) -> None:
+    """Whichever node is the active controller: it has other listeners in its file."""
+    cluster, _ = three
+    now = {node: cluster.nodes[node].inside.config.shown("listeners") for node in NODES}
+    assert len(set(now.values())) == 3
+    for node in NODES:
+        other = node % 3 + 1
+        assert altered(three, node, str(node), listeners=now[node]) == (ErrorCode.NONE, "")
+        refused = (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [listeners]")
+        assert altered(three, node, str(node), listeners=now[other]) == refused
+        assert altered(three, node, str(node), listeners=None) == (ErrorCode.NONE, "")
+        elsewhere = (ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node}, but received {other}")
+        assert altered(three, node, str(other), log_cleaner_threads="2") == elsewhere
+        assert altered(three, node, "", log_cleaner_threads="2") == (ErrorCode.NONE, "")
+        assert altered(three, node, "", log_cleaner_threads=None) == (ErrorCode.NONE, "")
+
+
+def test_what_is_refused_here_and_what_is_decided_elsewhere_are_one_answer(three: tuple[TestCluster, Ports]) -> None:
+    cluster, ports = three
+    node = next(each for each in NODES if each != cluster.controller())
+    set_one = [k44.AlterableConfig("log.cleaner.threads", 0, "2")]
+    resources = [k44.AlterConfigsResource(4, name, set_one) for name in ("9", str(node), "x", "")]
+    resources.append(k44.AlterConfigsResource(2, "none", [k44.AlterableConfig("retention.ms", 0, "1")]))
+    with Link(ports["INSIDE"][node]) as link:
+        said = link.ask(k44.IncrementalAlterConfigsRequest(resources, validate_only=True), 1).responses
+    assert [(each.resource_type, each.resource_name, ErrorCode(each.error_code)) for each in said] == [
+        (4, "9", ErrorCode.INVALID_REQUEST),
+        (4, str(node), ErrorCode.NONE),
+        (4, "x", ErrorCode.INVALID_REQUEST),
+        (4, "", ErrorCode.NONE),
+        (2, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]

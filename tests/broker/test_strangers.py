@@ -117,7 +117,7 @@ def test_nodes_of_another_cluster_have_no_say(three: TestCluster) -> None:
     epoch = three.nodes[leader].call(lambda inside: inside.quorum.epoch)
     for node in three.nodes:
         other = next(id_ for id_ in three.nodes if id_ != node)
-        codec = Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(other), lambda _: None, dynamic=False)
+        codec = Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(other), lambda _: None, dynamic=lambda: False)
         with Link(controller_port(three, node)) as link:
             for message in messages(epoch + 5, other, node, 1_000_000, epoch + 4):
                 request, _ = codec.request(message)
@@ -165,7 +165,7 @@ def test_an_epoch_has_one_leader_whoever_else_claims_it(three: TestCluster) -> N
 def test_mutated_requests_of_nodes_end_in_answers_or_closed_connections(three: TestCluster) -> None:
     rng = random.Random(2)
     leader = three.controller()
-    codec = Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(9), lambda _: None, dynamic=False)
+    codec = Codec("YW5vdGhlci1jbHVzdGVyLg", ReplicaKey(9), lambda _: None, dynamic=lambda: False)
     for _ in range(FRAMES):
         request, _ = codec.request(rng.choice(messages(1, 9, leader, 5, 1)))
         frame = bytearray(encode_request(RequestHeader(request.API_KEY, VERSIONS[request.API_KEY], 1, "x"), request))

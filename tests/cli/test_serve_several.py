@@ -363,7 +363,7 @@ def test_metrics_have_ports_of_their_own() -> None:
         (["--brokers", "3", "--listen", "127.0.0.1:65534"], "more than there are"),
         (["--brokers", "3", "--set", "metrics.listener=127.0.0.1:65534"], "more than there are"),
         (["--brokers", "3", "--set", "metrics.listener=nowhere"], "it must read HOST:PORT"),
-        (["--brokers", "2", "--listen", "127.0.0.1:39404", "--set", "metrics.listener=39405"], "overlap"),
+        (["--brokers", "2", "--listen", "127.0.0.1:19404", "--set", "metrics.listener=19405"], "overlap"),
         (["--brokers", "3", "--set", "num.partitions=0"], "num.partitions"),
         (["--brokers", "3", "--data", "a,b"], "comma"),
         (["--brokers", "3", "--data", "file"], "File exists"),

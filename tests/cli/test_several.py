@@ -108,7 +108,11 @@ def test_replicas_are_added_dropped_and_spread(run: Any, run_json: Any, tmp_path
     assert "nothing to move" in run("partition", "reassign", "grown", "--brokers", "1,2,3", "--execute").stdout
     run("partition", "reassign", "--file", str(undo), "--execute")
     assert replicas(run_json, "grown") == before
-    assert run_json("partition", "reassign", "grown", "-r", "1") == {"executed": False, "partitions": []}
+    assert run_json("partition", "reassign", "grown", "-r", "1") == {
+        "executed": False,
+        "throttle": None,
+        "partitions": [],
+    }
 
 
 def test_one_partition_moves(run: Any, run_json: Any, line: Any) -> None:
@@ -117,8 +121,10 @@ def test_one_partition_moves(run: Any, run_json: Any, line: Any) -> None:
     new = old % 3 + 1
     planned = run_json("partition", "move", "one:1", "--to", f"{new}")
     assert planned == {
-        "executed": False, "partitions": [{"topic": "one", "partition": 1, "from": [old], "to": [new]}]
-    }  # fmt: skip
+        "executed": False,
+        "throttle": None,
+        "partitions": [{"topic": "one", "partition": 1, "from": [old], "to": [new]}],
+    }
     run("partition", "move", "one:1", "--to", f"{new}", "--execute")
     assert replicas(run_json, "one")[1] == [new]
     assert "not one partition" in line("partition", "move", "one", "--to", "1", code=2)
@@ -222,6 +228,41 @@ def test_a_move_that_is_left_alone_is_called_off(
     finally:
         three.resume(new)
     until(lambda: _all_up(three))
+
+
+def limits(run_json: Any, topic: str) -> dict[str, dict[str, str | None]]:
+    """What `partition throttle --clear` would take away, by broker or topic."""
+    changes = run_json("partition", "throttle", topic, "--clear")["changes"]
+    return {change["name"]: change["settings"] for change in changes}
+
+
+def test_a_move_is_limited_until_it_ends(
+    run: Any, run_json: Any, line: Any, three: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 4 MiB at a byte a second a fetch or two come at once, and then nothing."""
+    run("topic", "create", "tamed", "-p", "1", "-r", "1")
+    run("produce", "tamed", stdin=(b"x" * 65_535 + b"\n") * 64)
+    ((old,),) = replicas(run_json, "tamed")
+    new = next(each for each in three.nodes if each != old)
+    move = ("partition", "reassign", "tamed", "--brokers", f"{new}", "--throttle")
+    assert run_json(*move, "3MiB")["throttle"] == 3 << 20
+    assert "each broker copies at most 3.0 MiB a second" in run(*move, "3MiB").stdout
+    assert not limits(run_json, "tamed"), "a plan sets nothing"
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.cli.moving._wait", interrupted)
+        left = run(*move, "1", "--execute", code=130)
+    assert "the limits stay; `headrace partition throttle tamed --clear --execute` takes them away" in left.stderr
+    until(lambda: limits(run_json, "tamed").keys() == {f"{old}", f"{new}", "tamed"})
+    described = {each["name"]: each["value"] for each in run_json("config", "describe", "topic", "tamed")}
+    assert described["leader.replication.throttled.replicas"] == f"0:{old}"
+    assert described["follower.replication.throttled.replicas"] == f"0:{new}"
+    assert "how fast" in line("partition", "reassign", "tamed", "--cancel", "--throttle", "1", code=2)
+    assert replicas(run_json, "tamed") != [[new]], "a byte a second"
+    run("partition", "reassign", "tamed", "--cancel", "--execute")
+    until(lambda: not limits(run_json, "tamed"))
+    run(*move, "100MiB", "--execute")
+    assert replicas(run_json, "tamed") == [[new]]
+    until(lambda: not limits(run_json, "tamed"))
 
 
 def _all_up(three: TestCluster) -> bool:

@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.cli import main
+from headrace.env.posix import PosixDisk
+from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
+from headrace.metadata.framing import decode_record
+from headrace.raft.messages import Position
+from headrace.raft.voter_set import VoterSet
 from headrace.wire import uuids
+from headrace.wire.batch import iter_headers
+from headrace.wire.records import decode_batch
 
 CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
 
@@ -85,3 +93,105 @@ def test_a_place_that_takes_no_directory_is_one_line(file: Path, tmp_path: Path)
     (tmp_path / "one").write_text("a file")
     done = run("format", "-t", CLUSTER, "-c", file)
     assert done.exit_code == 1 and done.stderr == f"headrace: {tmp_path / 'one'}: {os.strerror(17)}\n"
+
+
+DIRECTORIES = [uuids.to_text(bytes([node]) * 16) for node in range(4)]
+SNAPSHOT = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+
+
+@pytest.fixture
+def dynamic(file: Path) -> Path:
+    """The same node without fixed voters."""
+    lines = file.read_text().splitlines()
+    file.write_text("".join(f"{line}\n" for line in lines if not line.startswith("controller.quorum.voters")))
+    return file
+
+
+def first_voters(directory: Path) -> VoterSet:
+    return SnapshotFiles(PosixDisk(), str(directory / "__cluster_metadata-0")).read(Position(0, 0), CLUSTER).said
+
+
+def test_a_lone_voter_is_named_by_the_first_snapshot(dynamic: Path, tmp_path: Path) -> None:
+    done = run("format", "-t", CLUSTER, "-c", dynamic, "--standalone", "--feature", "kraft.version=1")
+    assert done.exit_code == 0, done.output
+    said = first_voters(tmp_path / "one")
+    assert [voter.id for voter in said.voters] == [2] and said.kraft_version == 1
+    info = json.loads(run("info", "-c", dynamic, "--json").stdout)
+    assert uuids.from_text(info[0]["directory_id"]) == said.voters[0].directory_id
+
+
+def test_the_first_voters_are_named_by_the_first_snapshot_of_each(dynamic: Path, tmp_path: Path) -> None:
+    named = f"3@three:9094:{DIRECTORIES[3]},2@127.0.0.1:9093:{DIRECTORIES[2]}"
+    done = run("format", "-t", CLUSTER, "-c", dynamic, "--initial-controllers", named)
+    assert done.exit_code == 0, done.output
+    said = first_voters(tmp_path / "one").voters
+    assert [(voter.id, voter.directory_id, *voter.endpoints) for voter in said] == [
+        (2, bytes([2]) * 16, ("CONTROLLER", "127.0.0.1", 9093)),
+        (3, bytes([3]) * 16, ("CONTROLLER", "three", 9094)),
+    ]
+    info = json.loads(run("info", "-c", dynamic, "--json").stdout)
+    assert info[0]["directory_id"] == DIRECTORIES[2]
+
+
+def test_whoever_joins_names_no_voter(dynamic: Path, tmp_path: Path) -> None:
+    assert run("format", "-t", CLUSTER, "-c", dynamic, "--no-initial-controllers").exit_code == 0
+    assert not (tmp_path / "one" / SNAPSHOT).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("-s", "-N"), "give one of"),
+        (("-I", "2@here:9093"), "is not id@host:port:directory-id"),
+        (("-I", f"3@here:9093:{DIRECTORIES[3]}"), "does not name this node, which is 2"),
+        (("-I", ",".join([f"2@here:9093:{DIRECTORIES[2]}"] * 2)), "names a node twice"),
+        (("-f", "kraft.version=0"), "takes controller.quorum.voters"),
+    ],
+)
+def test_voters_that_cannot_be_are_refused(dynamic: Path, options: tuple[str, ...], why: str) -> None:
+    refused = run("format", "-t", CLUSTER, "-c", dynamic, *options)
+    assert refused.exit_code == 1 and why in refused.stderr
+
+
+@pytest.mark.parametrize("options", [("-s",), ("-N",), ("-f", "kraft.version=1")])
+def test_fixed_voters_are_those_of_the_settings(file: Path, options: tuple[str, ...]) -> None:
+    refused = run("format", "-t", CLUSTER, "-c", file, *options)
+    assert refused.exit_code == 1 and "controller.quorum.voters" in refused.stderr
+
+
+def levels_of(directory: Path) -> dict[str, int]:
+    """The feature levels that formatting left for the first leader."""
+    data = (directory / BOOTSTRAP_FILE_NAME).read_bytes()
+    batches = [at for at, header in iter_headers(data) if not header.is_control]
+    values = [record.value for at in batches for record in decode_batch(data, at)]
+    return {found.name: found.feature_level for found in map(decode_record, filter(None, values))}
+
+
+def test_a_cluster_begins_with_the_levels_of_a_release(file: Path, tmp_path: Path) -> None:
+    done = run("format", "-t", CLUSTER, "-c", file, "--release-version", "4.0", "--feature", "transaction.version=1")
+    assert done.exit_code == 0, done.output
+    assert levels_of(tmp_path / "one") == {"metadata.version": 25, "group.version": 1, "transaction.version": 1}
+    file.write_text(file.read_text().replace(str(tmp_path / "one"), str(tmp_path / "four")))
+    file.write_text(file.read_text().replace(str(tmp_path / "two"), str(tmp_path / "five")))
+    done = run("format", "-t", CLUSTER, "-c", file, "--release-version", "3.9-IV0", "--feature", "group.version=0")
+    assert done.exit_code == 0, done.output
+    assert levels_of(tmp_path / "four") == {"metadata.version": 21}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--release-version", "2.8"], "3.3-IV3 to 4.3-IV0"),
+        (["--feature", "group.version"], "NAME=LEVEL"),
+        (["--feature", "nothing.version=1"], "no feature"),
+        (["--feature", "group.version=7"], "levels 0 to 1"),
+        (["--release-version", "3.9", "--feature", "eligible.leader.replicas.version=1"], "needs metadata.version"),
+        (["--release-version", "4.2", "--feature", "metadata.version=20"], "leave --feature metadata.version out"),
+    ],
+)
+def test_levels_that_cannot_be_are_refused_in_one_line(
+    file: Path, tmp_path: Path, options: list[str], words: str
+) -> None:
+    refused = run("format", "-t", CLUSTER, "-c", file, *options)
+    assert refused.exit_code == 1 and words in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert not (tmp_path / "one").exists()

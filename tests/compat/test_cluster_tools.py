@@ -13,6 +13,7 @@ from peers.cluster import HeadraceCluster
 from peers.kafka import kafka_tool
 
 from headrace.client import Client, admin, describe, health, moves
+from headrace.wire import uuids
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -26,7 +27,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadraceCluster]:
-    with HeadraceCluster(tmp_path_factory.mktemp("three")) as cluster:
+    with HeadraceCluster(tmp_path_factory.mktemp("three"), dynamic=True) as cluster:
         with Client(cluster.bootstrap) as client:
             for name in ("held", "moved"):
                 admin.create_topic(client, name, partitions=3, replication_factor=3)
@@ -100,6 +101,25 @@ def test_a_move_and_an_election(tool: Tool, three: HeadraceCluster, tmp_path: Pa
     assert "moved-0" in elected
     described = tool("MetadataQuorumCommand", "describe", "--replication")
     assert sum(line.split()[-1] in ("Leader", "Follower") for line in described.splitlines()[1:] if line) == 3
+
+
+def test_a_voter_goes_and_comes_back(tool: Tool, three: HeadraceCluster) -> None:
+    def roles() -> dict[int, str]:
+        lines = tool("MetadataQuorumCommand", "describe", "--replication").splitlines()
+        return {int(line.split()[0]): line.split()[-1] for line in lines if line.split()[-1:] and line[:1].isdigit()}
+
+    with Client(three.bootstrap) as client:
+        found = {each.id: each.directory_id for each in describe.describe_quorum(client).replicas}
+    directory = ("--controller-directory-id", uuids.to_text(found[2]))
+    removed = tool("MetadataQuorumCommand", "remove-controller", "--controller-id", "2", *directory)
+    assert "KRaft controller 2 with directory id" in removed
+    until(lambda: roles()[2] == "Observer")
+    again = tool("MetadataQuorumCommand", "remove-controller", "--controller-id", "2", *directory, fails=True)
+    assert "VoterNotFound" in again
+    add = ("MetadataQuorumCommand", "--command-config", str(three.nodes[2].file), "add-controller")
+    assert "controller 2 with directory id" in tool(*add)
+    assert "DuplicateVoter" in tool(*add, fails=True)
+    assert sorted(roles().values()) == ["Follower", "Follower", "Leader"]
 
 
 def test_a_broker_is_unregistered(tool: Tool, three: HeadraceCluster) -> None:

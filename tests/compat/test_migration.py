@@ -172,8 +172,16 @@ def assert_equal_logs(cluster: HeadraceCluster, topics: Collection[tuple[str, in
 @pytest.mark.jvm
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fresh", [False, True], ids=["in place", "fresh directories"])
-def test_there_and_back(tmp_path: Path, fresh: bool) -> None:
+@pytest.mark.parametrize(
+    ("fresh", "dynamic"),
+    [
+        pytest.param(False, False, id="in place"),
+        pytest.param(True, False, id="fresh directories", marks=pytest.mark.soak),
+        pytest.param(False, True, id="in place, voters in the metadata", marks=pytest.mark.soak),
+        pytest.param(True, True, id="fresh directories, other voters"),
+    ],
+)
+def test_there_and_back(tmp_path: Path, fresh: bool, dynamic: bool) -> None:
     settings = {
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
@@ -182,7 +190,7 @@ def test_there_and_back(tmp_path: Path, fresh: bool) -> None:
         "transaction.state.log.num.partitions": "1",
         "log.segment.bytes": str(1 << 20),
     }
-    with HeadraceCluster(tmp_path, settings, kafkas=EVERY) as cluster:
+    with HeadraceCluster(tmp_path, settings, kafkas=EVERY, dynamic=dynamic) as cluster:
         watch = Watch(cluster)
         watch.create()
         write_transactions(cluster.bootstrap)

@@ -41,10 +41,11 @@ def until_led_by_others(bootstrap: str, node: int) -> None:
 def test_each_is_ended_in_turn(tmp_path: Path) -> None:
     settings = {
         "broker.session.timeout.ms": str(SESSION_MS),
+        "broker.heartbeat.interval.ms": "500",
         "offsets.topic.num.partitions": "1",
         "log.segment.bytes": str(1 << 20),
     }
-    with HeadraceCluster(tmp_path, settings, kafkas=KAFKAS) as cluster:
+    with HeadraceCluster(tmp_path, settings, kafkas=KAFKAS, dynamic=True) as cluster:
         # through ours: whichever is the active controller
         admin = administrator(cluster.nodes[OURS].bootstrap)
         for name in (TOPIC, "grown"):

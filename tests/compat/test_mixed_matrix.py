@@ -1,5 +1,5 @@
-"""One broker of Apache Kafka and two of ours: every node leads the quorum and every partition, and administrators do
-their work under each kind of active controller. Minutes long: `make soak`."""
+"""Brokers of Apache Kafka and of ours in one cluster whose metadata name the voters: every node leads the quorum and
+every partition, and administrators do their work under each kind of active controller. Minutes long: `make soak`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from durability.promises import PARTITIONS, TOPIC, Load, read_all, until_in_sync
 from peers.cluster import HeadraceCluster
 from peers.link import Link
 
+from headrace.wire.batch import iter_headers
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
 from headrace.wire.messages import k55_describe_quorum as k55
 
-KAFKA = 3
 EVERY = (1, 2, 3)
 ROUNDS_MAX = 16
 PATIENCE_S = 60.0
@@ -124,7 +124,8 @@ class Administrator:
 @pytest.mark.jvm
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_every_node_leads_everything_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kafkas", [(3,), (2, 3)], ids=["two of ours", "one of ours"])
+def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...]) -> None:
     settings = {
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
@@ -132,7 +133,7 @@ def test_every_node_leads_everything_once(tmp_path: Path) -> None:
         "log.segment.bytes": str(1 << 20),
     }
     led: set[int] = set()
-    with HeadraceCluster(tmp_path, settings, kafkas=(KAFKA,)) as cluster:
+    with HeadraceCluster(tmp_path, settings, kafkas=kafkas, dynamic=True) as cluster:
         administrator = Administrator(cluster)
         administrator.all.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
         until_in_sync(cluster.bootstrap)
@@ -152,7 +153,7 @@ def test_every_node_leads_everything_once(tmp_path: Path) -> None:
                 until_in_sync(cluster.bootstrap)
         found = read_all(cluster.bootstrap)
         until_in_sync(cluster.bootstrap)
-        said = [cluster.nodes[node].log.read_text() for node in EVERY if node != KAFKA]
+        said = [cluster.nodes[node].log.read_text() for node in EVERY if node not in kafkas]
     assert led == set(EVERY), "each led the quorum"
     assert load.failed == []
     assert len(load.acknowledged) == load.sent > 0
@@ -161,4 +162,17 @@ def test_every_node_leads_everything_once(tmp_path: Path) -> None:
         assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
         logs = {cluster.log_of(node, TOPIC, partition) for node in EVERY}
         assert len(logs) == 1, f"partition {partition}: the replicas differ"
+    assert_equal_metadata(cluster)
     assert not any("defect" in text for text in said)
+
+
+def assert_equal_metadata(cluster: HeadraceCluster) -> None:
+    """Every batch of the metadata log that all three have is the same; who stopped first lacks the last ones."""
+    found = [
+        {header.base_offset: header.crc for _, header in iter_headers(cluster.log_of(node, METADATA_TOPIC, 0))}
+        for node in EVERY
+    ]
+    common = set.intersection(*map(set, found))
+    assert len(common) > 50
+    assert all(found[0][offset] == other[offset] for offset in common for other in found[1:])
+    assert all(set(each) - common <= {offset for offset in each if offset > max(common)} for each in found)

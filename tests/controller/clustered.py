@@ -16,7 +16,8 @@ Whatever is asked here goes through `controller.requests`, with sessions and a c
     unregister 2
     pieces 2                    a broker leaves in pieces of so many records
     go-on                       the next piece of the decision that waits longest; --refused: there is no room for it
-    controller 3 metadata=7-28  a controller registers
+    controller 3 metadata=7-28  a controller registers; it and a broker may know other levels, of metadata or kraft
+    voters 1 2 3 kraft=0        who votes in the metadata quorum, and its kraft.version (1 if not told)
     balance 10, elect-unclean 10
     set broker 2 NAME=VALUE     a setting of any node of the cluster
     show                        every partition: leader@epoch, in sync, eligible, last known leader, replicas, the move
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -157,8 +158,7 @@ class ClusteredController(Controller):
         told = words.named
         if "directories" in told:
             registration = replace(registration, directories=ids(told["directories"]))
-        if "metadata" in told:
-            registration = replace(registration, features=at_levels(told["metadata"]))
+        registration = replace(registration, features=at_levels(told))
         reply = self.ask(
             RegisterBroker(
                 replace(
@@ -254,10 +254,13 @@ class ClusteredController(Controller):
         self.commit_asked()
 
     def do_controller(self, words: Words) -> None:
-        features = at_levels(words.named["metadata"])
-        node = ControllerNode(int(words.plain[0]), bytes(16), (), features)
+        node = ControllerNode(int(words.plain[0]), bytes(16), (), at_levels(words.named))
         self.say(outcome(*self.ask(RegisterController(node))))
         self.commit_asked()
+
+    def do_voters(self, words: Words) -> None:
+        kraft_version = int(words.named.get("kraft", 1))
+        self.context = replace(self.context, voters=tuple(map(int, words.plain)), kraft_version=kraft_version)
 
     def do_producer_ids_of(self, words: Words) -> None:
         """producer-ids-of BROKER EPOCH"""
@@ -303,11 +306,14 @@ def ids(text: str) -> tuple[bytes, ...]:
     return tuple(bytes([int(each)]) * 16 for each in text.split(",") if each)
 
 
-def at_levels(span: str) -> tuple[SupportedFeature, ...]:
-    """Our features, but with these levels of metadata.version, LOW-HIGH."""
-    low, high = map(int, span.split("-"))
-    others = tuple(feature for feature in supported_features() if feature.name != levels.METADATA_VERSION)
-    return (SupportedFeature(levels.METADATA_VERSION, low, high), *others)
+def at_levels(told: Mapping[str, str]) -> tuple[SupportedFeature, ...]:
+    """Our features, but with the levels of metadata.version and kraft.version that are told as LOW-HIGH."""
+    found = {feature.name: feature for feature in supported_features()}
+    for name in (levels.METADATA_VERSION, levels.KRAFT_VERSION):
+        if (span := told.get(name.partition(".")[0])) is not None:
+            low, high = map(int, span.split("-"))
+            found[name] = SupportedFeature(name, low, high)
+    return tuple(found.values())
 
 
 def describe(partition: Partition) -> str:

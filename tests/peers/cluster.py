@@ -3,6 +3,7 @@ cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.wire import uuids
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages.k03_metadata import MetadataRequest
 
@@ -39,7 +41,8 @@ class HeadraceCluster:
     `with` block all of them run.
 
     With `controllers` these nodes are brokers alone, and controllers are nodes 101 and on. Several are the voters that
-    every file names; a single one votes by its metadata, and brokers know its address.
+    every file names; a single one votes by its metadata, and brokers know its address. If it is `dynamic`, the metadata
+    say who votes in any case, and the files name addresses alone.
     """
 
     def __init__(
@@ -49,12 +52,19 @@ class HeadraceCluster:
         size: int = 3,
         kafkas: Collection[int] = (),
         controllers: int = 0,
+        *,
+        dynamic: bool = False,
     ) -> None:
         self.directory = directory
         self.kafkas = set(kafkas)
         self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
         self.controller_ports = {node: free_port() for node in range(101, 101 + controllers)}
         self._settings = dict(settings or {})
+        voters = self.controller_ports or {node: controller for node, (_, controller) in self.ports.items()}
+        self._voters = {
+            node: f"{node}@127.0.0.1:{port}:{uuids.to_text(os.urandom(16))}" for node, port in voters.items() if dynamic
+        }
+        """The first voters, as both formatting tools take them; none where the files name them."""
         self.controllers = {node: self._controller(node) for node in self.controller_ports}
         self.nodes = {node: self._peer(node) for node in self.ports}
 
@@ -97,6 +107,8 @@ class HeadraceCluster:
     def _quorum(self, node: int) -> dict[str, str]:
         """How a node finds the voters, where it is none of several."""
         voters = self.controller_ports or {n: ports[1] for n, ports in self.ports.items()}
+        if self._voters:
+            return {"controller.quorum.bootstrap.servers": ",".join(f"127.0.0.1:{port}" for port in voters.values())}
         if len(voters) > 1:
             return {"controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in voters.items())}
         addresses = ",".join(f"127.0.0.1:{port}" for port in voters.values())
@@ -126,16 +138,21 @@ class HeadraceCluster:
         return peer
 
     def replace(self, node: int, *, fresh: bool = False) -> None:
-        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one."""
+        """Stops a node in order, and starts the other kind with its file: on its directory, or on a fresh one. If it is
+        dynamic, a node with a fresh directory is another voter."""
         old = self.nodes[node]
         assert old.file is not None
         assert old.stop() in (0, JAVA_TERMINATED)
         self.kafkas ^= {node}
+        if fresh and self._voters:
+            self._operate("quorum", "remove", str(node), "--yes", "-b", self.bootstrap)
         if fresh:
             shutil.rmtree(self.data(node))
-            self._format(node, old.file)
+            self._format(node, old.file, joins=True)
         self.nodes[node] = self._process(node, old.directory, old.file, old.port)
         self.nodes[node].start()
+        if fresh and self._voters:
+            self._operate("quorum", "add", "-c", str(old.file), "-b", self.bootstrap)
 
     def format(self) -> None:
         """Formats every node, as an operator does."""
@@ -143,13 +160,23 @@ class HeadraceCluster:
             assert peer.file is not None
             self._format(node, peer.file)
 
-    def _format(self, node: int, file: Path) -> None:
-        arguments = ("format", "-t", CLUSTER_ID, "-c", str(file))
+    def _format(self, node: int, file: Path, *, joins: bool = False) -> None:
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(file)]
+        if node in self._voters and joins:
+            arguments.append("--no-initial-controllers")
+        elif node in self._voters:
+            arguments += ["--initial-controllers", ",".join(self._voters.values())]
         if node in self.kafkas:
             kafka_tool("kafka.tools.StorageTool", *arguments)
         else:
-            command = [sys.executable, "-m", "headrace.cli", "storage", *arguments]
-            subprocess.run(command, check=True, timeout=60, capture_output=True)
+            self._operate("storage", *arguments)
+
+    @staticmethod
+    def _operate(*arguments: str) -> None:
+        """One of our commands."""
+        command = [sys.executable, "-m", "headrace.cli", *arguments]
+        done = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (arguments, done.stderr)
 
     def start(self) -> None:
         """Starts all, and waits until each serves, and knows of all the others."""

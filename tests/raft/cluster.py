@@ -13,21 +13,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from headrace.raft import events as ev
-from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.control import ControlRecord, ControlType, Voter, VoterEndpoint
 from headrace.raft.leader import Leader
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import FIRST_BOOTSTRAP, Raft
 from headrace.raft.messages import (
+    AddVoterRequest,
     Entries,
     FetchResponse,
     FetchSnapshotResponse,
     Position,
+    RemoveVoterRequest,
     ReplicaKey,
     Request,
     Response,
+    SupportRequest,
+    SupportResponse,
 )
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState, decode_quorum_state, encode_quorum_state
+from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
 
 EMPTY: Final = Position(0, 0)
@@ -38,6 +43,7 @@ class Entry(NamedTuple):
 
     epoch: int
     payload: str
+    record: ControlRecord | None = None
 
 
 class Token(NamedTuple):
@@ -48,6 +54,10 @@ class Token(NamedTuple):
     number: int
     asked: int = 0
     """As which peer the node was asked that replies; 0: under its own id."""
+
+
+OUTSIDE: Final = Token(0, 0, 0)
+"""Whoever asks and is no node."""
 
 
 class Message(NamedTuple):
@@ -76,6 +86,11 @@ class Node:
     start: Position = EMPTY
     """Where its log begins, behind the oldest snapshot that it keeps."""
     snapshots: dict[Position, bytes] = field(default_factory=dict)
+    """A snapshot's file is the payloads and epochs of its entries."""
+    contents: dict[Position, list[Entry]] = field(default_factory=dict)
+    """What the snapshots stand for."""
+    host: str = ""
+    """Where it is reached."""
     received: list[ev.Piece] = field(default_factory=list)
     """Pieces of a snapshot that are not stored yet."""
     part: bytes = b""
@@ -89,6 +104,10 @@ class Node:
     def key(self) -> ReplicaKey:
         return ReplicaKey(self.id, bytes([self.disk, *([self.id] * 15)]) if self.disk else bytes([self.id]) * 16)
 
+    @property
+    def voter(self) -> Voter:
+        return Voter(self.id, self.key.directory_id, (VoterEndpoint("CONTROLLER", self.host, 9093),))
+
 
 class Lost(AssertionError):
     """A promise of the quorum was broken."""
@@ -101,13 +120,15 @@ class Cluster:
         self, size: int, jitter: Callable[[int, int], int], say: Callable[[str], None] = lambda _: None
     ) -> None:
         self.nodes = {
-            i: Node(i, jitter=lambda n, i=i: jitter(i, n))  # type: ignore[misc]
+            i: Node(i, jitter=lambda n, i=i: jitter(i, n), host=f"node{i}")  # type: ignore[misc]
             for i in range(1, size + 1)
         }
-        self.voters = [
-            Voter(node.id, node.key.directory_id, (VoterEndpoint("CONTROLLER", f"node{node.id}", 9093),))
-            for node in self.nodes.values()
-        ]
+        self.first = VoterSet(tuple(node.voter for node in self.nodes.values()), kraft_version=1)
+        """Who votes before the log says so."""
+        self.first_offset = NOT_IN_LOG - 1
+        """As if a log of old had said so. `NOT_IN_LOG`: the first leader says it."""
+        self.names_itself = False
+        """Whether nodes say how they want to be known as voters."""
         self._jitter = jitter
         self.now = 0
         self.network: list[Message] = []
@@ -129,6 +150,11 @@ class Cluster:
         node = self.nodes[node_id]
         assert node.raft is None
         node.life += 1
+        newest = max(node.snapshots, key=lambda end: end.offset, default=node.start)
+        if newest.offset > len(node.log) or (newest.offset > 0 and node.log[newest.offset - 1].epoch != newest.epoch):
+            # A crash came between a snapshot of the leader's and the end of the log that it takes the place of.
+            node.log, node.start = list(node.contents[newest]), newest
+            node.snapshots = {newest: node.snapshots[newest]}
         node.synced = len(node.log)
         epochs = []
         last = node.start.epoch
@@ -136,19 +162,28 @@ class Cluster:
             if node.log[at].epoch > last:
                 last = node.log[at].epoch
                 epochs.append(Position(last, at))
-        newest = max(node.snapshots, key=lambda end: end.offset, default=node.start)
         view = LogView(node.start.offset, len(node.log), epochs, node.start.epoch, newest)
         saved = None if node.saved is None else decode_quorum_state(node.saved)
         node.raft = Raft(
             node.key,
-            [] if node.bootstrap else self.voters,
+            self.history(node),
             view,
             saved,
             jitter=node.jitter,
+            own=node.voter if self.names_itself else None,
             settings=self.settings,
             bootstrap=len(node.bootstrap),
         )
         self._perform(node, node.raft.start(self.now))
+
+    def history(self, node: Node) -> VoterHistory:
+        """The voters by a node's log, as a shell reads them at a start."""
+        history = VoterHistory(VoterSet() if node.bootstrap else self.first, self.first_offset)
+        for at, entry in enumerate(node.log):
+            if entry.record is not None:
+                history.note(at, entry.record)
+        history.shorten(node.start.offset)
+        return history
 
     def crash(self, node_id: int, keeps: int = 0) -> None:
         """A node is gone; of what it had not synced the first `keeps` entries happen to be on the disk."""
@@ -157,6 +192,8 @@ class Cluster:
         node.holds_syncs = False
         node.received, node.part = [], b""
         del node.log[min(len(node.log), node.synced + keeps) :]
+        while len(node.log) > node.synced and node.log[-1].payload == ControlType.KRAFT_VERSION.name:
+            node.log.pop()  # the voters follow it in the same batch, of which a disk keeps all or nothing
         for (source, target), number in list(self._asked.items()):
             if self.refuses and self.place(source, target) == node_id and self.nodes[source].raft is not None:
                 self.step(source, ev.Unreachable(target, number))
@@ -166,12 +203,14 @@ class Cluster:
         node = self.nodes[node_id]
         assert node.raft is None
         node.log, node.synced, node.saved = [], 0, None
-        node.start, node.snapshots = EMPTY, {}
+        node.start, node.snapshots, node.contents = EMPTY, {}, {}
         node.disk += 1
 
     def add_observer(self, node_id: int, bootstrap: tuple[int, ...] = ()) -> None:
         """A node that does not vote. `bootstrap`: it knows these nodes by their addresses alone, and no voter."""
-        self.nodes[node_id] = Node(node_id, jitter=lambda n: self._jitter(node_id, n), bootstrap=bootstrap)
+        self.nodes[node_id] = Node(
+            node_id, jitter=lambda n: self._jitter(node_id, n), host=f"node{node_id}", bootstrap=bootstrap
+        )
 
     def place(self, source: int, peer: int) -> int:
         """The node that another one means by a peer: peers -2 and below are bootstrap servers."""
@@ -203,8 +242,16 @@ class Cluster:
             self.step(node.id, ev.PieceStored(piece.snapshot, len(node.part)))
             return
         node.snapshots[piece.snapshot] = node.part
+        node.contents[piece.snapshot] = self.contents(piece.snapshot)
         if not node.received:
-            self.step(node.id, ev.SnapshotLoaded(piece.snapshot))
+            content = Node(0, node.jitter, log=node.contents[piece.snapshot])
+            history = self.history(content)
+            said = None if history.newest_offset < 0 else history.newest
+            self.step(node.id, ev.SnapshotLoaded(piece.snapshot, said))
+
+    def contents(self, end: Position) -> list[Entry]:
+        """What a snapshot stands for, wherever it is."""
+        return next(node.contents[end] for node in self.nodes.values() if end in node.contents)
 
     def snapshot(self, node_id: int, *, keeps: bool = False) -> bool:
         """A node writes a snapshot of what is committed; the log before it, or before an older one, goes."""
@@ -213,7 +260,8 @@ class Cluster:
         if raft is None or raft.high_watermark <= raft.log.snapshot.offset:
             return False
         end = Position(raft.log.epoch_below(raft.high_watermark), raft.high_watermark)
-        node.snapshots[end] = json.dumps(node.log[: end.offset]).encode()
+        node.snapshots[end] = json.dumps([each[:2] for each in node.log[: end.offset]]).encode()
+        node.contents[end] = node.log[: end.offset]
         # What is synced with the snapshot is what the snapshot holds.
         node.synced = max(node.synced, end.offset)
         if not keeps:
@@ -231,13 +279,24 @@ class Cluster:
         self.step(node_id, ev.Propose(len(payloads), tuple(payloads)))
         return True
 
+    def ask_to_add(self, node_id: int, added: int, token: Token, *, acks_when_committed: bool = True) -> None:
+        """Asks a node for another one to vote."""
+        voter = self.nodes[added].voter
+        request = AddVoterRequest(self.nodes[added].key, voter.endpoints, acks_when_committed)
+        self.step(node_id, ev.Requested(token, request))
+
+    def ask_to_remove(self, node_id: int, key: ReplicaKey, token: Token) -> None:
+        """Asks a node for a voter to be removed."""
+        self.step(node_id, ev.Requested(token, RemoveVoterRequest(key)))
+
     def _perform(self, node: Node, out: ev.Output) -> None:
         raft = node.raft
         assert raft is not None
         if out.store is not None:
             self._store(node, out.store)
         if out.install is not None:
-            node.log = [Entry(*each) for each in json.loads(node.snapshots[out.install])]
+            node.log = list(node.contents[out.install])
+            assert [list(each[:2]) for each in node.log] == json.loads(node.snapshots[out.install])
             node.start, node.synced = out.install, len(node.log)
             node.snapshots = {out.install: node.snapshots[out.install]}
             self.say(f"{node.id} has loaded the snapshot of all below {out.install.offset}")
@@ -247,7 +306,9 @@ class Cluster:
             node.synced = min(node.synced, out.truncate_to)
         for entries in out.append:
             assert entries.base_offset == len(node.log)
-            node.log += [Entry(entries.epoch, payload) for payload in self._payloads(entries)]
+            records = entries.control or (None,) * entries.count
+            payloads = zip(self._payloads(entries), records, strict=True)
+            node.log += [Entry(entries.epoch, payload, record) for payload, record in payloads]
             self.say(f"{node.id} appends {entries.base_offset}..{entries.end_offset - 1} of epoch {entries.epoch}")
         for send in out.send:
             self._asked[node.id, send.peer] = send.number
@@ -285,8 +346,8 @@ class Cluster:
             assert reply.read_from >= node.start.offset, "what a snapshot replaced is not there"
             assert reply.read_to <= node.synced, "what is not synced is not handed out"
             entries = [
-                Entries(at, node.log[at].epoch, 1, (node.log[at].payload,))
-                for at in range(reply.read_from, reply.read_to)
+                Entries(at, entry.epoch, 1, (entry.payload,), () if entry.record is None else (entry.record,))
+                for at, entry in enumerate(node.log[reply.read_from : reply.read_to], reply.read_from)
             ]
             message = replace(message, entries=tuple(entries))
         source = token.asked or node.id
@@ -296,10 +357,15 @@ class Cluster:
 
     def deliver(self, message: Message) -> None:
         """A message arrives, or is refused because nobody is there."""
+        if message.target == OUTSIDE.node:
+            return
         is_request = isinstance(message.content, Request)
         target = self.nodes[self.place(message.source, message.target) if is_request else message.target]
         if isinstance(message.content, Request):
-            if target.raft is not None:
+            if target.raft is not None and isinstance(message.content, SupportRequest):
+                answer = SupportResponse((0, 1))
+                self.network.append(Message(target.id, message.source, message.life, message.number, answer))
+            elif target.raft is not None:
                 token = Token(message.source, message.life, message.number, message.target)
                 self.step(target.id, ev.Requested(token, message.content))
             else:
@@ -309,8 +375,10 @@ class Cluster:
 
     def lose(self, message: Message, *, refused: bool = False) -> None:
         """A request does not arrive, and its sender is told; `refused`: as if no process were there."""
+        if not isinstance(message.content, Request):
+            return
         source = self.nodes[message.source]
-        if isinstance(message.content, Request) and source.raft is not None and source.life == message.life:
+        if source.raft is not None and source.life == message.life:
             self.step(source.id, ev.Unreachable(message.target, message.number, refused))
 
     # --- the promises -----------------------------------------------------------------------------------------------
@@ -325,15 +393,17 @@ class Cluster:
             if node.log[:known_by] != self.committed[:known_by]:
                 raise Lost(f"leader {node.id} of epoch {raft.epoch} lacks what is committed")
         assert len(node.log) == raft.log.end_offset
+        assert raft.sets.newest == self.history(node).newest, "the newest set in the log is in force"
         assert [entry.epoch for entry in node.log[-1:]] in ([], [raft.log.last.epoch])
         mark = max(0, raft.high_watermark)
         mine = node.log[:mark]
         if mine[: len(self.committed)] != self.committed[:mark]:
             raise Lost(f"node {node.id} has other entries committed than were committed before")
         if mark > len(self.committed):
-            voters = [each for each in self.nodes.values() if each.id <= len(self.voters) and each.disk == 0]
+            newest = self.history(node).newest
+            voters = [each for each in self.nodes.values() if each.key in newest.keys]
             holders = [each.id for each in voters if each.log[: min(mark, each.synced)] == mine]
-            if len(holders) < len(self.voters) // 2 + 1:
+            if len(holders) < len(newest.voters) // 2 + 1:
                 raise Lost(f"{mark} is committed, but only {holders} have synced it")
             self.commit_epochs += [raft.epoch] * (mark - len(self.committed))
             self.committed = mine

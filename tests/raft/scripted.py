@@ -3,7 +3,12 @@
 Messages arrive at once and in order, but for links that are cut; syncs end at once, but for nodes that hold them. A
 draw from [0, n) gives node i the i-th tenth of n, so that node 1 is always the first to lose its patience.
 
-    cluster 3            voters 1 to 3, none started
+    cluster 3            voters 1 to 3, none started (--dynamic: the first leader writes who votes, and nodes say how
+                         they want to be known)
+    add 1 4, remove 1 2  node 1 is asked for node 4 to vote, for node 2 not to (disk=0: for what it was with that disk)
+    move 2 elsewhere     a node that is down is reached elsewhere from now on
+    joins                nodes that start from here on join by themselves
+    voters 1             who votes by a node's log
     start 1 2            starts nodes on their disks
     crash 1 keeps=1      a node is gone; of what it had not synced one entry is on the disk
     wipe 1               a node that is down gets a new, empty disk
@@ -27,12 +32,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from raft.cluster import Cluster, Message, Token, error_name
+from raft.cluster import OUTSIDE, Cluster, Message, error_name
 from scripts.transcript import Scripted, Words
 
 from headrace.raft import events as ev
 from headrace.raft.leader import Leader
 from headrace.raft.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     EpochResponse,
@@ -41,14 +47,18 @@ from headrace.raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     Position,
+    RemoveVoterRequest,
     ReplicaKey,
     Request,
     Response,
+    SupportRequest,
+    SupportResponse,
+    UpdateVoterRequest,
     VoteRequest,
     VoteResponse,
+    VoterResponse,
 )
-
-OUTSIDE = Token(0, 0, 0)
+from headrace.raft.voter_set import NOT_IN_LOG
 
 
 class Quorum(Scripted):
@@ -66,6 +76,9 @@ class Quorum(Scripted):
 
     def do_cluster(self, words: Words) -> None:
         self.cluster = Cluster(int(words.plain[0]), lambda node, n: n * node // 10, self.say)
+        if "dynamic" in words.switches:
+            self.cluster.first_offset = NOT_IN_LOG
+            self.cluster.names_itself = True
         self.cut.clear()
         self.roles.clear()
 
@@ -95,6 +108,31 @@ class Quorum(Scripted):
             self.say(f"{key.id} end={each.end_offset} fetched={each.fetched_ms} caught_up={each.caught_up_ms}")
         if not raft.role.observers:
             self.say("no observers")
+
+    def do_add(self, words: Words) -> None:
+        node, added = map(int, words.plain)
+        self.cluster.ask_to_add(node, added, OUTSIDE, acks_when_committed="early" not in words.switches)
+
+    def do_remove(self, words: Words) -> None:
+        node, removed = map(int, words.plain)
+        known = self.cluster.nodes.get(removed)
+        key = self.key(removed) if known is None or "disk" in words.named else known.key
+        self.cluster.ask_to_remove(node, key, OUTSIDE)
+
+    def do_move(self, words: Words) -> None:
+        node = self.cluster.nodes[int(words.plain[0])]
+        assert node.raft is None
+        node.host = words.plain[1]
+
+    def do_joins(self, words: Words) -> None:
+        self.cluster.settings = replace(self.cluster.settings, auto_join=True)
+
+    def do_voters(self, words: Words) -> None:
+        raft = self.cluster.nodes[int(words.plain[0])].raft
+        assert raft is not None
+        sets = raft.sets
+        said = " ".join(f"{v.id}@{v.endpoints[0].host}/{v.directory_id[0]}" for v in sets.newest.voters)
+        self.say(f"{said or 'nobody'} since {sets.newest_offset}")
 
     def do_stop(self, words: Words) -> None:
         self.cluster.step(int(words.plain[0]), ev.Resign())
@@ -267,6 +305,14 @@ def said(message: Request | Response) -> str:
         return f"fetch epoch={message.epoch} end={message.last_fetched_epoch},{message.offset}"
     if isinstance(message, FetchSnapshotRequest):
         return f"snapshot? epoch={message.epoch} end={said_position(message.snapshot)} position={message.position}"
+    if isinstance(message, SupportRequest):
+        return "what do you run?"
+    if isinstance(message, AddVoterRequest):
+        return f"add voter {message.key.id}/{message.key.directory_id[0]}"
+    if isinstance(message, RemoveVoterRequest):
+        return f"remove voter {message.key.id}/{message.key.directory_id[0]}"
+    if isinstance(message, UpdateVoterRequest):
+        return f"voter {message.voter.id} is at {message.voter.endpoints[0].host}"
     return said_response(message)
 
 
@@ -293,4 +339,8 @@ def said_response(message: Any) -> str:
             f"snapshot: epoch={message.epoch} end={said_position(message.snapshot)} "
             f"bytes {message.position}..{end} of {message.size}{error_name(message)}"
         )
+    if isinstance(message, SupportResponse):
+        return f"runs kraft.version {message.levels[0]} to {message.levels[1]}"
+    if isinstance(message, VoterResponse):
+        return f"voters: {error_name(message).strip() or 'done'}{' ' + message.message if message.message else ''}"
     return f"epoch={message.epoch} leader={message.leader_id}{error_name(message)}"

@@ -10,6 +10,7 @@ from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
 from headrace.raft.messages import Position, ReplicaKey
 from headrace.raft.quorum_state import QuorumState
+from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
 
 VOTER = Voter(1, b"d" * 16, (VoterEndpoint("CONTROLLER", "127.0.0.1", 9093),))
 
@@ -18,10 +19,8 @@ def started(
     saved: QuorumState | None, last_epoch: int, *, kraft_version: int = 1, in_log: bool = True
 ) -> tuple[Raft, Output]:
     log = LogView(0, 5, [Position(last_epoch, 0)]) if last_epoch else LogView()
-    raft = Raft(
-        ReplicaKey(1, b"d" * 16), [VOTER], log, saved, jitter=lambda _: 0, kraft_version=kraft_version,
-        voters_are_in_log=in_log,
-    )  # fmt: skip
+    sets = VoterHistory(VoterSet((VOTER,), kraft_version), 0 if in_log else NOT_IN_LOG)
+    raft = Raft(ReplicaKey(1, b"d" * 16), sets, log, saved, jitter=lambda _: 0)
     return raft, raft.start(7)
 
 
@@ -39,7 +38,7 @@ def started(
 def test_the_new_epoch_is_above_all_that_was_seen(saved: QuorumState | None, last_epoch: int, epoch: int) -> None:
     raft, out = started(saved, last_epoch)
     assert (raft.epoch, raft.leads, raft.deadline_ms()) == (epoch, True, None)
-    assert out.store == QuorumState(leader_id=1, leader_epoch=epoch, voters=(1,))
+    assert out.store == QuorumState(leader_id=1, leader_epoch=epoch)
     assert [record.type for record in out.append[0].payload] == [ControlType.LEADER_CHANGE]
     assert out.append[0].epoch == epoch
     assert not out.send and not out.reply

@@ -19,6 +19,7 @@ from headrace.raft.messages import (
     VoteResponse,
 )
 from headrace.raft.roles import Candidate, Follower, Unattached
+from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
 
 KEYS = {i: ReplicaKey(i, bytes([i]) * 16) for i in (1, 2, 3, 9)}
@@ -26,7 +27,9 @@ VOTERS = [Voter(i, KEYS[i].directory_id, (VoterEndpoint("CONTROLLER", f"node{i}"
 
 
 def node(node_id: int, log: LogView | None = None) -> Raft:
-    raft = Raft(KEYS[node_id], VOTERS, log or LogView(), None, jitter=lambda _: 0)
+    # The voters are in the log: a leader's first entry stands alone.
+    sets = VoterHistory(VoterSet(tuple(VOTERS)), 0)
+    raft = Raft(KEYS[node_id], sets, log or LogView(), None, jitter=lambda _: 0)
     raft.start(0)
     return raft
 
@@ -158,7 +161,8 @@ def test_no_more_fetches_wait_than_the_bound_says() -> None:
 
 def test_at_kraft_version_0_a_voter_is_known_by_its_id_and_an_observer_by_its_directory_too() -> None:
     voters = [voter._replace(directory_id=bytes(16)) for voter in VOTERS]
-    raft = Raft(ReplicaKey(1), voters, LogView(), None, jitter=lambda _: 0, kraft_version=0)
+    sets = VoterHistory(VoterSet(tuple(voters), kraft_version=0))
+    raft = Raft(ReplicaKey(1), sets, LogView(), None, jitter=lambda _: 0)
     raft.start(0)
     out = raft.step(ev.Tick(), 1000)
     for pre_vote in (True, False):
@@ -198,16 +202,20 @@ def test_a_leader_remembers_no_more_observers_than_the_bound_says() -> None:
     assert not raft.role.observers
 
 
-def test_an_observer_follows_a_leader_that_it_did_not_know_and_a_voter_does_not() -> None:
+def test_a_leader_that_was_not_known_is_followed_where_voters_come_and_go() -> None:
     unknown = FetchResponse(3, 7, error=ErrorCode.FENCED_LEADER_EPOCH)
-    raft = Raft(KEYS[9], [], LogView(), None, jitter=lambda _: 0, bootstrap=1)
+    raft = Raft(KEYS[9], VoterHistory(VoterSet()), LogView(), None, jitter=lambda _: 0, bootstrap=1)
     (asked,) = raft.start(0).send
     assert asked.peer == -2
     (fetch,) = raft.step(ev.Answered(-2, asked.number, unknown), 5).send
     assert fetch.peer == 7 and isinstance(raft.role, Follower)
-    voter, fetch = follower()
-    voter.step(ev.Answered(1, fetch.number, unknown), 5)
-    assert isinstance(voter.role, Unattached) and voter.epoch == 3
+    for level, role in ((0, Unattached), (1, Follower)):
+        sets = VoterHistory(VoterSet(tuple(VOTERS), level), 0)
+        voter = Raft(KEYS[2], sets, LogView(), None, jitter=lambda _: 0)
+        voter.start(0)
+        (fetch,) = voter.step(ev.Requested("t", BeginQuorumEpochRequest(1, 1, KEYS[2])), 0).send
+        voter.step(ev.Answered(1, fetch.number, unknown), 5)
+        assert isinstance(voter.role, role) and voter.epoch == 3
 
 
 def test_an_observer_whose_leader_refuses_connections_asks_the_others_after_a_pause() -> None:

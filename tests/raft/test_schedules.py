@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from raft.cluster import Cluster, Node
 
 from headrace.raft import events as ev
-from headrace.raft.control import Voter
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, Position
+from headrace.raft.messages import Entries, Position, VoteRequest
 from headrace.raft.roles import Candidate, Unattached
+from headrace.raft.voter_set import VoterSet
 
 STEPS = 500
 SEEDS_AT_ONCE = 50
@@ -178,7 +177,7 @@ def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     real = Raft.step
 
     def step(self: Raft, event: ev.Event, now: int) -> ev.Output:
-        if isinstance(event, ev.Requested) and hasattr(event.message, "log_end"):
+        if isinstance(event, ev.Requested) and isinstance(event.message, VoteRequest):
             mine = self.log.last
             if mine.epoch < event.message.epoch:
                 object.__setattr__(event.message, "log_end", max(mine, event.message.log_end))
@@ -190,13 +189,7 @@ def test_a_vote_for_a_shorter_log_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_too_small_a_majority_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Candidate, "has_won", lambda *_: True)
-    real = Raft.__init__
-
-    def init(self: Raft, me: Any, voters: list[Voter], *rest: Any, **named: Any) -> None:
-        real(self, me, voters, *rest, **named)
-        self.majority = 1
-
-    monkeypatch.setattr(Raft, "__init__", init)
+    monkeypatch.setattr(VoterSet, "majority", 1)
     assert found().startswith("Lost")
 
 

@@ -167,6 +167,7 @@ def test_a_leader_refuses(epoch: int, end: Position, position: int, max_bytes: i
 def test_a_follower_refuses() -> None:
     raft, _ = follower()
     reply = served(raft, FetchSnapshotRequest(1, KEYS[3], END, 0, 9), 10)
+    assert isinstance(reply.message, FetchSnapshotResponse)
     assert reply.message.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and reply.message.leader_id == 1
 
 

@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
-from headrace.sim.cluster_run import ClusterRun, run_apart_seed, run_cluster_seed
+from headrace.sim.cluster_run import ClusterRun, run_apart_seed, run_cluster_seed, run_dynamic_seed
 from headrace.sim.sabotage import PLANTED_IN_CLUSTERS, planted
 
 SEEDS = (4, 24, 36)
 SEEDS_APART = (1, 2)
+SEEDS_DYNAMIC = (1, 5)
 BLOCKS = 3
 BLOCK_SEEDS = 6
 
@@ -49,6 +50,13 @@ def test_a_cluster_keeps_its_promises(seed: int) -> None:
 def test_brokers_beside_controllers_keep_their_promises(seed: int) -> None:
     result = run_apart_seed(seed)
     assert result.objection is None, f"python -m headrace.sim --apart --seed {seed}"
+    assert result.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS_DYNAMIC)
+def test_a_cluster_whose_voters_come_and_go_keeps_its_promises(seed: int) -> None:
+    result = run_dynamic_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --dynamic --seed {seed}"
     assert result.acknowledged > 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
+from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
@@ -71,8 +72,8 @@ class Broker:
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.node = node
         self._log = node.logger("broker")
-        self._events = ClusterEvents(node.logger("cluster"))
         self.metrics = Registry()
+        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.long_answers = asyncio.Lock()
@@ -95,7 +96,7 @@ class Broker:
             alter_partitions=self._alter_partitions,
             broker_epoch=lambda: self.epoch,
         )
-        keys = {*SERVED, *CLUSTER} if len(config.static_voters) > 1 else SERVED
+        keys = SERVED if config.is_by_itself else {*SERVED, *CLUSTER}
         dispatch = Dispatch(self, ProduceRun(self), keys)
         self.server = Server(
             node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
@@ -208,6 +209,8 @@ class Broker:
             self.groups.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
+            self._must_be_served()  # it may have taken a while until here
+            self.quorum.on_image(AclWatch(self).changed)
             self.server.serve()
             self.monitor.serves()
         except BaseException:
@@ -244,13 +247,13 @@ class Broker:
         return round((self.node.clock.monotonic() - began) * 1000)
 
     def _reach_controller(self, quorum: QuorumDriver) -> None:
-        """Takes this node's seat beside other voters, where there are any: they are served and spoken with from here
+        """Takes this node's seat in the quorum, where others can be in it: they are served and spoken with from here
         on."""
-        if quorum.is_alone:
+        if self.config.is_by_itself:
             alone = LocalController(quorum, lambda: self.config, lambda: self.authorizer, self.node.entropy)
             self.controller = self.local_controller = alone
             return
-        # Imported where there are others: a broker alone starts without.
+        # Imported where there may be others: a broker by itself starts without.
         from headrace.broker.quorum.seat import QuorumSeat
 
         self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
@@ -278,12 +281,16 @@ class Broker:
             return
         from headrace.broker.quorum.membership import Membership
 
-        self._membership = Membership(
+        membership = self._membership = Membership(
             self.node, self._seat.controller, lambda: self.config, self.quorum, self._failed_directories
         )
-        self._seat.controller.heartbeat_now = self._membership.heartbeat_now
+        self._seat.controller.heartbeat_now = membership.heartbeat_now
+        self._seat.duties.own_broker_epoch = lambda: membership.epoch
         await self._membership.register(self._registration())
         self.epoch = self._membership.epoch
+        self._must_be_served()
+
+    def _must_be_served(self) -> None:
         if reasons := adoption.obstacles(self.image):
             raise StorageError(f"cluster {self.cluster_id} cannot be joined: {'; '.join(reasons)}")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
+from headrace.broker.acl_watch import AclWatch
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
@@ -49,6 +50,8 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
         *CLUSTER,
     }
 )
@@ -99,8 +102,8 @@ class ControllerNode:
         self.config = config
         self.node = node
         self._log = node.logger("controller")
-        self._events = ClusterEvents(node.logger("cluster"))
         self.metrics = Registry()
+        self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
         self.authorizer: Authorizer = OpenAuthorizer()
@@ -148,6 +151,7 @@ class ControllerNode:
             quorum.on_failure = self.fail
             self.monitor.follows(quorum)
             quorum.on_image(self._events.changed)
+            quorum.on_image(AclWatch(self).changed)
             self.cluster_id = self.layout.cluster_id
             self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
             self.controller, self.local_controller = self._seat.controller, self._seat.local

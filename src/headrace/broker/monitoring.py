@@ -18,16 +18,18 @@ def monitor_of_broker(broker: Broker) -> Monitor:
 
     def sections(monitor: Monitor) -> Sequence[Section]:
         from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
+        from headrace.broker.telemetry.log_sizes import LogSizes
         from headrace.broker.telemetry.partition_numbers import PartitionNumbers
         from headrace.broker.telemetry.registry_numbers import RegistryNumbers
 
         node_id, logs = broker.node_id, broker.logs
         led = broker.replicas.by_name.values
         partitions = PartitionNumbers(led, broker.config.metrics_topics_max, broker.metrics)
+        sizes = LogSizes(lambda: logs, broker.config.metrics_partitions_max)
         cluster = ClusterNumbers(node_id, lambda: monitor.quorum, is_broker=True)
         registry = RegistryNumbers(broker.metrics, lambda: monitor.times, is_broker=True)
         broker.metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))
-        return registry.families, partitions.families, cluster.families
+        return registry.families, partitions.families, sizes.families, cluster.families
 
     def not_ready() -> str:
         known = broker.image.brokers.get(broker.node_id)

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "group": ("headrace.cli.group:group", "List, describe, reset and delete consumer groups."),
     "config": ("headrace.cli.config:config", "Show and change configurations of topics, brokers and groups."),
     "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and say whether it is healthy."),
-    "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum."),
+    "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum, and change who votes."),
     "partition": ("headrace.cli.partition:partition", "Move partitions, elect leaders, throttle replication."),
     "broker": ("headrace.cli.broker:broker", "Take brokers out of the cluster."),
     "pipeline": ("headrace.cli.pipeline:pipeline", "Run Spark pipelines, from topics to topics or tables."),

@@ -8,7 +8,7 @@ import click
 
 from headrace.cli import moving
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.moving import cancel_option, execute_option
+from headrace.cli.moving import cancel_option, execute_option, throttle_option
 from headrace.cli.options import INT32_MAX, cluster_options, confirm, json_option, yes_option
 from headrace.cli.output import counted, print_json
 
@@ -26,11 +26,12 @@ def broker() -> None:
 
 @broker.command()
 @broker_argument
+@throttle_option
 @cancel_option
 @execute_option
 @json_option
 @cluster_options
-def drain(client: Client, id_: int, cancel: bool, execute: bool, as_json: bool) -> None:
+def drain(client: Client, id_: int, rate: int | None, cancel: bool, execute: bool, as_json: bool) -> None:
     """Move all replicas off the broker ID.
 
     Each goes to a broker in the rack that has fewest replicas of its partition. The command shows the plan; --execute
@@ -44,6 +45,8 @@ def drain(client: Client, id_: int, cancel: bool, execute: bool, as_json: bool) 
     _must_be_known(found, id_, held)
     under_way = moves.list_moves(client)
     if cancel:
+        if rate:
+            raise click.UsageError("--throttle limits moves; it does not go with --cancel")
         off = {at: moving.called_off(move) for at, move in under_way.items() if id_ in move.removing}
         if not off:
             raise Failure(f"no partition is on its way off broker {id_}", NOT_FOUND)
@@ -64,7 +67,8 @@ def drain(client: Client, id_: int, cancel: bool, execute: bool, as_json: bool) 
     except PlacementError as error:
         hint = "lower it with `headrace partition reassign --replication-factor`, or add a broker"
         raise Failure(f"broker {id_} cannot be drained: {error}; {hint}") from error
-    moving.run(client, moving.plan_of(infos, then), execute=execute, as_json=as_json, what=f"draining broker {id_}")
+    plan, what = moving.plan_of(infos, then), f"draining broker {id_}"
+    moving.run(client, plan, rate=rate, execute=execute, as_json=as_json, what=what)
 
 
 @broker.command()

@@ -164,8 +164,17 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
+    @property
+    def shown(self) -> bool:
+        """Whether somebody sees it."""
+        return self._enabled
+
     def advance(self, amount: int = 1) -> None:
-        self.done += amount
+        self.advance_to(self.done + amount)
+
+    def advance_to(self, done: int) -> None:
+        """So much is done in all."""
+        self.done = done
         if not self._enabled:
             return
         now = time.monotonic()

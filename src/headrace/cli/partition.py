@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from headrace.cli import moving
 from headrace.cli.failures import NOT_FOUND, Failure
-from headrace.cli.moving import cancel_option, execute_option
+from headrace.cli.moving import cancel_option, execute_option, parse_rate, throttle_option
 from headrace.cli.naming import brokers_up, chosen_partitions, named_brokers, parse_brokers
 from headrace.cli.options import INT16_MAX, cluster_options, json_option
 from headrace.cli.output import counted, print_json, print_table
@@ -36,6 +35,7 @@ def partition() -> None:
               "kafka-reassign-partitions reads.")  # fmt: skip
 @click.option("--undo", type=click.Path(path_type=Path), help="Write where the replicas are now to this file; "
               "--file takes it.")  # fmt: skip
+@throttle_option
 @cancel_option
 @execute_option
 @json_option
@@ -47,6 +47,7 @@ def reassign(
     replication_factor: int | None,
     file: Path | None,
     undo: Path | None,
+    rate: int | None,
     cancel: bool,
     execute: bool,
     as_json: bool,
@@ -56,14 +57,15 @@ def reassign(
     With --brokers the replicas of each topic are spread evenly over these brokers, and those of a partition over as
     many racks as there are. With --replication-factor alone only replicas are added or dropped. The command shows the
     plan; --execute carries it out and waits. What is interrupted goes on in the brokers, and --cancel calls it off: of
-    the topics named, of those in the file, or of all.
+    the topics named, of those in the file, or of all. --throttle sets the same limits as `headrace partition throttle`,
+    and takes them away when the moves have ended; --cancel takes away the limits of what it calls off.
     """
     placed_by_hand = {} if file is None else moving.read_kafka_json(file)
     if file is not None and (topics or brokers or replication_factor):
         raise click.UsageError("--file says everything: give no topics, --brokers or --replication-factor with it")
     if cancel:
-        if brokers or replication_factor or undo:
-            raise click.UsageError("--cancel takes topics or --file, and nothing of where to")
+        if brokers or replication_factor or undo or rate:
+            raise click.UsageError("--cancel takes topics or --file, and nothing of where to or how fast")
         chosen = list(placed_by_hand) or chosen_partitions(client, topics) or None
         plan: moving.Plan = moving.under_way(client, chosen)
     else:
@@ -77,23 +79,28 @@ def reassign(
         plan = moving.plan_of(infos, then)
     if undo is not None:
         moving.write_kafka_json(undo, plan)
-    moving.run(client, plan, execute=execute, as_json=as_json, what="moving")
+    moving.run(client, plan, rate=rate, execute=execute, as_json=as_json, what="moving")
 
 
 @partition.command()
 @click.argument("partition", metavar="TOPIC:P")
 @click.option("--to", metavar="ID,ID", help="Its replicas from now on; the first one is the preferred leader.")
+@throttle_option
 @cancel_option
 @execute_option
 @json_option
 @cluster_options
-def move(client: Client, partition: str, to: str | None, cancel: bool, execute: bool, as_json: bool) -> None:
+def move(
+    client: Client, partition: str, to: str | None, rate: int | None, cancel: bool, execute: bool, as_json: bool
+) -> None:
     """Move one partition to the brokers given.
 
     The command shows the plan; --execute carries it out and waits.
     """
     if cancel == (to is not None):
         raise click.UsageError("choose one of --to and --cancel")
+    if cancel and rate:
+        raise click.UsageError("--throttle limits a move; it does not go with --cancel")
     chosen = chosen_partitions(client, [partition])
     if len(chosen) != 1 or ":" not in partition:
         raise click.BadParameter(f"{partition!r} is not one partition such as flights:3", param_hint="TOPIC:P")
@@ -103,7 +110,7 @@ def move(client: Client, partition: str, to: str | None, cancel: bool, execute: 
         infos, then = _movable(client, chosen), {chosen[0]: tuple(parse_brokers(to, "--to"))}
         _must_be_up(client, infos, then)
         plan = moving.plan_of(infos, then)
-    moving.run(client, plan, execute=execute, as_json=as_json, what="moving")
+    moving.run(client, plan, rate=rate, execute=execute, as_json=as_json, what="moving")
 
 
 def _movable(client: Client, chosen: list[TopicPartition]) -> dict[TopicPartition, PartitionInfo]:
@@ -217,26 +224,16 @@ def _led(leader: int) -> int | None:
     return leader if leader >= 0 else None
 
 
-RATE_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-
-def _parse_rate(text: str) -> int:
-    """`10MiB` as bytes (a second). Raises BadParameter."""
-    found = re.fullmatch(r"([0-9]{1,15})(KiB|MiB|GiB|)", text)
-    if found is None or int(found[1]) == 0:
-        raise click.BadParameter(f"{text!r} is not a rate such as 500000, 500KiB or 10MiB", param_hint="--rate")
-    return int(found[1]) * RATE_UNITS[found[2]]
-
-
 @partition.command()
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
-@click.option("--rate", metavar="BYTES", help="Bytes a second at each broker, such as 500000 or 10MiB.")
+@click.option("--rate", metavar="BYTES", callback=parse_rate, help="Bytes a second at each broker, such as 500000 or "
+              "10MiB.")  # fmt: skip
 @click.option("--clear", is_flag=True, help="Take the limits away: of the topics named, or of all, and of the brokers.")
 @execute_option
 @json_option
 @cluster_options
 def throttle(
-    client: Client, topics: tuple[str, ...], rate: str | None, clear: bool, execute: bool, as_json: bool
+    client: Client, topics: tuple[str, ...], rate: int | None, clear: bool, execute: bool, as_json: bool
 ) -> None:
     """Limit how fast brokers copy the replicas that move, or those of the topics named.
 
@@ -251,12 +248,11 @@ def throttle(
     if rate is None:
         changes = throttles.clearing(client, brokers, [topic.name for topic in client.topics(topics or None)])
     else:
-        limit = _parse_rate(rate)
         named = [topic.name for topic in client.topics(topics)] if topics else []
         under_way = {} if topics else moves.list_moves(client)
         if not named and not under_way:
             raise Failure("no partition is on the move; name the topics to limit", NOT_FOUND)
-        changes = throttles.limit(brokers, limit, under_way, named)
+        changes = throttles.limit(brokers, rate, under_way, named)
     if not as_json:
         rows = [(c.resource.name.lower(), c.name, *item) for c in changes for item in c.settings.items()]
         if rows:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.options import cluster_options, json_option
+from headrace.cli.failures import Failure
+from headrace.cli.options import INT32_MAX, cluster_options, confirm, json_option, yes_option
 from headrace.cli.output import print_json, print_table, time_text
+from headrace.cli.storage import file_option, joining_voter
+from headrace.wire import uuids
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def quorum() -> None:
-    """Describe the metadata quorum."""
+    """Describe the metadata quorum, and change who votes."""
 
 
 @quorum.command()
@@ -31,6 +35,57 @@ def describe(client: Client, as_json: bool) -> None:
         print_json(quorum_json(found))
     else:
         print_quorum(found)
+
+
+@quorum.command()
+@file_option
+@json_option
+@cluster_options
+def add(client: Client, file: Path, as_json: bool) -> None:
+    """Make this machine's controller a voter.
+
+    It runs, was formatted with --no-initial-controllers, and follows the leader. While it is behind, this command
+    waits. Works where kraft.version is 1.
+    """
+    from headrace.client.voters import add_voter
+
+    voter, directory_id, endpoints = joining_voter(file)
+    add_voter(client, voter, directory_id, endpoints)
+    if as_json:
+        print_json({"voter": voter, "directory_id": uuids.to_text(directory_id), "added": True})
+    else:
+        click.echo(f"added voter {voter}")
+
+
+@quorum.command()
+@click.argument("id_", metavar="ID", type=click.IntRange(0, INT32_MAX))
+@click.option("--directory-id", metavar="UUID", help="The voter's metadata directory, where another one has its id.")
+@yes_option
+@json_option
+@cluster_options
+def remove(client: Client, id_: int, directory_id: str | None, yes: bool, as_json: bool) -> None:
+    """Make the voter ID one no more, whether it runs or not.
+
+    It goes on as an observer. Works where kraft.version is 1.
+    """
+    from headrace.client.describe import describe_quorum
+    from headrace.client.voters import remove_voter
+
+    if directory_id is None:
+        found = next((r.directory_id for r in describe_quorum(client).replicas if r.voter and r.id == id_), None)
+        if found is None:
+            raise Failure(f"node {id_} is no voter")
+    else:
+        try:
+            found = uuids.from_text(directory_id)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--directory-id") from error
+    confirm(f"Remove voter {id_}?", yes)
+    remove_voter(client, id_, found)
+    if as_json:
+        print_json({"voter": id_, "directory_id": uuids.to_text(found), "removed": True})
+    else:
+        click.echo(f"removed voter {id_}")
 
 
 def quorum_json(found: QuorumDescription) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import click
 from headrace.cli.failures import Failure
 from headrace.cli.options import json_option
 from headrace.cli.output import print_json, print_table
+from headrace.metadata.levels import KRAFT_VERSION
 
 if TYPE_CHECKING:
     from headrace.config import BrokerConfig
+    from headrace.raft.control import Voter
 
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -37,10 +39,35 @@ def storage() -> None:
 @storage.command("format")
 @click.option("--cluster-id", "-t", required=True, metavar="ID", help="The cluster: the same for each of its nodes.")
 @file_option
+@click.option("--standalone", "-s", is_flag=True, help="This controller is the only voter at first.")
+@click.option(
+    "--initial-controllers",
+    "-I",
+    metavar="VOTERS",
+    help="The first voters of the cluster, as id@host:port:directory-id, with commas between them.",
+)
+@click.option("--no-initial-controllers", "-N", "joins", is_flag=True, help="The cluster exists, and this node joins.")
+@click.option("--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="Begin with this level of a "
+              "feature, as kraft.version=0; may be repeated.")  # fmt: skip
+@click.option("--release-version", "-r", "release", metavar="RELEASE", help="Begin with the feature levels of this "
+              "release, as 4.1 or 4.1-IV0, by default the newest.")  # fmt: skip
 @click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories that are formatted for it as they are.")
 @json_option
-def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_json: bool) -> None:
-    """Format the directories that a server.properties names."""
+def format_directories(
+    cluster_id: str,
+    file: Path,
+    standalone: bool,
+    initial_controllers: str | None,
+    joins: bool,
+    features: tuple[str, ...],
+    release: str | None,
+    ignore_formatted: bool,
+    as_json: bool,
+) -> None:
+    """Format the directories that a server.properties names.
+
+    A controller without controller.quorum.voters is --standalone by default.
+    """
     from headrace.broker.quorum.metadata_start import format_storage
     from headrace.broker.storage.storage_format import StorageError, is_formatted
     from headrace.env.posix import PosixEnvironment
@@ -49,12 +76,14 @@ def format_directories(cluster_id: str, file: Path, ignore_formatted: bool, as_j
         why = f"{cluster_id!r} is no id: letters, digits, - and _; `headrace storage random-uuid` draws one"
         raise click.BadParameter(why, param_hint="--cluster-id")
     config = _config(file)
+    levels = _first_levels(release, features)
+    voters = _first_voters(config, standalone, initial_controllers, joins, levels.pop(KRAFT_VERSION, None))
     env = PosixEnvironment()
     formatted = [directory for directory in config.directories if is_formatted(env.disk, directory)]
     if formatted and not ignore_formatted:
         raise Failure(f"{formatted[0]} is formatted already: --ignore-formatted leaves it as it is")
     try:
-        format_storage(env, config, cluster_id)
+        format_storage(env, config, cluster_id, voters=voters, joins=joins, levels=levels)
     except StorageError as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -111,6 +140,76 @@ def random_uuid(as_json: bool) -> None:
         print_json({"id": drawn})
     else:
         click.echo(drawn)
+
+
+def _first_levels(release: str | None, features: tuple[str, ...]) -> dict[str, int]:
+    """The feature levels that a cluster begins with, and kraft.version where it is given. Raises `Failure`."""
+    from headrace.metadata import bootstrap, levels
+
+    given: dict[str, int] = {}
+    for feature in features:
+        name, equals, level = feature.partition("=")
+        if not equals or not level.isdecimal():
+            raise Failure(f"--feature {feature}: it must read NAME=LEVEL, with a number")
+        given[name] = int(level)
+    if release is not None and levels.METADATA_VERSION in given:
+        raise Failure("--release-version says the level of metadata.version: leave --feature metadata.version out")
+    try:
+        version = levels.LATEST_METADATA_VERSION if release is None else levels.parse_metadata_version(release)
+        found = bootstrap.first_levels(given.get(levels.METADATA_VERSION, version), given)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    return found | {name: level for name, level in given.items() if name == KRAFT_VERSION}
+
+
+def _first_voters(
+    config: BrokerConfig, standalone: bool, initial_controllers: str | None, joins: bool, kraft_version: int | None
+) -> list[Voter]:
+    """Whom --initial-controllers names; nobody without it. Raises `Failure` where the options, or they and the
+    settings, say different things."""
+    from headrace.broker.storage.initial_controllers import parse_initial_controllers
+
+    if standalone + joins + (initial_controllers is not None) > 1:
+        raise Failure("give one of --standalone, --initial-controllers and --no-initial-controllers")
+    is_static = bool(config.controller_quorum_voters)
+    if is_static and (standalone or joins or initial_controllers is not None):
+        raise Failure("controller.quorum.voters names the voters: no option can say who else is one")
+    if config.is_broker_alone and (standalone or initial_controllers is not None):
+        raise Failure("process.roles=broker: this node is no controller, so it cannot be a voter")
+    if config.is_by_itself and (joins or initial_controllers is not None):
+        raise Failure("this node has no listener in controller.listener.names, so no other controller reaches it")
+    if is_static and kraft_version == 1:
+        raise Failure("controller.quorum.voters names the voters, so kraft.version must be 0")
+    if not is_static and kraft_version == 0:
+        raise Failure("kraft.version 0 takes controller.quorum.voters")
+    if initial_controllers is None:
+        return []
+    try:
+        return parse_initial_controllers(initial_controllers, config.node_id, config.controller_listener)
+    except ValueError as error:
+        raise Failure(f"--initial-controllers {initial_controllers}: {error}") from error
+
+
+def joining_voter(file: Path) -> tuple[int, bytes, list[tuple[str, str, int]]]:
+    """The (node id, metadata directory id, controller listeners) of the formatted controller that a server.properties
+    describes. Raises `Failure` where it cannot become a voter."""
+    from headrace.env.posix import PosixDisk
+    from headrace.metadata.meta_properties import FILE_NAME, MetaPropertiesError, decode_meta_properties
+
+    config = _config(file)
+    if config.is_broker_alone or config.is_by_itself or config.static_voters:
+        why = "a controller in process.roles, a listener of controllers, and no controller.quorum.voters"
+        raise Failure(f"{file}: a node that joins the voters has {why}")
+    path = f"{config.metadata_log_dir}/{FILE_NAME}"
+    try:
+        directory_id = decode_meta_properties(PosixDisk().read_file(path)).directory_id
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}; format the node first") from error
+    except MetaPropertiesError as error:
+        raise Failure(f"{path} cannot be used: {error}") from error
+    if not config.names_its_controller:
+        raise Failure(f"{file}: the listener of controllers must name the host by which the others reach this node")
+    return config.node_id, directory_id, [(each.name, each.host, each.port) for each in config.advertised_controllers]
 
 
 def _config(file: Path) -> BrokerConfig:

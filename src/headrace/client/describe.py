@@ -9,6 +9,7 @@ from headrace.client.cluster import Client, Node, TopicPartition
 from headrace.client.errors import BrokerError
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
+from headrace.wire.uuids import ZERO
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -46,13 +47,15 @@ def describe_cluster(client: Client) -> ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A voter or observer of the metadata log. Times are ms since 1970, -1 where unknown."""
+    """A voter or observer of the metadata log. Times are ms since 1970, -1 where unknown; the directory id is zeros
+    where it does not count."""
 
     id: int
     voter: bool
     log_end_offset: int
     last_fetch_ms: int
     last_caught_up_ms: int
+    directory_id: bytes = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,14 @@ def describe_quorum(client: Client) -> QuorumDescription:
     response = client.checked(request, k55.DescribeQuorumResponse, error_of, "the quorum")
     partition = response.topics[0].partitions[0]
     replicas = tuple(
-        QuorumReplica(r.replica_id, voter, r.log_end_offset, r.last_fetch_timestamp, r.last_caught_up_timestamp)
+        QuorumReplica(
+            r.replica_id,
+            voter,
+            r.log_end_offset,
+            r.last_fetch_timestamp,
+            r.last_caught_up_timestamp,
+            r.replica_directory_id,
+        )
         for voter, group in ((True, partition.current_voters), (False, partition.observers))
         for r in sorted(group, key=lambda r: r.replica_id)
     )

@@ -64,6 +64,11 @@ def clearing(client: Client, brokers: Iterable[int], topics: Iterable[str]) -> l
     return changes
 
 
+def undone(change: Change) -> Change:
+    """What takes the settings of a change away."""
+    return Change(change.resource, change.name, dict.fromkeys(change.settings))
+
+
 def apply(client: Client, changes: Iterable[Change]) -> None:
     """Makes the changes one after the other. Raises `BrokerError`."""
     for change in changes:

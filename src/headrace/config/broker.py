@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from .broker_fields import BrokerFields
-from .relations import check_file, check_relations
+from .relations import NONROUTABLE_HOST, check_file, check_relations
 from .setting import ConfigError, Value, format_value, parse_metrics_listener, parse_value
 from .table import BROKER_SETTINGS
+
+_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 
 DEFAULT_NODE_ID: Final = 1
 
@@ -138,9 +140,22 @@ class BrokerConfig(BrokerFields):
         return set(self.process_roles) == {"broker"}
 
     @property
+    def names_its_controller(self) -> bool:
+        """Whether the settings say at which address other nodes reach the controller of this one."""
+        points = self.advertised_controllers
+        return bool(points) and all(each.host not in ("", NONROUTABLE_HOST) and each.port for each in points)
+
+    @property
+    def is_by_itself(self) -> bool:
+        """Whether no other node can be in its cluster: nothing but itself reaches its controller."""
+        return not self.is_broker_alone and not self.controller_listeners
+
+    @property
     def waits_for_others(self) -> bool:
-        """Whether it takes other nodes for the metadata to change."""
-        return self.is_broker_alone or len(self.static_voters) > 1
+        """Whether the settings name other nodes that decide on the metadata, or may do so."""
+        if self.static_voters or self.is_broker_alone:
+            return self.is_broker_alone or len(self.static_voters) > 1
+        return bool(self.other_bootstrap_servers)
 
     @property
     def controller_listener(self) -> str:
@@ -152,6 +167,14 @@ class BrokerConfig(BrokerFields):
         """The (host, port) of each of `controller.quorum.bootstrap.servers`. Raises ConfigError."""
         name = "controller.quorum.bootstrap.servers"
         return tuple(parse_address(name, text) for text in self.controller_quorum_bootstrap_servers)
+
+    @property
+    def other_bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """Those among them that are not this node, as far as the settings tell: a port of another machine may be the
+        same. Raises ConfigError."""
+        points = (*self.controller_listeners, *self.advertised_controllers)
+        own = {(host, each.port) for each in points for host in (each.host, *_THIS_MACHINE)}
+        return tuple(server for server in self.bootstrap_servers if server not in own)
 
     @property
     def static_voters(self) -> tuple[StaticVoter, ...]:
@@ -169,6 +192,11 @@ class BrokerConfig(BrokerFields):
         return tuple(point for point in self.all_listeners if point.name in self.controller_listener_names)
 
     @property
+    def advertised_controllers(self) -> tuple[Endpoint, ...]:
+        """Where other nodes reach this controller. An empty host stands for whatever the machine is called."""
+        return self._advertised(self.controller_listeners)
+
+    @property
     def metrics_address(self) -> tuple[str, int] | None:
         """Where `/metrics` is served: a host (empty: every interface) and a port; None where it is not."""
         return parse_metrics_listener(self.metrics_listener)
@@ -176,9 +204,12 @@ class BrokerConfig(BrokerFields):
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
         """What clients are told, a listener each. An empty host stands for whatever the machine is called."""
+        return self._advertised(self.listeners)
+
+    def _advertised(self, listeners: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
         given = self._values["advertised.listeners"]
         advertised = {point.name: point for point in self._endpoints("advertised.listeners", given)} if given else {}
-        return tuple(advertised.get(point.name, point) for point in self.listeners)
+        return tuple(advertised.get(point.name, point) for point in listeners)
 
     @property
     def inter_broker_listener(self) -> str:

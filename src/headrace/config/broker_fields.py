@@ -26,6 +26,7 @@ class BrokerFields:
     connections_max_idle_ms: int
     connections_max_waiting_fetches: int
     controller_listener_names: tuple[str, ...]
+    controller_quorum_auto_join_enable: bool
     controller_quorum_bootstrap_servers: tuple[str, ...]
     controller_quorum_election_backoff_max_ms: int
     controller_quorum_election_timeout_ms: int
@@ -73,6 +74,7 @@ class BrokerFields:
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
     metrics_listener: str
+    metrics_partitions_max: int
     metrics_topics_max: int
     num_partitions: int
     num_recovery_threads_per_data_dir: int

@@ -7,7 +7,6 @@ from typing import Final
 from .setting import LONG_MAX, Family, Setting, Type
 
 _OWN: Final = "a broker has no controller but its own yet"
-_STATIC: Final = "the voters are those of `controller.quorum.voters`, or this node alone"
 _NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _NO_TRANSACTIONS: Final = "this release does not serve transactions"
 
@@ -22,7 +21,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "controller.quorum.bootstrap.servers",
         Type.LIST,
         (),
-        "Addresses of controllers (`host:port`) through which a broker that is no controller finds the quorum.",
+        "Addresses of controllers (`host:port`) through which a node finds the quorum.",
     ),
     Setting(
         "controller.quorum.append.linger.ms",
@@ -37,7 +36,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.BOOLEAN,
         False,
         "Whether a controller joins the voters by itself.",
-        unserved=_STATIC,
     ),
     Setting(
         "controller.quorum.election.backoff.max.ms",

@@ -122,12 +122,20 @@ def _check_voters(config: BrokerConfig) -> None:
     shown = config.shown("controller.quorum.voters")
     if ids and config.node_id not in ids:
         raise ConfigError("controller.quorum.voters", shown, f"it does not name this node, which is {config.node_id}")
-    if ids and ids != [config.node_id] and not config.controller_listeners:
-        why = "a node that has other voters beside it needs a listener of those in controller.listener.names"
-        raise ConfigError("controller.quorum.voters", shown, why)
-    own_ports = {point.port for point in config.controller_listeners}
-    for address in config.controller_quorum_bootstrap_servers:
-        port = address.rpartition(":")[2]
-        if not port.isdigit() or int(port) not in own_ports:
-            why = "this release serves no other controllers than this node"
-            raise ConfigError("controller.quorum.bootstrap.servers", address, why)
+    if config.is_by_itself and config.waits_for_others:
+        name = "controller.quorum.voters" if ids else "controller.quorum.bootstrap.servers"
+        why = "a node that has other controllers beside it needs a listener of those in controller.listener.names"
+        raise ConfigError(name, config.shown(name), why)
+    if config.controller_quorum_auto_join_enable:
+        _check_auto_join(config)
+
+
+def _check_auto_join(config: BrokerConfig) -> None:
+    """Raises ConfigError where a controller cannot become a voter by itself."""
+    why = None
+    if config.static_voters:
+        why = "controller.quorum.voters names the voters"
+    elif not config.names_its_controller:
+        why = "the listener of controllers must name a host by which the others reach this node"
+    if why is not None:
+        raise ConfigError("controller.quorum.auto.join.enable", "true", why)

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.context import (
+    MAX_RECORDS_PER_REQUEST,
+    TOO_MANY_RECORDS,
+    ApiError,
+    ConfigRules,
+    ControllerContext,
+)
 from headrace.controller.names import illegal_name
 from headrace.machine import Decision
 from headrace.metadata import levels
@@ -80,10 +86,10 @@ def _alter(image: ClusterImage, alteration: Alteration, context: ControllerConte
     if problem is not None:
         return problem
     current = image.configs.of(alteration.resource_type, alteration.name)
-    changed = _changes(alteration, current, context)
+    changed = _changes(alteration, current, context.rules)
     if isinstance(changed, ApiError):
         return changed
-    after = {name: value for name, value in {**current, **changed}.items() if value is not None}
+    after = _after(current, changed)
     problem = _check_values(image, alteration, after, changed, context)
     if problem is not None:
         return problem
@@ -100,6 +106,36 @@ def _alter(image: ClusterImage, alteration: Alteration, context: ControllerConte
             is_topic = alteration.resource_type == ResourceType.TOPIC
             records.append(ClearElrRecord(topic_name=alteration.name if is_topic else ""))
     return records
+
+
+def check_at_broker(
+    image: ClusterImage,
+    alteration: Alteration,
+    node_id: int,
+    rules: ConfigRules,
+    check_own: Callable[[Mapping[str, str], bool], str | None],
+) -> ApiError | None:
+    """Why a broker refuses an alteration that a client brings to it, or None: then the controller decides.
+
+    The settings of a broker are altered at that broker, which alone knows its file; a default of all brokers is checked
+    by the one that is asked. `check_own` says why that broker cannot have such dynamic settings (of its own: True).
+    """
+    if alteration.resource_type != ResourceType.BROKER:
+        return None
+    problem = check_form(alteration) or (check_broker_name(alteration.name, node_id) if alteration.name else None)
+    if problem is not None:
+        return problem
+    current = image.configs.of(alteration.resource_type, alteration.name)
+    changed = _changes(alteration, current, rules)
+    if isinstance(changed, ApiError):
+        return changed
+    why = check_own(_after(current, changed), bool(alteration.name))
+    # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools have come to expect it.
+    return None if why is None else ApiError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _after(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in {**current, **changed}.items() if value is not None}
 
 
 def check_form(alteration: Alteration) -> ApiError | None:
@@ -165,7 +201,7 @@ def _node_id(name: str) -> int | None:
 
 
 def _changes(
-    alteration: Alteration, current: Mapping[str, str], context: ControllerContext
+    alteration: Alteration, current: Mapping[str, str], rules: ConfigRules
 ) -> dict[str, str | None] | ApiError:
     """The new value of every setting that the request names or, by replacing the rest, removes."""
     changed: dict[str, str | None] = {}
@@ -174,7 +210,7 @@ def _changes(
             changed[name] = value
         elif operation == AlterOperation.DELETE:
             changed[name] = None
-        elif not context.rules.is_list(alteration.resource_type, name):
+        elif not rules.is_list(alteration.resource_type, name):
             return ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"Can't {AlterOperation(operation).name} to key {name} because its type is not LIST.",
@@ -182,7 +218,7 @@ def _changes(
         else:
             old = current.get(name)
             if old is None:
-                old = context.rules.default_text(alteration.resource_type, name) or ""
+                old = rules.default_text(alteration.resource_type, name) or ""
             parts = [part for part in old.split(",") if part]
             given = (value or "").split(",")
             if operation == AlterOperation.APPEND:
@@ -213,7 +249,7 @@ def _check_values(
     elif alteration.resource_type == ResourceType.CLIENT_METRICS:
         why = rules.check_client_metrics(after)
     else:
-        # Kafka answers INVALID_REQUEST here (KAFKA-13609), and tools have come to expect it.
+        # Whose settings they are has compared them with its file, see `check_at_broker`.
         why = rules.check_broker(after, bool(alteration.name))
         if why is not None:
             return ApiError(ErrorCode.INVALID_REQUEST, why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -41,7 +41,8 @@ class ConfigRules(Protocol):
         ...
 
     def check_broker(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
-        """Why these dynamic settings of a broker (or the cluster's default) are refused, or None."""
+        """Why these dynamic settings of a broker (or the cluster's default) are refused whichever broker it is, or
+        None."""
         ...
 
     def check_group(self, overrides: Mapping[str, str]) -> str | None:
@@ -76,6 +77,7 @@ class ControllerContext:
 
     `new_id` draws a fresh random 16-byte id at each call, `random(n)` one of the numbers from 0 to n - 1. `sessions`
     says which brokers of a cluster are alive at `now_ms`; None where the cluster is one broker, which needs none.
+    `voters` are the nodes that vote in the metadata quorum, which is at `kraft_version`.
     """
 
     node_id: int
@@ -86,3 +88,5 @@ class ControllerContext:
     random: Callable[[int], int] = first
     sessions: BrokerSessions | None = None
     now_ms: int = 0
+    voters: Collection[int] = ()
+    kraft_version: int = 0

@@ -31,10 +31,10 @@ def decide_update_features(
     wanted = dict(image.features.levels)
     records: list[Any] = []
     for update in updates:
-        error = _check(image, update, context.node_id)
+        error = _check(image, update, context)
         if error is not None:
             return Decision(error)
-        if image.features.level(update.name) != update.level:
+        if update.name != levels.KRAFT_VERSION and image.features.level(update.name) != update.level:
             records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
             wanted[update.name] = update.level
     error = _check_dependencies(wanted)
@@ -66,7 +66,8 @@ def _invalid(update: FeatureUpdate, why: str) -> ApiError:
     )
 
 
-def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError | None:
+def _check(image: ClusterImage, update: FeatureUpdate, context: ControllerContext) -> ApiError | None:
+    node_id = context.node_id
     span = bootstrap.SUPPORTED_FEATURES.get(update.name)
     if not UPGRADE <= update.upgrade_type <= UNSAFE_DOWNGRADE:
         return _invalid(update, "The controller does not support the given upgrade type.")
@@ -77,12 +78,11 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
     low, high = span
     if update.level != 0 and not low <= update.level <= high:
         return _invalid(update, f"Local controller {node_id} only supports versions {low}-{high}")
-    why = _unsupported(image, update)
+    why = _unsupported(image, update, context)
     if why is not None:
         return _invalid(update, why)
-    current = image.features.level(update.name)
-    if update.name == levels.KRAFT_VERSION:
-        return _invalid(update, "The broker sets kraft.version when it formats the storage, and cannot change it yet.")
+    is_kraft = update.name == levels.KRAFT_VERSION
+    current = context.kraft_version if is_kraft else image.features.level(update.name)
     if update.level < current:
         if update.upgrade_type == UPGRADE:
             return _invalid(
@@ -90,6 +90,8 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
                 "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
                 "downgrade.",
             )
+        if is_kraft:
+            return _invalid(update, "Can't downgrade the version of this feature.")
         if update.name == levels.METADATA_VERSION:
             return ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
@@ -98,11 +100,14 @@ def _check(image: ClusterImage, update: FeatureUpdate, node_id: int) -> ApiError
             )
     elif update.level > current and update.upgrade_type != UPGRADE:
         return _invalid(update, "Can't downgrade to a newer version.")
+    elif update.level > current and is_kraft:
+        return _invalid(update, "The broker sets kraft.version when it formats the storage, and cannot change it yet.")
     return None
 
 
-def _unsupported(image: ClusterImage, update: FeatureUpdate) -> str | None:
-    """Which registered node cannot run at a feature's level, or None. A node runs at 0 where it names no levels."""
+def _unsupported(image: ClusterImage, update: FeatureUpdate, context: ControllerContext) -> str | None:
+    """Which node cannot run at a feature's level, or None. A node runs at 0 where it names no levels; of a voter that
+    has not registered nobody knows."""
     nodes: list[tuple[str, Broker | Controller]] = [(f"Broker {i}", image.brokers[i]) for i in sorted(image.brokers)]
     nodes += [(f"Controller {i}", image.controllers[i]) for i in sorted(image.controllers)]
     for name, node in nodes:
@@ -111,17 +116,17 @@ def _unsupported(image: ClusterImage, update: FeatureUpdate) -> str | None:
             if high == 0:
                 return f"{name} does not support this feature."
             return f"{name} only supports versions {low}-{high}"
+    if levels.supports_controller_registration(image.features.metadata_version):
+        for voter in sorted(context.voters):
+            if voter != context.node_id and voter not in image.controllers:
+                return f"controller {voter} has not registered, and may not support this feature"
     return None
-
-
-_NEEDS: dict[tuple[str, int], int] = {(levels.ELR_VERSION, 1): 23}
-"""The metadata.version level that a feature's level needs."""
 
 
 def _check_dependencies(wanted: dict[str, int]) -> ApiError | None:
     metadata_version = wanted.get(levels.METADATA_VERSION, 0)
     for name, level in sorted(wanted.items()):
-        needed = _NEEDS.get((name, level), 0)
+        needed = bootstrap.REQUIRED.get((name, level), 0)
         if metadata_version < needed:
             return ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,

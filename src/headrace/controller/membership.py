@@ -102,7 +102,7 @@ def _problem(
         why = _bad_directories(image, registration)
         if why is not None:
             return ApiError(ErrorCode.INVALID_REGISTRATION, why)
-    return _bad_features(image, registration)
+    return _bad_features(image, context, registration)
 
 
 def _bad_directories(image: ClusterImage, registration: Registration) -> str | None:
@@ -119,12 +119,13 @@ def _bad_directories(image: ClusterImage, registration: Registration) -> str | N
     return None
 
 
-def _bad_features(image: ClusterImage, registration: Registration) -> ApiError | None:
+def _bad_features(image: ClusterImage, context: ControllerContext, registration: Registration) -> ApiError | None:
     """Every finalized level must be one of the levels at which the broker can run; it can run at 0 if it names none."""
     spans = {feature.name: (feature.min_level, feature.max_level) for feature in registration.features}
     if levels.METADATA_VERSION not in spans:
         return ApiError(ErrorCode.INVALID_REGISTRATION, "Request features do not contain 'metadata.version'")
-    for name, level in sorted(image.features.levels.items()):
+    finalized = {**image.features.levels, levels.KRAFT_VERSION: context.kraft_version}
+    for name, level in sorted(finalized.items()):
         low, high = spans.get(name, (0, 0))
         if not low <= level <= high:
             return ApiError(

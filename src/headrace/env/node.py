@@ -177,6 +177,10 @@ class Node(Environment, Protocol):
         """A new future of the node's loop."""
         ...
 
+    def processor_s(self) -> float:
+        """Seconds of a processor that the loop's thread has used so far."""
+        ...
+
     async def close(self) -> None:
         """The end of a clean stop: closes every owner and waits for the workers."""
         ...

@@ -445,6 +445,11 @@ class PosixEntropy:
         return random.Random(os.urandom(32))
 
 
+def thread_processor_s() -> float:
+    """Seconds of a processor that the calling thread has used so far."""
+    return time.thread_time()
+
+
 class PosixEnvironment:
     """See `env.node.Environment`: this machine, without a loop."""
 

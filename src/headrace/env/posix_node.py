@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from headrace.env.node import LogSink, Owner
-from headrace.env.posix import PosixEnvironment
+from headrace.env.posix import PosixEnvironment, thread_processor_s
 from headrace.env.posix_helper import PosixHelper
 from headrace.env.posix_network import PosixNetwork, PosixWorkers
 
@@ -187,6 +187,10 @@ class PosixNode(PosixEnvironment):
     def future(self) -> asyncio.Future[Any]:
         """See Node.future."""
         return self._loop.create_future()
+
+    def processor_s(self) -> float:
+        """See Node.processor_s."""
+        return thread_processor_s()
 
     async def close(self) -> None:
         """See Node.close."""

@@ -8,6 +8,17 @@ from headrace.metadata.image import ClusterImage
 _TIERED = "remote.storage.enable"
 
 
+def unenforced_acls(image: ClusterImage) -> str:
+    """Which ACLs are stored that a node of this release would not enforce; "" without any."""
+    if not image.kept.acls:
+        return ""
+    acl = next(iter(image.kept.acls.values()))
+    return (
+        f"{len(image.kept.acls)} ACLs are stored (the first is of {acl.principal} on {acl.resource_name}), "
+        "and ACLs are not enforced yet"
+    )
+
+
 def obstacles(image: ClusterImage) -> list[str]:
     """What this release cannot serve of an image; empty where it can serve all."""
     found: list[str] = []
@@ -17,12 +28,8 @@ def obstacles(image: ClusterImage) -> list[str]:
         high = levels.metadata_version_name(levels.LATEST_METADATA_VERSION)
         name = levels.metadata_version_name(level)
         found.append(f"metadata.version is at level {name}; this broker serves {low} to {high}")
-    if image.kept.acls:
-        acl = next(iter(image.kept.acls.values()))
-        found.append(
-            f"{len(image.kept.acls)} ACLs are stored (the first is of {acl.principal} on {acl.resource_name}), "
-            "and ACLs are not enforced yet"
-        )
+    if acls := unenforced_acls(image):
+        found.append(acls)
     for topic in image.topics:
         if image.configs.topic_overrides(topic.name).get(_TIERED, "").strip().lower() == "true":
             found.append(f"{topic.name} keeps data in remote storage ({_TIERED}), and there is none yet")

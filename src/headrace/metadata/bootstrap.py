@@ -7,7 +7,7 @@ quorum (KIP-853) the snapshot `00000000000000000000-0000000000.checkpoint` says 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from headrace.metadata import levels
@@ -40,6 +40,26 @@ The order is the one in which Kafka writes them.
 """
 
 
+REQUIRED: Final[dict[tuple[str, int], int]] = {(levels.ELR_VERSION, 1): 23}
+"""The metadata.version level that a feature's level needs."""
+
+
+def first_levels(metadata_version: int, given: Mapping[str, int]) -> dict[str, int]:
+    """The feature levels of a cluster that is formatted at a metadata.version level, with those that are `given`
+    instead of the level's own; those at 0 left out. Raises ValueError where a feature has no such level, or needs a
+    newer metadata.version."""
+    for name, level in given.items():
+        if name not in SUPPORTED_FEATURES:
+            raise ValueError(f"{name} is no feature; features are {', '.join(sorted(SUPPORTED_FEATURES))}")
+        low, high = SUPPORTED_FEATURES[name]
+        if not low <= level <= high:
+            raise ValueError(f"{name} has the levels {low} to {high}")
+        if metadata_version < (needed := REQUIRED.get((name, level), 0)):
+            raise ValueError(f"{name}={level} needs metadata.version {levels.metadata_version_name(needed)}")
+    found = {**default_levels(metadata_version), **given}
+    return {name: level for name, level in found.items() if level}
+
+
 def default_levels(metadata_version: int) -> dict[str, int]:
     """The feature levels of a cluster formatted at a metadata.version level, those at 0 left out."""
     found = {levels.METADATA_VERSION: metadata_version}
@@ -50,7 +70,7 @@ def default_levels(metadata_version: int) -> dict[str, int]:
     return found
 
 
-def bootstrap_records(feature_levels: dict[str, int]) -> list[mr.FeatureLevelRecord]:
+def bootstrap_records(feature_levels: Mapping[str, int]) -> list[mr.FeatureLevelRecord]:
     """The records of bootstrap.checkpoint: metadata.version first, the others by name."""
     names = sorted(feature_levels, key=lambda name: (name != levels.METADATA_VERSION, name))
     return [mr.FeatureLevelRecord(name=name, feature_level=feature_levels[name]) for name in names]

@@ -64,6 +64,15 @@ def metadata_version_name(level: int) -> str:
     return METADATA_VERSION_NAMES.get(level, str(level))
 
 
+def parse_metadata_version(text: str) -> int:
+    """The level that a release or a level is called by: "4.2" (the last level of it), "4.2-IV1". Raises ValueError."""
+    named = [level for level, name in METADATA_VERSION_NAMES.items() if text in (name, name.partition("-")[0])]
+    if not named:
+        low, high = (metadata_version_name(each) for each in (MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION))
+        raise ValueError(f"there is no metadata.version {text}; {low} to {high} can be formatted")
+    return max(named)
+
+
 def supports_migration(level: int) -> bool:
     """Whether the metadata records say how far a move away from ZooKeeper has come."""
     return level >= _MIGRATION

@@ -14,5 +14,5 @@ a commit that is told of before it would survive a crash. `tests/raft` looks for
 
 Stricter than Kafka: a leader counts and serves its own log only as far as it is synced (Kafka: as far as it is
 written); a candidate's claim is of what is synced; a vote is given again only to a log that would get it again.
-Not done yet: changes of the voter set; the transfer of snapshots is the shell's, which has none yet.
+Who votes is what the newest set in the log says (`voter_set`), and a leader changes it (`voter_changes`).
 """

@@ -12,7 +12,8 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from headrace.wire.messages import raft_records as rr
-from headrace.wire.primitives import DecodeError
+from headrace.wire.primitives import Buffer, DecodeError
+from headrace.wire.records import decode_batch
 
 
 class ControlType(IntEnum):
@@ -81,6 +82,14 @@ def decode_control(key: bytes, value: bytes) -> ControlRecord | None:
     # Kafka writes a control message at the version that the message itself names in its Version field.
     version = int.from_bytes(value[:2], "big", signed=True)
     return ControlRecord(ControlType(kind), message.decode(value, version))
+
+
+def decode_controls(buf: Buffer, at: int = 0) -> list[ControlRecord | None]:
+    """The records of the control batch at `at`, None for each of a type that the metadata log does not know.
+
+    Raises DecodeError, CorruptBatch.
+    """
+    return [decode_control(record.key or b"", record.value or b"") for record in decode_batch(buf, at)]
 
 
 def encode_control(record: ControlRecord) -> tuple[bytes, bytes]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.raft.control import VoterEndpoint
 from headrace.raft.messages import Entries, Position, Request, Response
 from headrace.raft.quorum_state import QuorumState
+from headrace.raft.voter_set import VoterSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,13 @@ class PieceStored:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLoaded:
-    """The snapshot that ends here was received, checked, and is on stable storage under a name of its own."""
+    """The snapshot that ends here was received, checked, and is on stable storage under a name of its own.
+
+    `voters` is who votes by it, None where it does not say so.
+    """
 
     end: Position
+    voters: VoterSet | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +131,13 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to a voter; the answer comes back with its number."""
+    """A request to another node; the answer comes back with its number. `endpoint`: where it is said to be, for a node
+    that is no voter yet."""
 
     peer: int
     number: int
     message: Request
+    endpoint: VoterEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

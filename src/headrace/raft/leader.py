@@ -17,8 +17,11 @@ from headrace.raft.messages import (
     Position,
     ReplicaKey,
     Response,
+    UpdateVoterRequest,
     VoteRequest,
 )
+from headrace.raft.voter_changes import VoterChanges
+from headrace.raft.voter_set import key_of
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -78,15 +81,42 @@ class Leader:
         self.observers: dict[ReplicaKey, Progress] = {}
         """Who fetches and does not vote. It counts for nothing."""
         self.parked: dict[ReplicaKey, Parked] = {}
+        self.changes = VoterChanges()
+
+    # --- voters
+
+    def voters_changed(self, raft: Raft) -> None:
+        """Another voter set is in force. Who comes was an observer before, and who goes is one."""
+        known = self.observers | self.progress
+        fresh = {voter: Progress(contact_ms=raft.now, begin_ms=raft.now) for voter in raft.other_voters}
+        self.progress = {voter: known.pop(voter, fresh[voter]) for voter in fresh}
+        self.observers = known
+
+    def update_voter(self, raft: Raft, token: object, request: UpdateVoterRequest) -> None:
+        """A voter of this epoch says where it is reached, and what it runs."""
+        self._heard_of(raft, key_of(request.voter))
+        self.changes.update(raft, self, token, request)
+
+    def is_established(self, raft: Raft) -> bool:
+        """Whether something of this epoch is committed, and with it all before."""
+        return raft.high_watermark > self.epoch_start
+
+    def has_caught_up(self, raft: Raft, replica: ReplicaKey, within_ms: int) -> bool:
+        """Whether a replica once had all that the leader had then, and has fetched within that time."""
+        known = self.progress.get(replica) or self.observers.get(replica)
+        if known is None or known.fetched_ms is None or known.caught_up_ms is None:
+            return False
+        return raft.now - known.fetched_ms < within_ms
 
     # --- time
 
     def _gives_up_ms(self, raft: Raft) -> int | None:
         """When no majority has been heard of for one and a half fetch timeouts: then another leader may be elected."""
-        if not self.progress:
+        needed = raft.majority - raft.is_voter
+        if needed == 0:
             return None
         contacts = sorted((each.contact_ms for each in self.progress.values()), reverse=True)
-        return contacts[raft.majority - 2] + raft.settings.fetch_timeout_ms * 3 // 2
+        return contacts[needed - 1] + raft.settings.fetch_timeout_ms * 3 // 2
 
     def _begins_ms(self, raft: Raft, voter: ReplicaKey) -> int:
         return max(self.progress[voter].begin_ms, raft.peers.ready_ms(voter.id))
@@ -95,8 +125,8 @@ class Leader:
         """See Role."""
         times = [self._begins_ms(raft, voter) for voter in self.progress]
         times += [parked.until_ms for parked in self.parked.values()]
-        gives_up_ms = self._gives_up_ms(raft)
-        return min([*times, gives_up_ms]) if gives_up_ms is not None else min(times, default=None)
+        times += [at_ms for at_ms in (self._gives_up_ms(raft), self.changes.deadline_ms()) if at_ms is not None]
+        return min(times, default=None)
 
     def tick(self, raft: Raft) -> None:
         """See Role."""
@@ -104,6 +134,10 @@ class Leader:
         if gives_up_ms is not None and raft.now >= gives_up_ms:
             raft.become_resigned()
             return
+        if not raft.is_voter and raft.sets.newest_offset < raft.high_watermark:
+            raft.become_resigned()  # that it does not vote any more is committed
+            return
+        self.changes.tick(raft)
         for replica in [replica for replica, parked in self.parked.items() if raft.now >= parked.until_ms]:
             self._serve(raft, self.parked.pop(replica))
         silent = [voter for voter in self.progress if raft.now >= self._begins_ms(raft, voter)]
@@ -127,6 +161,7 @@ class Leader:
         for parked in self.parked.values():
             raft.refuse_fetch(parked.token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.parked.clear()
+        self.changes.left(raft)
 
     def successors(self) -> tuple[ReplicaKey, ...]:
         """The other voters, most caught up first."""
@@ -202,10 +237,12 @@ class Leader:
     def advance(self, raft: Raft) -> None:
         """Commits what a majority has synced, once something of this epoch is among it."""
         ends = [-1 if each.end_offset is None else each.end_offset for each in self.progress.values()]
-        ends.append(raft.log.synced_offset)
-        reached = sorted(ends, reverse=True)[len(ends) // 2]
+        if raft.is_voter:
+            ends.append(raft.log.synced_offset)
+        reached = sorted(ends, reverse=True)[raft.majority - 1]
         if reached > self.epoch_start:
             raft.commit(reached)
+            self.changes.committed(raft)
         for replica in [replica for replica, each in self.parked.items() if self._has_news(raft, each.request)]:
             self._serve(raft, self.parked.pop(replica))
 

@@ -53,6 +53,11 @@ class LogView:
         """The end of what is on stable storage."""
         return Position(self.epoch_below(self.synced_offset), self.synced_offset)
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether all of it is on stable storage."""
+        return self.synced_offset == self.end_offset
+
     def end_of(self, epoch: int) -> Position:
         """Where an epoch ends; for one without entries the largest below it."""
         at = bisect_right(self._epochs, epoch, key=lambda position: position.epoch)

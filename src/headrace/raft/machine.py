@@ -6,7 +6,7 @@ event. A quorum of one takes the same way: it elects itself in `start`, and comm
 
 Promises: an epoch has one leader at most; what was said to be committed is in the log of every later leader; nothing is
 said of what a crash could take back (a vote before it is stored, an end of a log before it is synced).
-Who votes is what the node was started with; changes of it come later. Source: KIP-595, KIP-853, KIP-996.
+Who votes is what the newest voter set of its log says, committed or not. Source: KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headrace.raft.control import ControlRecord, Voter, kraft_version, leader_ch
 from headrace.raft.leader import Leader
 from headrace.raft.log_view import LogView
 from headrace.raft.messages import (
+    AddVoterRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     Entries,
@@ -28,15 +29,21 @@ from headrace.raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     Position,
+    RemoveVoterRequest,
     ReplicaKey,
     Request,
     Response,
+    SupportRequest,
+    SupportResponse,
+    UpdateVoterRequest,
     VoteRequest,
     VoteResponse,
+    VoterResponse,
 )
 from headrace.raft.peers import Peers, RaftSettings
 from headrace.raft.quorum_state import NO_NODE, QuorumState
 from headrace.raft.roles import Candidate, Follower, Prospective, Resigned, Role, Unattached
+from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
 
 FIRST_BOOTSTRAP: Final = -2
@@ -46,40 +53,35 @@ FIRST_BOOTSTRAP: Final = -2
 class Raft:
     """A node of the quorum. `start` it once, then `step` it; times are milliseconds of a clock that never goes back.
 
-    `log` is the shape of its log, all of it synced; `saved` what quorum-state said, None for a fresh node. `voters` are
-    all voters, with this node's key or without it: then it is an observer, which follows and never stands. `bootstrap`
-    is how many addresses there are beside theirs through which an observer finds the leader: they are peers -2, -3 and
-    so on. `kraft_version` decides how quorum-state is written; `voters_are_in_log` is false while a fresh format's
-    snapshot alone names them: the first leader then writes them into the log. `jitter(n)` draws from [0, n).
+    `log` is the shape of its log, all of it synced; `sets` the voters by its records, with this node's key among them
+    or without it: then it is an observer, which follows and never stands. While a fresh format's snapshot or the
+    settings alone name them, the first leader at kraft.version 1 writes them into the log. `saved` is what quorum-state
+    said, None for a fresh node. `own` is how this node wants to be known as a voter, None where the voters are static.
+    `bootstrap` is how many addresses there are beside the voters' through which an observer finds the leader: they are
+    peers -2, -3 and so on. `jitter(n)` draws from [0, n).
     """
 
     def __init__(
         self,
         me: ReplicaKey,
-        voters: Sequence[Voter],
+        sets: VoterHistory,
         log: LogView,
         saved: QuorumState | None,
         *,
         jitter: Callable[[int], int],
-        kraft_version: int = 1,
-        voters_are_in_log: bool = True,
+        own: Voter | None = None,
         settings: RaftSettings | None = None,
         bootstrap: int = 0,
     ) -> None:
         self.me = me
-        self.voters = tuple(voters)
-        keys = [ReplicaKey(voter.id, voter.directory_id) for voter in voters]
-        assert len({key.id for key in keys}) == len(keys), "a node votes once"
-        self.is_voter = me in keys
-        # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
-        self.other_voters = [key for key in keys if key.id != me.id]
-        self.majority = len(keys) // 2 + 1
+        self.own = own
+        self.sets = sets
+        self.role: Role = Unattached(None)
+        self._take_voters()
         self.bootstrap = [ReplicaKey(FIRST_BOOTSTRAP - at) for at in range(bootstrap)]
         self.log = log
         self.jitter = jitter
         self.settings = settings or RaftSettings()
-        self.kraft_version = kraft_version
-        self._voters_are_in_log = voters_are_in_log
         self._saved = saved
         self._stored = (NO_NODE, 0, NO_NODE) if saved is None else (saved.leader_id, saved.leader_epoch, saved.voted_id)
         self.peers = Peers(self.settings)
@@ -90,10 +92,19 @@ class Raft:
         self.epoch = 0 if saved is None else saved.leader_epoch
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None
-        self.role: Role = Unattached(None)
         self._hurries_until_ms = 0
         self.bereft_of: int | None = None
         """The leader of before, whose process was found gone."""
+
+    def _take_voters(self) -> None:
+        """The newest voter set is in force, from now on."""
+        newest = self.sets.newest
+        self.voters, self.kraft_version, self.majority = newest.voters, newest.kraft_version, newest.majority
+        self.is_voter = self.me in newest.keys
+        # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
+        self.other_voters = [key for key in newest.keys if key.id != self.me.id]
+        if isinstance(self.role, Leader):
+            self.role.voters_changed(self)
 
     # --- what a shell asks
 
@@ -108,9 +119,20 @@ class Raft:
         return isinstance(self.role, Leader) and self.high_watermark > self.role.epoch_start
 
     @property
+    def may_stand(self) -> bool:
+        """Whether this node may lead: it votes, or was removed by what is not known to be committed. That may be in its
+        log alone, and then the others elect none among themselves, whose logs are shorter. (Kafka's does not stand.)"""
+        return any(self.me in voters.keys for voters in self.sets.since(self.high_watermark))
+
+    @property
     def known_leader(self) -> int | None:
         """Who leads this epoch, as far as others may be told: a leader that resigned is none."""
         return None if isinstance(self.role, Resigned) else self.leader_id
+
+    @property
+    def listener(self) -> str | None:
+        """The name of the listener by which voters reach one another, None where it is not known."""
+        return self.own.endpoints[0].name if self.own is not None and self.own.endpoints else None
 
     def deadline_ms(self) -> int | None:
         """When `Tick` is due, if nothing else happens before; None: never."""
@@ -143,7 +165,7 @@ class Raft:
             self.role = Resigned((), self.now + self._election_wait_ms())
         elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
             self.become_follower(self.epoch, self.leader_id)
-        elif self.voted == self.me and self.is_voter:
+        elif self.voted == self.me and self.may_stand:
             self.role = Candidate(self.now + self._election_wait_ms())
         else:
             self.role = Unattached(self._election_ms())
@@ -159,6 +181,8 @@ class Raft:
         elif isinstance(event, ev.Unreachable):
             if self.peers.answered(event.peer, event.number):
                 self.peers.rest(event.peer, now)
+                if isinstance(self.role, Leader):
+                    self.role.changes.supported(self, self.role, event.number, None)
                 if event.refused and isinstance(self.role, Follower) and self.role.leader.id == event.peer:
                     self.become_bereft()
         elif isinstance(event, ev.Propose):
@@ -168,6 +192,7 @@ class Raft:
             assert isinstance(self.role, Leader) and event.base_offset > self.role.epoch_start, "no proposal lies there"
             assert event.base_offset >= self.log.synced_offset
             self.log.truncate(event.base_offset)
+            self.sets.truncate(event.base_offset)
         elif isinstance(event, ev.Synced):
             self.log.synced(event.end)
             if isinstance(self.role, Leader):
@@ -176,6 +201,7 @@ class Raft:
             assert event.end.offset <= self.high_watermark, "a snapshot holds what is committed"
             self.log.snapshotted(event.end)
             self.log.shorten(event.start)
+            self.sets.shorten(event.start.offset)
         elif isinstance(event, ev.PieceStored | ev.SnapshotLoaded | ev.SnapshotUnusable):
             # Whoever follows another leader by now, or none, has begun again.
             if isinstance(self.role, Follower):
@@ -200,9 +226,10 @@ class Raft:
         if self._stored == (leader, self.epoch, voted.id):
             return
         self._stored = (leader, self.epoch, voted.id)
-        voters = tuple(voter.id for voter in self.voters)
+        is_dynamic = self.kraft_version > 0
+        voters = () if is_dynamic else tuple(voter.id for voter in self.voters)
         self.out.store = QuorumState(
-            leader, self.epoch, voted.id, voted.directory_id, voters, data_version=1 if self.kraft_version > 0 else 0
+            leader, self.epoch, voted.id, voted.directory_id, voters, data_version=1 if is_dynamic else 0
         )
 
     # --- roles
@@ -217,7 +244,7 @@ class Raft:
 
     def become_prospective(self) -> None:
         """Nobody leads, as it seems: would the others elect this node?"""
-        assert self.is_voter
+        assert self.may_stand
         self._become(Prospective(self.now + self._election_wait_ms()))
 
     def become_candidate(self) -> None:
@@ -233,10 +260,15 @@ class Raft:
         self.leader_id, self.voted = self.me.id, None
         self._become(Leader(self.log.end_offset, self.other_voters, self.now))
         records: list[ControlRecord] = [leader_change(self.me.id, [voter.id for voter in self.voters], granting)]
-        if self.kraft_version > 0 and not self._voters_are_in_log:
-            records += [kraft_version(self.kraft_version), voters_record(self.voters)]
-            self._voters_are_in_log = True
-        self.append(Entries(self.log.end_offset, self.epoch, len(records), tuple(records)))
+        voters = self._voters_with_own()
+        if self.kraft_version > 0 and (self.sets.newest_offset == NOT_IN_LOG or voters != self.sets.newest):
+            records += [kraft_version(self.kraft_version), voters_record(voters.voters)]
+        self.append(Entries(self.log.end_offset, self.epoch, len(records), tuple(records), tuple(records)))
+
+    def _voters_with_own(self) -> VoterSet:
+        """The newest voter set, with what this node wants to be known as, if it votes."""
+        newest, own = self.sets.newest, self.own
+        return newest.with_voter(own) if own is not None and self.is_voter else newest
 
     def become_follower(self, epoch: int, leader_id: int) -> None:
         """Another voter leads this epoch."""
@@ -246,11 +278,12 @@ class Raft:
         if epoch > self.epoch:
             self.voted = None
         self.epoch, self.leader_id = epoch, leader_id
-        self._become(Follower(leader, self.now + self.settings.fetch_timeout_ms))
+        timeout_ms = self.now + self.settings.fetch_timeout_ms
+        self._become(Follower(leader, timeout_ms, tells_ms=timeout_ms))
 
     def lose_leader(self) -> None:
         """The leader is silent: a voter may take its place, anybody else asks the voters who leads now."""
-        if self.is_voter:
+        if self.may_stand:
             self.become_prospective()
         else:
             self.leader_id = None
@@ -264,7 +297,7 @@ class Raft:
         first.
         """
         early_ms = self.settings.early_election_ms
-        if early_ms > 0 and not self.is_voter and isinstance(self.role, Follower):
+        if early_ms > 0 and not self.may_stand and isinstance(self.role, Follower):
             gone = self.role.leader
             self.lose_leader()
             self.peers.rest(gone.id, self.now, early_ms)
@@ -292,16 +325,18 @@ class Raft:
         return self.settings.election_timeout_ms + self.jitter(self.settings.election_timeout_ms)
 
     def _election_ms(self) -> int | None:
-        return self.now + self._election_wait_ms() if self.is_voter else None
+        return self.now + self._election_wait_ms() if self.may_stand else None
 
     def _key_of(self, node_id: int) -> ReplicaKey | None:
         return next((key for key in self.other_voters if key.id == node_id), None)
 
     def _leader_key(self, leader_id: int) -> ReplicaKey | None:
-        """Whom to follow. An observer may not have read yet that a node votes which leads."""
-        if self.is_voter or leader_id == self.me.id:
-            return self._key_of(leader_id)
-        return self._key_of(leader_id) or ReplicaKey(leader_id)
+        """Whom to follow. Where voters come and go, this node may not have read yet that one votes which leads; and one
+        that is removed leads until that is committed."""
+        known = self._key_of(leader_id)
+        if known is not None or leader_id == self.me.id or (self.is_voter and self.kraft_version == 0):
+            return known
+        return ReplicaKey(leader_id)
 
     def _adopt(self, epoch: int, leader_id: int | None) -> None:
         """Somebody knows of an epoch, and perhaps of its leader."""
@@ -322,8 +357,11 @@ class Raft:
             self._vote(token, message)
         elif isinstance(message, FetchRequest | FetchSnapshotRequest):
             self._fetch(token, message)
-        else:
+        elif isinstance(message, BeginQuorumEpochRequest | EndQuorumEpochRequest):
             self._epoch_changed(token, message)
+        else:
+            assert not isinstance(message, SupportRequest), "a shell knows what it runs"
+            self._voters_asked(token, message)
 
     def _vote(self, token: object, request: VoteRequest) -> None:
         error, granted = ErrorCode.NONE, False
@@ -346,7 +384,7 @@ class Raft:
         error = ErrorCode.NONE
         if request.epoch < self.epoch:
             error = ErrorCode.FENCED_LEADER_EPOCH
-        elif self._key_of(request.leader_id) is None:
+        elif self._leader_key(request.leader_id) is None:
             error = ErrorCode.INVALID_REQUEST
         elif isinstance(request, BeginQuorumEpochRequest) and request.voter != self.me:
             error = ErrorCode.INVALID_VOTER_KEY
@@ -358,19 +396,33 @@ class Raft:
                 self.role.end_epoch(self, request.successors)
         self.reply(token, EpochResponse(self.epoch, self.known_leader, error))
 
+    def _not_leading(self, epoch: int) -> ErrorCode:
+        """Why this node cannot do what the leader of an epoch is asked for; NONE: it leads it."""
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > self.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NONE if self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _voters_asked(self, token: object, request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest) -> None:
+        error = self._not_leading(request.epoch if isinstance(request, UpdateVoterRequest) else self.epoch)
+        if error or not isinstance(self.role, Leader):
+            self.reply(token, VoterResponse(self.epoch, self.known_leader, error))
+        elif isinstance(request, AddVoterRequest):
+            self.role.changes.add(self, self.role, token, request)
+        elif isinstance(request, RemoveVoterRequest):
+            self.role.changes.remove(self, self.role, token, request)
+        else:
+            self.role.update_voter(self, token, request)
+
     def _fetch(self, token: object, request: FetchRequest | FetchSnapshotRequest) -> None:
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if request.epoch < self.epoch:
-            error = ErrorCode.FENCED_LEADER_EPOCH
-        elif request.epoch > self.epoch:
-            error = ErrorCode.UNKNOWN_LEADER_EPOCH
-        elif isinstance(self.role, Leader):
+        error = self._not_leading(request.epoch)
+        if isinstance(self.role, Leader) and not error:
             if isinstance(request, FetchRequest):
                 self.role.fetch(self, token, request)
             else:
                 self.role.fetch_snapshot(self, token, request)
-            return
-        if isinstance(request, FetchRequest):
+        elif isinstance(request, FetchRequest):
             self.refuse_fetch(token, error)
         else:
             self.reply(token, FetchSnapshotResponse(self.epoch, self.known_leader, request.snapshot, error=error))
@@ -379,6 +431,10 @@ class Raft:
         if not self.peers.answered(event.peer, event.number):
             return
         message = event.message
+        if isinstance(message, SupportResponse):
+            if isinstance(self.role, Leader):
+                self.role.changes.supported(self, self.role, event.number, message)
+            return
         self._adopt(message.epoch, message.leader_id)
         if message.epoch == self.epoch:
             self.role.answered(self, event.peer, message)
@@ -412,6 +468,9 @@ class Raft:
         """Appends to the log."""
         self.log.append(entries)
         self.out.append.append(entries)
+        if entries.control:
+            self.sets.note_all(entries.base_offset, entries.control)
+            self._take_voters()
 
     def may_follow(self, entries: Entries) -> bool:
         """Whether entries that a leader sent continue this log, and are of no epoch above the one that was asked."""
@@ -424,10 +483,12 @@ class Raft:
         is_newer = snapshot.offset > last.offset or snapshot.epoch > last.epoch
         return is_newer and snapshot.offset >= max(1, self.high_watermark)
 
-    def install(self, end: Position) -> None:
-        """A snapshot of the leader's takes the place of the log."""
+    def install(self, end: Position, voters: VoterSet | None) -> None:
+        """A snapshot of the leader's takes the place of the log; None: it does not say who votes."""
         assert end.offset >= self.high_watermark, "a leader's snapshot goes beyond what is committed here"
         self.log.start_at(end)
+        self.sets.start_at(end.offset, voters)
+        self._take_voters()
         self.out.install = end
         self.commit(end.offset)
 
@@ -435,6 +496,8 @@ class Raft:
         """Drops what the leader does not have."""
         assert offset >= self.high_watermark, "a truncation leaves committed entries alone"
         self.log.truncate(offset)
+        self.sets.truncate(offset)
+        self._take_voters()
         self.out.truncate_to = offset
 
     def commit(self, offset: int) -> None:

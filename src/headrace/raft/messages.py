@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headrace.raft.control import ControlRecord, Voter, VoterEndpoint
 from headrace.wire.errors import ErrorCode
 
 
@@ -28,12 +29,16 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Consecutive entries of one epoch, as one or several batches; `payload` is the shell's business."""
+    """Consecutive entries of one epoch, as one or several batches; `payload` is the shell's business.
+
+    `control`: where they are control records, those, one an entry, and None for one of no known type.
+    """
 
     base_offset: int
     epoch: int
     count: int
     payload: Any
+    control: tuple[ControlRecord | None, ...] = ()
 
     @property
     def end_offset(self) -> int:
@@ -153,5 +158,65 @@ class FetchSnapshotResponse:
     error: ErrorCode = ErrorCode.NONE
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
-Response = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
+@dataclass(frozen=True, slots=True)
+class AddVoterRequest:
+    """Asks the leader for a node to become a voter; its range of kraft.version is asked of the node itself.
+
+    `acks_when_committed`: the answer comes when the change is committed, else when it is appended.
+    """
+
+    key: ReplicaKey
+    endpoints: tuple[VoterEndpoint, ...]
+    acks_when_committed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoterRequest:
+    """Asks the leader for a voter to be removed."""
+
+    key: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVoterRequest:
+    """A voter tells the leader of `epoch` where it is reached, and which levels of kraft.version it runs."""
+
+    epoch: int
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class SupportRequest:
+    """A leader asks a node that is to vote which levels of kraft.version it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoterResponse:
+    """The answer to a change of the voters."""
+
+    epoch: int
+    leader_id: int | None
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SupportResponse:
+    """The levels of kraft.version that a node runs: (lowest, highest)."""
+
+    levels: tuple[int, int] = (0, 0)
+    error: ErrorCode = ErrorCode.NONE
+
+
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | AddVoterRequest
+    | RemoveVoterRequest
+    | UpdateVoterRequest
+    | SupportRequest
+)
+Response = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse | VoterResponse | SupportResponse

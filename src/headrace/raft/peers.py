@@ -19,6 +19,8 @@ class RaftSettings:
     """Within which voters stand for election whose leader's process is gone; 0: they wait as for a silent one."""
     fetch_snapshot_bytes: int = 1024 * 1024
     """What a follower asks for at once of a snapshot."""
+    auto_join: bool = False
+    """Whether a controller that does not vote asks for it."""
 
 
 class Peers:

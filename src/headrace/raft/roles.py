@@ -24,6 +24,7 @@ from headrace.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from headrace.raft.voter_changes import own_request
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Unattached(_Waiting):
 
     def deadline_ms(self, raft: Raft) -> int | None:
         """See Role."""
-        if self.until_ms is not None:
+        if self.until_ms is not None or not raft.log.is_synced:
             return self.until_ms
         return 0 if self.asked is None else raft.peers.ready_ms(self.asked.id)
 
@@ -101,7 +102,11 @@ class Unattached(_Waiting):
         """See Role."""
         if self.is_over(raft):
             raft.become_prospective()
-        elif self.until_ms is None and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id)):
+        elif (
+            self.until_ms is None
+            and raft.log.is_synced  # it may vote without knowing it yet: what it says of its log counts
+            and (self.asked is None or raft.now >= raft.peers.ready_ms(self.asked.id))
+        ):
             known = [*raft.other_voters, *raft.bootstrap]
             self.asked = known[raft.jitter(len(known))]
             raft.send_to([self.asked], raft.fetch_request())
@@ -116,7 +121,7 @@ class Unattached(_Waiting):
 
 
 class _Asking(_Waiting):
-    """A round of votes: a majority is needed, this node's own included."""
+    """A round of votes: a majority is needed, this node's own included, if it votes by its own log."""
 
     pre_vote: bool
 
@@ -126,7 +131,7 @@ class _Asking(_Waiting):
         self.refused: set[int] = set()
 
     def has_won(self, raft: Raft) -> bool:
-        return len(self.granted) + 1 >= raft.majority
+        return len(self.granted) + raft.is_voter >= raft.majority
 
     def has_lost(self, raft: Raft) -> bool:
         return len(raft.voters) - len(self.refused) < raft.majority
@@ -197,7 +202,7 @@ class Candidate(_Asking):
     def tick(self, raft: Raft) -> None:
         """See Role."""
         if self.has_won(raft):
-            raft.become_leader(sorted({raft.me.id, *self.granted}))
+            raft.become_leader(sorted(self.granted | {raft.me.id} if raft.is_voter else self.granted))
         elif self.is_over(raft):
             raft.become_prospective()
         elif not self.has_lost(raft):
@@ -217,7 +222,8 @@ class Loading:
 class Follower(_Waiting):
     """Fetches from a leader. What it has fetched is synced before it asks for more, for the leader counts it then.
 
-    `until_ms` is when the leader has been silent for too long. `has_fetched`: it was heard of in this epoch, so nobody
+    `until_ms` is when the leader has been silent for too long, `tells_ms` when it may be told again how the voters are
+    to name this node. `has_fetched`: it was heard of in this epoch, so nobody
     else is wanted. A snapshot that the leader wants it to load comes piece by piece, each after the one before is
     stored. While the shell stores or checks, which may take long, the follower goes on fetching for nothing: leader and
     follower stay in contact, and nobody stands for election.
@@ -225,18 +231,16 @@ class Follower(_Waiting):
 
     name = "follower"
 
-    def __init__(self, leader: ReplicaKey, until_ms: int) -> None:
+    def __init__(self, leader: ReplicaKey, until_ms: int, tells_ms: int) -> None:
         super().__init__(until_ms)
         self.leader = leader
+        self.tells_ms = tells_ms
         self.has_fetched = False
         self.loading: Loading | None = None
 
-    def _may_fetch(self, raft: Raft) -> bool:
-        return raft.log.synced_offset == raft.log.end_offset
-
     def deadline_ms(self, raft: Raft) -> int | None:
         """See Role."""
-        if not self._may_fetch(raft):
+        if not raft.log.is_synced:
             return self.until_ms
         assert self.until_ms is not None
         return min(self.until_ms, raft.peers.ready_ms(self.leader.id))
@@ -245,8 +249,12 @@ class Follower(_Waiting):
         """See Role."""
         if self.is_over(raft):
             raft.lose_leader()
-        elif self._may_fetch(raft):
+        elif raft.log.is_synced:
             loading = self.loading
+            if raft.now >= max(self.tells_ms, raft.peers.ready_ms(self.leader.id)):
+                self.tells_ms = raft.now + raft.settings.fetch_timeout_ms
+                if (asked := own_request(raft)) is not None:
+                    raft.send_to([self.leader], lambda _: asked)
             if loading is None:
                 raft.send_to([self.leader], raft.fetch_request())
             elif loading.is_whole or loading.stored < loading.received:
@@ -316,13 +324,13 @@ class Follower(_Waiting):
             self.loading = None
             raft.peers.forget()  # what is under way is an answer to who the follower was
             if isinstance(event, SnapshotLoaded):
-                raft.install(event.end)
+                raft.install(event.end, event.voters)
             else:
                 raft.peers.rest(self.leader.id, raft.now, raft.settings.fetch_wait_ms)
 
     def end_epoch(self, raft: Raft, successors: tuple[ReplicaKey, ...]) -> None:
         """The leader steps down: the first of its successors stands at once, the others give it time."""
-        if raft.is_voter:
+        if raft.may_stand:
             first = bool(successors) and successors[0] == raft.me
             self.until_ms = raft.now + (0 if first else raft.jitter(raft.settings.election_backoff_max_ms))
 

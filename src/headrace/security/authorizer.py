@@ -1,8 +1,8 @@
 """The one question that every handler asks before it acts: may this principal do this to that resource?
 
 The codes are those of Kafka's AclOperation and ResourceType, which go over the wire in authorized-operations bit fields
-and in ACL records. Until ACLs are served the answer is always yes (`OpenAuthorizer`); the question is asked all the
-same.
+and in ACL records. Until ACLs are served the answer is always yes (`OpenAuthorizer`), or, where there are some all the
+same, no (`ClosedAuthorizer`).
 """
 
 from __future__ import annotations
@@ -93,3 +93,13 @@ class OpenAuthorizer:
     ) -> bool:
         """Always true."""
         return True
+
+
+class ClosedAuthorizer:
+    """Nobody may do anything, apart from what the nodes of a cluster do to one another."""
+
+    def authorize(
+        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        """True for a node's own business."""
+        return operation is Operation.CLUSTER_ACTION

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from headrace.sim.cluster_run import run_apart_seed, run_cluster_seed
+from headrace.sim.cluster_run import run_apart_seed, run_cluster_seed, run_dynamic_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_seed
 from headrace.sim.sabotage import PLANTED, PLANTED_IN_CLUSTERS, PLANTED_IN_QUORUMS, planted
@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--light", action="store_true", help="a little load and no faults: the pace of the simulator")
     kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
     kind.add_argument("--apart", action="store_true", help="brokers of a cluster beside three controllers")
+    kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = run_quorum_seed
     elif given.apart:
         run = run_apart_seed
+    elif given.dynamic:
+        run = run_dynamic_seed
     elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:
         run = run_cluster_seed
     try:

@@ -19,6 +19,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
+from headrace.raft.control import Voter, VoterEndpoint
 from headrace.replicas.partition import Role
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
@@ -34,6 +35,7 @@ from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
+from headrace.sim.workloads.voting import VoterOperator
 from headrace.sim.workloads.watching import Watcher
 from headrace.sim.world import World
 from headrace.wire.batch import iter_headers
@@ -131,8 +133,14 @@ def host_of(node_id: int) -> str:
     return f"node{node_id}"
 
 
+def voter_of(node_id: int) -> Voter:
+    """What the voter set says of a node at first."""
+    endpoint = VoterEndpoint("CONTROLLER", host_of(node_id), CONTROLLER_PORT)
+    return Voter(node_id, bytes([node_id]) * 16, (endpoint,))
+
+
 class ClusterRun:
-    """See the module. `apart`: the controllers are nodes of their own."""
+    """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes."""
 
     def __init__(
         self,
@@ -141,12 +149,14 @@ class ClusterRun:
         options: Options | None = None,
         *,
         apart: bool = False,
+        dynamic: bool = False,
     ) -> None:
         self.world = World(seed, say)
         self.options = options or Options.draw(self.world.rng("options"))
         self.nodes = range(1, self.options.nodes + 1)
         self.hosts = [host_of(node) for node in self.nodes]
         self.voters = CONTROLLERS if apart else self.nodes
+        self.first_voters = [voter_of(node) for node in self.voters] if dynamic else []
         self.controllers = {node: self._controller(node) for node in (CONTROLLERS if apart else ())}
         self.machines = {node: self._machine(node) for node in self.nodes}
         self.everybody: dict[int, AnyMachine] = {**self.machines, **self.controllers}
@@ -156,6 +166,7 @@ class ClusterRun:
         self._clients: dict[str, ClusterClient] = {}
         self._members: list[Member] = []
         self._administrator: ClusterClient | None = None
+        self._voting: VoterOperator | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
         self._leaders: dict[tuple[bytes, int, int], int] = {}
@@ -182,15 +193,19 @@ class ClusterRun:
         return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
 
     def _quorum(self, node_id: int) -> dict[str, str]:
-        voters = ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in self.voters)
-        return {**CLUSTER_SETTINGS, "node.id": str(node_id), "controller.quorum.voters": voters}
+        addresses = {node: f"{host_of(node)}:{CONTROLLER_PORT}" for node in self.voters}
+        if self.first_voters:
+            quorum = {"controller.quorum.bootstrap.servers": ",".join(addresses.values())}
+        else:
+            quorum = {"controller.quorum.voters": ",".join(f"{node}@{at}" for node, at in addresses.items())}
+        return {**CLUSTER_SETTINGS, "node.id": str(node_id), **quorum}
 
     def _controller(self, node_id: int) -> Machine[ControllerNode]:
         host = host_of(node_id)
         roles = {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:{CONTROLLER_PORT}"}
 
         def make(config: BrokerConfig, node: SimNode) -> ControllerNode:
-            format_storage(node, config, CLUSTER)
+            format_storage(node, config, CLUSTER, voters=self.first_voters)
             return ControllerNode(config, node)
 
         return Machine(self.world, host, DIRECTORIES, self._quorum(node_id) | roles, make)
@@ -206,7 +221,7 @@ class ClusterRun:
             settings["acks.flush"] = "before-reply"
 
         def make(config: BrokerConfig, node: SimNode) -> Broker:
-            format_storage(node, config, CLUSTER)
+            format_storage(node, config, CLUSTER, voters=self.first_voters)
             return Broker(config, node)
 
         return Machine(self.world, host, DIRECTORIES, settings, make)
@@ -294,6 +309,8 @@ class ClusterRun:
         if self._administrator is not None:
             self._administrator.die()
             del self._clients[self._administrator.host]
+        if self._voting is not None:
+            await self._restore_voters(self._voting)
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
@@ -326,8 +343,23 @@ class ClusterRun:
         if options.is_administered:
             self._administrator = self._client("administrator")
             self._administrator.owner.spawn(Administrator(self._administrator, self._places, self.nodes).run())
+        if self.first_voters:
+            self._voting = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
+            self._voting.client.owner.spawn(self._voting.run())
         watcher = Watcher(self._client("watcher"), self._places)
         watcher.client.owner.spawn(watcher.run())
+
+    async def _restore_voters(self, voting: VoterOperator) -> None:
+        """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
+        voting.client.die()
+        del self._clients[voting.client.host]
+        restoring = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
+        task = restoring.client.owner.spawn(restoring.restore())
+        until = self.world.loop.time() + SETTLE_S
+        while not task.done() and self.world.objection is None:
+            if self.world.loop.time() > until:
+                self.world.object(f"{SETTLE_S:.0f} s after the last fault not every node votes again")
+            await sleep(LOOK_S)
 
     async def _trouble(self) -> None:
         one, other = self.world.rng("trouble").sample(list(self.everybody.values()), 2)
@@ -430,3 +462,8 @@ def run_cluster_seed(seed: int, say: Callable[[str], None] | None = None) -> Res
 def run_apart_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster whose controllers are nodes of their own."""
     return ClusterRun(seed, say, apart=True).run()
+
+
+def run_dynamic_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose voters come and go."""
+    return ClusterRun(seed, say, dynamic=True).run()

@@ -342,6 +342,10 @@ class SimNode:
         """See Node.future."""
         return self.world.loop.create_future()
 
+    def processor_s(self) -> float:
+        """See Node.processor_s: work takes no virtual time."""
+        return 0.0
+
     async def close(self) -> None:
         """See Node.close."""
         for owner in self._owners:

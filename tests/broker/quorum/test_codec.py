@@ -44,7 +44,7 @@ def endpoint(node_id: int) -> VoterEndpoint | None:
 
 
 def codec(*, dynamic: bool = True, cluster: str = CLUSTER) -> Codec:
-    return Codec(cluster, ReplicaKey(1, DIRECTORY if dynamic else bytes(16)), endpoint, dynamic=dynamic)
+    return Codec(cluster, ReplicaKey(1, DIRECTORY if dynamic else bytes(16)), endpoint, dynamic=lambda: dynamic)
 
 
 def over_the_wire(message: Any, version: int) -> Any:

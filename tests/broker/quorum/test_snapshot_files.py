@@ -12,6 +12,7 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.metadata.image import ClusterImage, Features
 from headrace.raft.events import Piece
 from headrace.raft.messages import Position
+from headrace.raft.voter_set import VoterSet
 from headrace.sim.disk import SimDisk
 
 END = Position(3, 20)
@@ -24,7 +25,7 @@ def directory() -> tuple[SimDisk, SnapshotFiles, bytes]:
     disk.make_dirs("/data/there")
     disk.make_dirs("/data/here")
     files = SnapshotFiles(disk, "/data/there")
-    files.write(IMAGE, 0, (), 5)
+    files.write(IMAGE, VoterSet(kraft_version=0), 5)
     disk.sync_directory("/data")
     return disk, SnapshotFiles(disk, "/data/here"), disk.read_file(files.path(END))
 
@@ -101,6 +102,6 @@ def test_the_log_begins_where_the_oldest_snapshot_ends_that_is_kept(
     _, files, _ = directory()
     for offset in (10, 20, 30):
         image = ClusterImage(offset=offset - 1, epoch=1, timestamp_ms=offset * 4, features=IMAGE.features)
-        files.write(image, 0, (), 5)
+        files.write(image, VoterSet(kraft_version=0), 5)
     assert oldest_kept(files, policy, Position(0, 0), held, now_ms).offset == start
     assert oldest_kept(files, policy, Position(1, 30), held, now_ms) == (1, 30), "it never goes back"

@@ -14,7 +14,7 @@ def endpoint(host: str) -> VoterEndpoint:
 
 def test_voters_bootstrap_servers_and_the_leader_are_found() -> None:
     voters = [Voter(1, bytes(16), (endpoint("one"),)), Voter(2, bytes(16), ())]
-    where = Whereabouts(lambda: voters, [endpoint("first"), endpoint("second")])
+    where = Whereabouts(4, lambda: voters, [endpoint("first"), endpoint("second")])
     assert where.endpoint(-2) == endpoint("first") and where.endpoint(-3) == endpoint("second")
     assert where.endpoint(1) == endpoint("one")
     assert where.endpoint(2) is None and where.endpoint(3) is None
@@ -23,6 +23,23 @@ def test_voters_bootstrap_servers_and_the_leader_are_found() -> None:
     where.learn(1, endpoint("moved"))
     assert where.endpoint(1) == endpoint("moved"), "the leader knows better than the voter set"
     assert where.endpoint(3) is None, "one leader at a time"
+
+
+def test_what_was_told_counts_until_another_voter_set_is_read() -> None:
+    voters = [Voter(1, bytes(16), (endpoint("one"),))]
+    where = Whereabouts(2, lambda: tuple(voters), [])
+    where.learn(1, endpoint("moved"))
+    assert where.endpoint(1) == endpoint("moved")
+    voters[0] = Voter(1, bytes(16), (endpoint("again"),))
+    assert where.endpoint(1) == endpoint("again")
+
+
+def test_a_node_is_where_the_voter_set_says_whatever_it_is_told_of_itself() -> None:
+    """An answer names a leader by host and port alone; what a leader says of itself names the listener too, and Apache
+    Kafka's node stops where that name is empty."""
+    where = Whereabouts(1, lambda: [Voter(1, bytes(16), (endpoint("one"),))], [])
+    where.learn(1, VoterEndpoint("", "one", 9093))
+    assert where.endpoint(1) == endpoint("one")
 
 
 def test_an_answer_names_the_leader_or_not() -> None:

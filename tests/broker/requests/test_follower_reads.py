@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 from broker.partitions.members import Cluster
 
+from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.sim.client import SimClient
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -143,6 +145,78 @@ def test_a_fetch_that_waits_at_a_follower_ends_with_what_is_committed_or_with_it
         await asyncio.sleep(1)
         cluster.change(leader=2)
         assert (await parked).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+    cluster.run(test)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the short way took a fetch, of one after the other."""
+    answers: list[bool] = []
+    answer = ShortFetch.answer
+
+    def noted(self: ShortFetch, *arguments: Any) -> bool:
+        answers.append(answer(self, *arguments))
+        return answers[-1]
+
+    monkeypatch.setattr(ShortFetch, "answer", noted)
+    return answers
+
+
+@pytest.mark.parametrize("rack", ["", "b"])
+@pytest.mark.parametrize("version", [10, 11, 12, 13, 17])
+def test_readers_of_a_follower_go_the_short_way_too(version: int, rack: str, taken: list[bool]) -> None:
+    """Where they may read there at all, and to the same answers as those of the long way."""
+    cluster = racked(RACK_AWARE)
+    again = Reader(cluster, 2, rack)
+    numbers = itertools.count()
+    serves = version >= 11
+
+    async def alike(offset: int, **more: Any) -> Any:
+        fresh = Reader(cluster, 2, rack)
+        fresh.client = SimClient(cluster.world, f"fresh {next(numbers)}", "broker2")
+        said = await again.one(offset, version=version, **more)
+        assert said == await fresh.one(offset, version=version, **more), offset
+        return said
+
+    async def test() -> None:
+        cluster.create(replicas=(1, 2))
+        await written(cluster, b"a", b"b", b"c")
+        for offset in (0, 1, 2, 0):
+            for isolation in (0, 1):
+                read = await alike(offset, isolation=isolation)
+                assert (read.error_code == 0 and len(read.records) > 0) == serves
+        assert taken == [serves] * 7
+        before, count = cluster[2].fetches.follower_bytes.value, len(taken)
+        read = await again.one(1, version=version)
+        assert cluster[2].fetches.follower_bytes.value == before + len(read.records)
+        assert cluster[2].replica().bytes_out == 0
+        assert len((await alike(3)).records) == 0 and taken[count:] == [serves, False]
+        follower = cluster[2].replica()
+        follower.is_being_cut = True
+        assert (await alike(0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        follower.is_being_cut = False
+        cluster.change(leader=2)
+        assert len((await alike(1)).records) and cluster[2].replica().bytes_out > 0
+        cluster.change(replicas=[1], isr=[1], leader=1)
+        assert (await alike(1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert taken[count + 2 :] == [False, True, False]
+
+    cluster.run(test)
+
+
+def test_a_session_at_a_follower_goes_the_short_way(taken: list[bool]) -> None:
+    cluster = Cluster(2)
+    reader = Reader(cluster, 2)
+
+    async def test() -> None:
+        cluster.create()
+        await written(cluster, b"a", b"b", b"c")
+        opened = await reader.ask(0, session=(0, 0))
+        for epoch, offset in enumerate((1, 2), 1):
+            read = await reader.ask(offset, session=(opened.session_id, epoch))
+            assert len(read.responses[0].partitions[0].records)
+        assert taken == [True, True]
 
     cluster.run(test)
 

@@ -44,10 +44,18 @@ def until(look: Callable[[], object], what: object = "it") -> None:
         time.sleep(0.01)
 
 
+def port_that_takes(cluster: TestCluster, at: int, kind: int, resource: str) -> int:
+    """A node's settings are altered at that node or, where it is another one, at the active controller's listener."""
+    if kind != BROKER or resource in ("", str(at)):
+        return cluster.nodes[at].port
+    opened = cluster.nodes[cluster.controller()].inside.server.listeners
+    return next(each.port for each in opened if each.name == "CONTROLLER")
+
+
 def alter(cluster: TestCluster, at: int, kind: int, resource: str, name: str, value: str | None) -> None:
     change = k44.AlterableConfig(name, DELETE if value is None else SET, value)
     request = k44.IncrementalAlterConfigsRequest(resources=[k44.AlterConfigsResource(kind, resource, [change])])
-    with Link(cluster.nodes[at].port) as link:
+    with Link(port_that_takes(cluster, at, kind, resource)) as link:
         answer = link.ask(request, 1).responses[0]
         assert answer.error_code == 0, answer.error_message
 

@@ -12,7 +12,7 @@ from broker.telemetry.pages import get
 from peers.cluster import HeadraceCluster
 
 import headrace.testing
-from headrace.client import admin
+from headrace.client import admin, moves
 from headrace.client.producer import Producer
 from headrace.testing import TestCluster
 
@@ -144,6 +144,27 @@ def test_a_follower_that_cannot_fetch_shrinks_the_in_sync_set(three: TestCluster
     three.heal()
     until(three, lambda pages: pages.each(REPLICAS + "isrexpands_total")[leader] == PARTITIONS, "the growing")
     until(three, in_order_of_two(follower), "both in sync again")
+
+
+def test_an_unclean_election_is_counted(three: TestCluster) -> None:
+    """The only replica in sync dies, and the other one lacks what was written meanwhile."""
+    lost, other = sorted({1, 2, 3} - {three.controller()})
+    counter = "kafka_controller_controllerstats_uncleanleaderelections_total"
+    with three.client() as client:
+        admin.create_topic(client, "t", assignment={0: [lost, other]}, configs={"min.insync.replicas": "1"})
+        before = until(three, in_order_of_two(other), "both in sync")
+        assert before.shown(counter) == [0, 0, 0]
+        three.kill(other)
+        until(three, lambda pages: pages.sum(REPLICAS + "underreplicatedpartitions") == 1, "one in sync")
+        with Producer(client) as producer:
+            producer.send("t", b"lost", partition=0)
+        three.kill(lost)
+        three.restart(other)
+        until(three, lambda pages: pages.shown(CONTROLLER + "fencedbrokercount") == [1], "the other one")
+        assert Pages(three).shown(counter) == [0, 0]
+        moves.elect_leaders(client, moves.Election.UNCLEAN, [("t", 0)])
+        after = until(three, lambda pages: max(pages.shown(counter)) == 1, "the election")
+    assert after.each(counter)[three.controller()] == 1
 
 
 def in_order_of_two(follower: int) -> Callable[[Pages], bool]:

@@ -172,6 +172,41 @@ def test_partitions_and_the_quorum(node: TestBroker) -> None:
     assert found[key("kafka_server_kafkaserver_brokerstate")] == 3
 
 
+def test_every_partition_has_the_size_of_its_log(node: TestBroker) -> None:
+    create_topic(node.port, "sized", 2)
+    record = batch(b"x" * 100)
+    with Raw(node.port) as raw:
+        raw.ask(produce("sized", record, partition=1), 9)
+    found = page(node)
+    assert found[key("kafka_log_log_size", topic="sized", partition="0")] == 0
+    assert found[key("kafka_log_log_size", topic="sized", partition="1")] == len(record)
+    assert found[key("headrace_log_size_bytes")] >= len(record)
+    assert found[key("headrace_partitions_without_series")] == 0
+
+
+def test_the_loop_is_idle_or_not(node: TestBroker) -> None:
+    names = (
+        "kafka_network_socketserver_networkprocessoravgidle_percent",
+        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    )
+    before = page(node)[key(names[0])]
+    share = node.inside.monitor._share
+    assert share is not None
+
+    def work(_: Broker) -> None:
+        began_s = time.thread_time()
+        share._marks.clear()
+        share.start()
+        while time.thread_time() - began_s < 0.3:
+            pass
+
+    assert 0 <= before <= 1
+    node.call(work)
+    busy = page(node)
+    assert busy[key(names[0])] < before and busy[key(names[0])] < 0.9
+    assert busy[key(names[1])] == pytest.approx(busy[key(names[0])], abs=0.1)
+
+
 def test_topics_have_series_up_to_a_bound() -> None:
     with running_broker({"metrics.listener": "127.0.0.1:0", "metrics.topics.max": 2}) as node:
         for number in range(4):

@@ -45,6 +45,8 @@ from headrace.wire.messages import k61_describe_producers as k61
 from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages import k74_list_config_resources as k74
 from headrace.wire.messages import k75_describe_topic_partitions as k75
+from headrace.wire.messages import k80_add_raft_voter as k80
+from headrace.wire.messages import k81_remove_raft_voter as k81
 from headrace.wire.records import Record, build_batch
 
 TOPIC, GROUP = "held", "held-group"
@@ -169,6 +171,8 @@ def _cluster() -> Iterator[Refusal]:
     yield Refusal(k55.DescribeQuorumRequest([quorum]), NO_CLUSTER)
     yield Refusal(k57.UpdateFeaturesRequest(feature_updates=[k57.FeatureUpdateKey("metadata.version", 30)]), NO_CLUSTER)
     yield Refusal(k64.UnregisterBrokerRequest(1), NO_CLUSTER)
+    yield Refusal(k80.AddRaftVoterRequest(voter_id=1, voter_directory_id=bytes(16)), NO_CLUSTER)
+    yield Refusal(k81.RemoveRaftVoterRequest(voter_id=1, voter_directory_id=bytes(16)), NO_CLUSTER)
     yield Refusal(k60.DescribeClusterRequest(include_cluster_authorized_operations=True), LEFT_OUT)
     yield Refusal(k18.ApiVersionsRequest("t", "1"), LEFT_OUT)
 

@@ -300,6 +300,16 @@ class Server:
             assert opened.listener is not None
             opened.listener.close()
 
+    def stop_serving_clients(self) -> None:
+        """Closes all listeners but the controllers', and the connections there."""
+        for opened in self.listeners:
+            if not opened.is_controller:
+                assert opened.listener is not None
+                opened.listener.close()
+        for connection in list(self.connections):
+            if not connection.listener.is_controller:
+                connection.close("")
+
     async def close(self) -> None:
         """Closes every listener and connection, and ends handlers that still wait."""
         self.stop_listening()

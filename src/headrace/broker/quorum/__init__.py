@@ -14,7 +14,7 @@ What lives here
   fetched, syncs it on workers, tells the machine, and publishes what the machine says is committed.
 - `outputs`: what the machine wants done, in order; a full disk holds it up. `syncs`: syncs of the log, one at a time.
 - `codec`, `links`: what voters say to each other as Kafka's requests, and the connections that it goes over.
-  `whereabouts`: where they are.
+  `voter_codec`: changes of the voters in the same way. `whereabouts`: where they are.
 - `answers`: what voters are told, with what is read of the log and of snapshots for it.
 - `proposals`: decided records as batches. `progress`: how far voters and observers are. `voters`: whether the voters
   are the disk's.

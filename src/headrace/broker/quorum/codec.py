@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from headrace.broker.quorum.voter_codec import read_voter_response, voter_request
 from headrace.controller.names import METADATA_TOPIC, METADATA_TOPIC_ID
-from headrace.raft.control import VoterEndpoint
+from headrace.raft.control import ControlRecord, VoterEndpoint, decode_controls
 from headrace.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -46,6 +47,8 @@ from headrace.wire.uuids import ZERO
 
 FETCH_BYTES_MAX: Final = 1024 * 1024
 """What one answer to a fetch of the metadata log holds at most, beyond its first batch (as in Kafka)."""
+VOTER_TIMEOUT_MS: Final = 30_000
+"""What a node that joins by itself allows for it; a leader has a limit of its own."""
 PRE_VOTE_VERSION: Final = 2
 """The first version of Vote that can ask whether a vote would be given."""
 
@@ -56,6 +59,10 @@ Endpoint = Callable[[int], VoterEndpoint | None]
 """Where a voter is reached, None where that is not known."""
 
 
+Told = VoteResponse | EpochResponse | FetchResponse | FetchSnapshotResponse
+"""The answers that say who leads, to replicas."""
+
+
 class Codec:
     """The messages of one node of one cluster.
 
@@ -63,14 +70,14 @@ class Codec:
     1).
     """
 
-    def __init__(self, cluster_id: str, key: ReplicaKey, endpoint: Endpoint, *, dynamic: bool) -> None:
+    def __init__(self, cluster_id: str, key: ReplicaKey, endpoint: Endpoint, *, dynamic: Callable[[], bool]) -> None:
         self._cluster_id = cluster_id
         self._me = key
         self._endpoint = endpoint
         self._dynamic = dynamic
 
     def _key(self, node_id: int, directory_id: bytes) -> ReplicaKey:
-        return ReplicaKey(node_id, directory_id if self._dynamic else ZERO)
+        return ReplicaKey(node_id, directory_id if self._dynamic() else ZERO)
 
     def _addressed(self, node_id: int, directory_id: bytes) -> ReplicaKey:
         """Whom a request means: an old one does not say it, or not which directory."""
@@ -100,7 +107,9 @@ class Codec:
             return self._end(message), k54_end_quorum_epoch.EndQuorumEpochResponse
         if isinstance(message, FetchSnapshotRequest):
             return self._fetch_snapshot(message), k59_fetch_snapshot.FetchSnapshotResponse
-        return self._fetch(message), k01_fetch.FetchResponse
+        if isinstance(message, FetchRequest):
+            return self._fetch(message), k01_fetch.FetchResponse
+        return voter_request(message, self._cluster_id, VOTER_TIMEOUT_MS)
 
     def _vote(self, message: VoteRequest) -> k52_vote.VoteRequest:
         partition = k52_vote.PartitionData(
@@ -259,10 +268,10 @@ class Codec:
 
     # --- answers, to be sent
 
-    def _leader(self, message: Response) -> int:
+    def _leader(self, message: Told) -> int:
         return NO_NODE if message.leader_id is None else message.leader_id
 
-    def _nodes(self, message: Response, make: Callable[..., Any], knows: bool) -> list[Any]:
+    def _nodes(self, message: Told, make: Callable[..., Any], knows: bool) -> list[Any]:
         """Where the leader is, for those who do not know; `knows`: whether that version can say it."""
         endpoint = None if message.leader_id is None or not knows else self._endpoint(message.leader_id)
         return [] if endpoint is None else [make(node_id=message.leader_id, host=endpoint.host, port=endpoint.port)]
@@ -349,6 +358,8 @@ class Codec:
             return _read_fetched(asked, response)
         if isinstance(asked, FetchSnapshotRequest):
             return _read_piece(asked, response)
+        if not isinstance(asked, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest):
+            return read_voter_response(asked, response)
         partitions = [p for topic in getattr(response, "topics", ()) for p in topic.partitions]
         error = ErrorCode(response.error_code)
         if error or not partitions:
@@ -431,6 +442,10 @@ def _entries(records: Buffer) -> list[Entries]:
         if not check_crc(view, at, header):
             raise CorruptBatch(f"a batch of the metadata log at offset {header.base_offset} is damaged on its way")
         batch = bytes(view[at : at + header.size])
-        found.append(Entries(header.base_offset, header.partition_leader_epoch, header.last_offset_delta + 1, batch))
+        count = header.last_offset_delta + 1
+        controls: tuple[ControlRecord | None, ...] = tuple(decode_controls(batch)) if header.is_control else ()
+        if controls and len(controls) != count:
+            raise CorruptBatch(f"a control batch at offset {header.base_offset} has {len(controls)} of {count} records")
+        found.append(Entries(header.base_offset, header.partition_leader_epoch, count, batch, controls))
         at += header.size
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from headrace.raft.control import VoterEndpoint
 
 R = TypeVar("R", bound=Response)
+
+LINGER_S: Final = 1.0
+"""How long a controller that leads no more may still answer: it answers what is committed, but another one may be known
+before the answer is here."""
 
 
 class ControllerLink:
@@ -32,6 +36,7 @@ class ControllerLink:
         self._opening = asyncio.Lock()
         self._link: AsyncConnection | None = None
         self._to: VoterEndpoint | None = None
+        self._left: set[AsyncConnection] = set()
 
     async def ask(self, request: Request, response_class: type[R], *, timeout_s: float) -> R:
         """The active controller's answer. Raises ClientError; whether the request took effect is unknown then, unless
@@ -47,17 +52,27 @@ class ControllerLink:
             link = self._link
             if link is not None and not link.closed and self._to == endpoint:
                 return link
-            if link is not None:
-                link.close()
             self._link = None
+            if link is not None:
+                self._leave(link)
             self._link = await AsyncConnection.open(
                 self._node, self._owner, endpoint.host, endpoint.port, client_id=self._name, timeout_s=self._timeout_s
             )
             self._to = endpoint
             return self._link
 
+    def _leave(self, link: AsyncConnection) -> None:
+        self._left = {each for each in self._left if not each.closed}
+        if link.outstanding and not link.closed:
+            self._left.add(link)
+            self._owner.later(LINGER_S, link.close)
+        else:
+            link.close()
+
     def close(self) -> None:
-        """Ends the connection; what waits for an answer fails."""
+        """Ends the connections; what waits for an answer fails."""
+        for link in self._left:
+            link.close()
         if self._link is not None:
             self._link.close()
         self._owner.close()

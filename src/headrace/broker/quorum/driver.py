@@ -27,7 +27,7 @@ from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.syncs import Syncs
 from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
-from headrace.broker.quorum.voters import foreign_voters
+from headrace.broker.quorum.voters import Member, foreign_voters
 from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
 from headrace.env import DiskLock, Node
@@ -35,7 +35,7 @@ from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
-from headrace.raft.control import ControlRecord, ControlType, Voter, VoterEndpoint, voters_of
+from headrace.raft.control import Voter
 from headrace.raft.events import (
     Answered,
     Event,
@@ -50,9 +50,10 @@ from headrace.raft.events import (
     Unreachable,
 )
 from headrace.raft.machine import Raft
-from headrace.raft.messages import Entries, Position, ReplicaKey, Request
+from headrace.raft.messages import Entries, Position, Request
 from headrace.raft.peers import RaftSettings
 from headrace.raft.quorum_state import QuorumState
+from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -90,26 +91,21 @@ class QuorumDriver:
         node: Node,
         log: MetadataLog,
         *,
-        node_id: int,
-        voters: Sequence[Voter],
+        member: Member,
         cluster_id: str,
         policy: SnapshotPolicy | None = None,
         settings: RaftSettings | None = None,
         min_insync_replicas: int = 1,
-        observer: ReplicaKey | None = None,
-        bootstrap: Sequence[VoterEndpoint] = (),
         has_observers: bool = False,
     ) -> None:
-        """`voters` are those of a static quorum (kraft.version 0), whose metadata do not say who votes;
-        `min_insync_replicas` is what a fresh cluster begins with. `observer` is this node's key where it does not vote;
-        it finds the leader by the voters and by the addresses of `bootstrap`. `has_observers`: others than voters read
-        this node's log."""
+        """`member` is who this node is by its settings; `min_insync_replicas` is what a fresh cluster begins with.
+        `has_observers`: others than voters read this node's log."""
         self.log = log
-        self.node_id = node_id
+        self.node_id = member.key.id
         self.image = ClusterImage(cluster_id=cluster_id)
-        self.kraft_version = 0
-        self.voters: tuple[Voter, ...] = tuple(voters)
-        self.whereabouts = Whereabouts(lambda: self.voters, bootstrap)
+        self.member = member
+        self.sets = VoterHistory(VoterSet(member.voters, kraft_version=0))
+        self.whereabouts = Whereabouts(self.node_id, lambda: self.voters, member.bootstrap)
         self.failure: Exception | None = None
         self.lock: DiskLock | None = None
         self.on_failure: Callable[[str], None] | None = None
@@ -120,8 +116,6 @@ class QuorumDriver:
         self._log = node.logger("quorum")
         self._settings = settings or RaftSettings()
         self._min_insync_replicas = min_insync_replicas
-        self._observer = observer
-        self._bootstrap = len(bootstrap)
         self._has_observers = has_observers
         self._listeners: list[ImageListener] = []
         self._uncommitted = Uncommitted(self.image)
@@ -153,8 +147,18 @@ class QuorumDriver:
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
         self._loading = SnapshotLoading(
-            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, self.voters, self._log
+            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, lambda: self.sets, self._log
         )
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Who votes by the newest set in the log, committed or not."""
+        return self.sets.newest.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The finalized kraft.version."""
+        return self.sets.newest.kraft_version
 
     @property
     def epoch(self) -> int:
@@ -169,7 +173,10 @@ class QuorumDriver:
     @property
     def is_alone(self) -> bool:
         """Whether this node votes, and no other."""
-        return self._observer is None and all(voter.id == self.node_id for voter in self.voters)
+        return self._is_alone_in(self.sets.newest)
+
+    def _is_alone_in(self, voters: VoterSet) -> bool:
+        return voters.keys == (self.member.key_in(voters),)
 
     def progress(self) -> list[ReplicaProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
@@ -188,18 +195,22 @@ class QuorumDriver:
         Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
         that do not lie in the metadata. No record has been written then.
         """
-        loaded = self.log.load(self.image.cluster_id, committed_only=not self.is_alone)
+        loaded = self.log.load(
+            self.image.cluster_id, self.voters, lambda newest: not self._is_alone_in(newest)
+        )
         saved = self.log.read_quorum_state()
-        others = foreign_voters(self.voters, loaded.voters, saved)
+        newest = loaded.sets.newest
+        others = foreign_voters(self.voters, newest.voters, saved) if self.member.is_static else []
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
-        self.voters = loaded.voters or self.voters
+        if self.member.is_lost_in(newest):
+            reasons.append("this node is no voter and knows no other: set controller.quorum.bootstrap.servers")
+        self.sets = loaded.sets
         if self.is_alone and not loaded.image.is_empty:
             reasons += obstacles(loaded.image)
         if reasons:
             raise StorageError(f"{self.log.directory} cannot be served: " + "; ".join(reasons))
         self.image = loaded.image
         self._committed = loaded.image.offset + 1
-        self.kraft_version = loaded.kraft_version
         self._snapshots.loaded(loaded.image, loaded.log_bytes)
         # What a crash left in memory is on the disk before anybody hears how far this log goes.
         self.log.sync()
@@ -212,20 +223,17 @@ class QuorumDriver:
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
-        me = self._observer or next(
-            ReplicaKey(voter.id, voter.directory_id) for voter in self.voters if voter.id == self.node_id
-        )
-        self.codec = Codec(self.image.cluster_id, me, self.whereabouts.endpoint, dynamic=self.kraft_version > 0)
+        me = self.member.key_in(self.sets.newest)
+        self.codec = Codec(self.image.cluster_id, me, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0)
         return Raft(
             me,
-            self.voters,
+            self.sets,
             view,
             saved,
             jitter=self._node.entropy.random().randrange,
-            kraft_version=self.kraft_version,
-            voters_are_in_log=loaded.voters_are_in_log,
             settings=self._settings,
-            bootstrap=self._bootstrap,
+            bootstrap=len(self.member.bootstrap),
+            own=self.member.own,
         )
 
     def _take_the_lead(self, loaded: LoadedMetadata) -> None:
@@ -252,20 +260,20 @@ class QuorumDriver:
         return opening_records(self.image, stored, in_transaction, self._min_insync_replicas)
 
     def start(self) -> None:
-        """Begins to speak with the other voters, where there are any."""
-        if self.is_alone:
-            self.on_decides()
-            return
+        """Begins to speak with the other voters, as soon as there are any."""
         self._links = VoterLinks(
             self._node,
             self.codec,
             self.whereabouts.endpoint,
             self._step,
-            self.whereabouts.learn if self._observer is not None else lambda *_: None,
+            (lambda *_: None) if self.member.is_static and self.raft.is_voter else self.whereabouts.learn,
             timeout_s=self._settings.request_timeout_ms / 1000,
             log=self._log,
         )
-        self._take(self.raft.start(self._steady_ms()))
+        if self.decides:  # it votes alone, and leads since it was loaded
+            self.on_decides()
+        else:
+            self._take(self.raft.start(self._steady_ms()))
 
     # --- what the broker asks
 
@@ -276,9 +284,8 @@ class QuorumDriver:
     def submit(self, decide: Callable[[ClusterImage], Decision[R]]) -> Future[R]:
         """Decides on the newest image, at once; the answer comes when the records are committed and applied.
 
-        A decision without records is answered when all that it was made on is committed. One that is made in pieces
-        goes on in a later turn of the loop, once its last piece is committed: others are decided in between. The future
-        raises ControllerError, or what `decide` raises.
+        A decision without records is answered when all that it was made on is committed; others are decided between
+        the pieces of one. The future raises ControllerError, or what `decide` raises.
         """
         asked: Future[R] = self._node.future()
         self._decide(decide, asked)
@@ -318,8 +325,7 @@ class QuorumDriver:
             self._syncs.soon()
 
     def _go_on(self) -> None:
-        piece = self._uncommitted.next_unfinished()
-        if piece is not None and piece.then is not None:
+        if (piece := self._uncommitted.next_unfinished()) is not None and piece.then is not None:
             self._decide(piece.then, piece.asked)
 
     def _give_up(self, why: ControllerError) -> None:
@@ -331,6 +337,8 @@ class QuorumDriver:
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if not self.decides:
             return ControllerError(ErrorCode.NOT_CONTROLLER)
+        if self._outputs:  # a change of the voters waits for room
+            return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
         if len(self._uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
         return None
@@ -503,14 +511,15 @@ class QuorumDriver:
         before, end = self.image, self._committed
         try:
             if before.offset + 1 < end:
-                self._note(self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS))
+                self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS)
                 delta = self._replay.delta
                 self.image = self._replay.finish()
                 self._replay = self._replay.next(self.image)
                 self._publish(Change(before, self.image, delta))
             if self.image.offset + 1 < end:
                 self._apply_soon()
-            elif self.raft.is_active and not self._outputs:
+            elif self.raft.is_active and not self._outputs and end == self.raft.log.end_offset:
+                # What was appended meanwhile is a change of the voters: its commit comes here again.
                 self._begin_to_decide()
         except Exception as error:  # metadata are never guessed
             self._fail(error)
@@ -526,15 +535,6 @@ class QuorumDriver:
             self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
         self.on_decides()
 
-    def _note(self, records: Sequence[ControlRecord]) -> None:
-        """What an observer reads of who votes: its snapshots say it."""
-        if self._observer is not None:
-            for record in records:
-                if record.type is ControlType.KRAFT_VERSION:
-                    self.kraft_version = record.message.kraft_version
-                elif record.type is ControlType.KRAFT_VOTERS:
-                    self.voters = voters_of(record.message)
-
     def _publish(self, change: Change) -> None:
         for listener in self._listeners:
             try:
@@ -548,8 +548,9 @@ class QuorumDriver:
     async def snapshot(self) -> None:
         """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
         image, log = self.image, self.raft.log
+        voters = self.sets.at(image.offset + 1)
         keeps_old = self._has_observers or not self.is_alone
-        start = await self._snapshots.write(image, self.kraft_version, self.voters, log, keeps_old=keeps_old)
+        start = await self._snapshots.write(image, voters, log, keeps_old=keeps_old)
         if start is not None:
             replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
             self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
@@ -562,7 +563,6 @@ class QuorumDriver:
         self._log.info("metadata snapshot loaded", end_offset=end.offset, epoch=end.epoch)
         self.log.log.truncate_fully_and_start_at(end.offset, now_ms=self._node.clock.now_ms())
         self.image, self._committed = content.image, end.offset
-        self.kraft_version, self.voters = content.kraft_version, content.voters or self.voters
         self._replay = Replay(self.image)
         self._snapshots.loaded(self.image, 0)
         self._publish(Change(before, self.image, delta))

@@ -42,6 +42,8 @@ class Duties:
     def __init__(self, node: Node, driver: QuorumDriver, config: Callable[[], BrokerConfig]) -> None:
         self.sessions: BrokerSessions | None = None
         self.controller: LocalController
+        self.own_broker_epoch: Callable[[], int] = lambda: -1
+        """Under which epoch this process is registered as a broker; -1: it is not, or not yet."""
         self._node = node
         self._driver = driver
         self._config = config
@@ -65,6 +67,7 @@ class Duties:
         config = self._config()
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self.sessions.begin(self._driver.image, self.now_ms())
+        self._forget_predecessor(self.sessions)
         self._heard.clear()
         if self._driver.raft.bereft_of is not None:
             self.suspect(self._driver.raft.bereft_of)
@@ -74,6 +77,13 @@ class Duties:
             self._again(config.metadata_max_idle_interval_ms / 1000, self._mark_time)
         self._again(config.leader_imbalance_check_interval_seconds, self._balance)
         self._again(config.unclean_leader_election_interval_ms / 1000, self._elect_unclean)
+
+    def _forget_predecessor(self, sessions: BrokerSessions) -> None:
+        """Where this node votes alone, whatever was registered as this node before it was started is dead: this process
+        has its directories. Beside others it is asked like them: who died last should be the last that is fenced."""
+        own = self._driver.image.brokers.get(self._driver.node_id)
+        if self._driver.is_alone and own is not None and own.epoch != self.own_broker_epoch():
+            sessions.forget(own.id, own.epoch)
 
     def _again(self, seconds: float, duty: Callable[[], None]) -> None:
         """Does it every so many seconds for as long as this node decides without a break."""

@@ -68,7 +68,7 @@ class VoterLinks:
     async def _send_all(self, peer: int) -> None:
         while peer in self._next:
             try:
-                link = await self._link(peer)
+                link = await self._link(peer, self._next[peer].endpoint)
             except ClientError as error:
                 self._failed(self._next.pop(peer), error)
             else:
@@ -76,11 +76,11 @@ class VoterLinks:
         self._opening.discard(peer)
         self._look()
 
-    async def _link(self, peer: int) -> AsyncConnection:
+    async def _link(self, peer: int, endpoint: VoterEndpoint | None) -> AsyncConnection:
         link = self._links.get(peer)
         if link is not None and not link.closed:
             return link
-        endpoint = self._endpoint(peer)
+        endpoint = endpoint or self._endpoint(peer)
         if endpoint is None:
             raise UnreachableError(f"nobody knows where voter {peer} is")
         link = await AsyncConnection.open(

@@ -120,4 +120,6 @@ class LocalController:
             sessions=None if self._duties is None else self._duties.sessions,
             now_ms=0 if self._duties is None else self._duties.now_ms(),
             random=self._random.randrange,
+            voters=[voter.id for voter in self._driver.voters],
+            kraft_version=self._driver.kraft_version,
         )

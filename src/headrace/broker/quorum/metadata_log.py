@@ -5,7 +5,7 @@ Reading gives the image; appending stamps offsets and the leader's epoch; nothin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,10 +20,11 @@ from headrace.metadata.framing import decode_record
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.raft import control
-from headrace.raft.control import ControlRecord, ControlType, Voter
+from headrace.raft.control import ControlRecord, Voter
 from headrace.raft.log_view import LogView
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
+from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
 from headrace.wire.batch import BatchHeader, iter_headers
 from headrace.wire.records import decode_batch
 
@@ -37,11 +38,10 @@ class LoadedMetadata:
     """What a metadata directory holds: the image, and what its control records say of the quorum."""
 
     image: ClusterImage
+    sets: VoterHistory
+    """Who votes; at first whom the settings name, at kraft.version 0."""
     in_transaction: bool = False
     last_epoch: int = 0
-    kraft_version: int = 0
-    voters: tuple[Voter, ...] = ()
-    voters_are_in_log: bool = False
     snapshot: Position = EMPTY
     """The end of the newest snapshot."""
     start: Position = EMPTY
@@ -54,15 +54,8 @@ class LoadedMetadata:
         """Begins with a snapshot."""
         self.snapshot = self.start = content.end
         self.image = content.image
-        self.kraft_version, self.voters = content.kraft_version, content.voters
-        self.voters_are_in_log = content.end.offset > 0 and bool(content.voters)
-
-    def note(self, record: ControlRecord) -> None:
-        """Takes in a control record that tells of the quorum."""
-        if record.type is ControlType.KRAFT_VERSION:
-            self.kraft_version = record.message.kraft_version
-        elif record.type is ControlType.KRAFT_VOTERS:
-            self.voters = control.voters_of(record.message)
+        if content.voters is not None:
+            self.sets = VoterHistory(content.voters, content.end.offset - 1 if content.end.offset > 0 else NOT_IN_LOG)
 
     def is_joined(self, end_offset: int) -> bool:
         """Whether a log that ends here holds what the newest snapshot ends with, or begins behind it."""
@@ -91,15 +84,17 @@ class MetadataLog:
         """The offset that the next record gets."""
         return self.log.end_offset
 
-    def load(self, cluster_id: str, *, committed_only: bool = False) -> LoadedMetadata:
-        """Reads the newest snapshot and the log behind it. With `committed_only` the image is the snapshot's: how far
-        the log is committed, its leader says.
+    def load(
+        self, cluster_id: str, voters: Sequence[Voter], committed_only: Callable[[VoterSet], bool]
+    ) -> LoadedMetadata:
+        """Reads the newest snapshot and the log behind it. `voters` are those of the settings. If `committed_only` says
+        so of who votes, the image is the snapshot's: how far the log is committed, its leader says.
 
         Raises StorageError where they do not join, or hold what cannot be read: metadata is never guessed.
         """
         self.files.remove_parts()
         snapshots = self.files.ends()
-        loaded = LoadedMetadata(ClusterImage(cluster_id=cluster_id))
+        loaded = LoadedMetadata(ClusterImage(cluster_id=cluster_id), VoterHistory(VoterSet(tuple(voters), 0)))
         if snapshots:
             loaded.take(self.files.read(snapshots[-1], cluster_id))
         end = loaded.snapshot
@@ -110,44 +105,51 @@ class MetadataLog:
             )
         if self.log.log_start_offset > 0:
             loaded.start = next(each for each in snapshots if each.offset >= self.log.log_start_offset)
-        loaded.epochs = self._epochs(loaded.start)
+        controls = self._scan(loaded)
         if not loaded.is_joined(self.log.end_offset):
             # A crash came between a snapshot of the leader's and the end of the log that it takes the place of.
             self.log.truncate_fully_and_start_at(end.offset)
-            loaded.start, loaded.epochs = end, []
+            loaded.start, loaded.epochs, loaded.log_bytes, controls = end, [], 0, []
         loaded.last_epoch = loaded.epochs[-1].epoch if loaded.epochs else loaded.start.epoch
-        self._load_log(end.offset, loaded, committed_only)
+        for base_offset, records in controls:
+            loaded.sets.note_all(base_offset, records)
+        if not committed_only(loaded.sets.newest):
+            self._replay_log(loaded)
         return loaded
 
-    def _epochs(self, start: Position) -> list[Position]:
-        """The epochs of the log from an offset on. Raises StorageError where they fall, OSError."""
-        epochs: list[Position] = []
-        last, offset = start.epoch, start.offset
+    def _scan(self, loaded: LoadedMetadata) -> list[tuple[int, list[ControlRecord | None]]]:
+        """Takes in the epochs of the log from its start on, and its bytes behind the snapshot. Returns the control
+        records behind the snapshot, each batch with its first offset. Raises StorageError where epochs fall, OSError.
+        """
+        controls: list[tuple[int, list[ControlRecord | None]]] = []
+        last, offset = loaded.start.epoch, loaded.start.offset
         while offset < self.log.end_offset:
             try:
-                for _, header in iter_headers(self._read(offset, self.log.end_offset, _READ_BYTES)):
+                data = self._read(offset, self.log.end_offset, _READ_BYTES)
+                for at, header in iter_headers(data):
                     epoch = header.partition_leader_epoch
-                    if header.last_offset < start.offset:
+                    if header.last_offset < loaded.start.offset:
                         continue
                     if epoch < last:
                         raise InconsistentMetadataError(f"epoch {epoch} follows epoch {last}")
                     if epoch > last:
-                        epochs.append(Position(epoch, header.base_offset))
+                        loaded.epochs.append(Position(epoch, header.base_offset))
                     last, offset = epoch, header.next_offset
+                    if header.last_offset >= loaded.snapshot.offset:
+                        loaded.log_bytes += header.size
+                        if header.is_control:
+                            controls.append((header.base_offset, control.decode_controls(data, at)))
             except CANNOT_READ as error:
                 raise self._damaged(offset, error) from error
-        return epochs
+        return controls
 
-    def _load_log(self, start: int, loaded: LoadedMetadata, committed_only: bool) -> None:
-        replay = None if committed_only else Replay(loaded.image)
-        offset, end = start, self.log.end_offset
+    def _replay_log(self, loaded: LoadedMetadata) -> None:
+        """Takes the log behind the snapshot into the image."""
+        replay, offset, end = Replay(loaded.image), loaded.snapshot.offset, self.log.end_offset
         while offset < end:
-            data = self._read(offset, end, _READ_BYTES)
-            loaded.log_bytes += len(data)
-            offset = self._load_batches(data, offset, start, replay, loaded)
-        if replay is not None:
-            loaded.in_transaction = replay.in_transaction
-            loaded.image = replay.finish()
+            offset = self.apply(replay, offset, end, _READ_BYTES)
+        loaded.in_transaction = replay.in_transaction
+        loaded.image = replay.finish()
 
     def _read(self, offset: int, end: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds `offset` on. Raises StorageError, OSError."""
@@ -156,34 +158,15 @@ class MetadataLog:
             raise StorageError(f"metadata log {self.directory} cannot be read at offset {offset}: {result.error.name}")
         return result.slice.file.read(result.slice.position, result.slice.size)
 
-    def _load_batches(self, data: bytes, offset: int, start: int, replay: Replay | None, loaded: LoadedMetadata) -> int:
-        try:
-            for at, header in iter_headers(data):
-                if header.last_offset < start:
-                    continue
-                if header.is_control:
-                    for noted in _control_records(data, at):
-                        loaded.note(noted)
-                        loaded.voters_are_in_log |= noted.type is ControlType.KRAFT_VOTERS
-                if replay is not None:
-                    _replay(replay, data, at, header)
-                offset = header.next_offset
-        except CANNOT_READ as error:
-            raise self._damaged(offset, error) from error
-        return offset
-
     def _damaged(self, offset: int, error: Exception) -> StorageError:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
 
-    def apply(
-        self, replay: Replay, offset: int, end: int, max_bytes: int, max_records: int
-    ) -> list[ControlRecord]:
-        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`; what their control
-        records say of the quorum is the answer. A batch is whole or not at all in an image.
+    def apply(self, replay: Replay, offset: int, end: int, max_bytes: int, max_records: int) -> int:
+        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`. Returns the offset
+        behind them. A batch is whole or not at all in an image.
 
         Raises StorageError where they cannot be read, OSError.
         """
-        noted: list[ControlRecord] = []
         try:
             data = self._read(offset, end, max_bytes)
             reached = offset
@@ -194,11 +177,10 @@ class MetadataLog:
                 if is_enough or header.next_offset > end:
                     break
                 reached = header.next_offset
-                noted += _control_records(data, at) if header.is_control else []
                 _replay(replay, data, at, header)
+            return reached
         except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
-        return noted
 
     def batches(self, offset: int, end: int, max_bytes: int) -> bytes:
         """The whole batches from an offset on, as far as they end at or below `end`: at least one, and then as many as
@@ -265,11 +247,6 @@ class MetadataLog:
         for segment in replaced:
             segment.remove_files()
         self.files.remove_before(end_offset)
-
-
-def _control_records(data: bytes, at: int) -> list[ControlRecord]:
-    decoded = [control.decode_control(each.key or b"", each.value or b"") for each in decode_batch(data, at)]
-    return [record for record in decoded if record is not None]
 
 
 def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:

@@ -7,12 +7,13 @@ that, and they are the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshots import SnapshotPolicy
+from headrace.broker.quorum.voters import Member
 from headrace.broker.storage.open_transactions import open_on_disk
 from headrace.broker.storage.storage_format import (
     METADATA_DIRECTORY,
@@ -51,10 +52,11 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     """Formats what is fresh, and replays the metadata; a node that votes alone takes the lead. Raises StorageError or
     OSError."""
     if config.waits_for_others and not is_formatted(node.disk, config.metadata_log_dir):
-        others = "no vote" if config.is_broker_alone else "other voters beside it"
+        others = "no vote" if config.is_broker_alone else "other controllers beside it"
+        joins = "" if config.is_broker_alone or config.static_voters else " --no-initial-controllers"
         raise StorageError(
-            f"{config.metadata_log_dir} is not formatted, and this node has {others}: "
-            "format every node's directories for one cluster"
+            f"{config.metadata_log_dir} is not formatted, and this node has {others}: format it for the cluster of the "
+            f"others, `headrace storage format --cluster-id ID --config FILE{joins}`"
         )
     lock = None
     if config.metadata_log_dir not in config.log_dirs:
@@ -70,10 +72,21 @@ def open_quorum(node: Node, config: BrokerConfig, *, cluster_id: str = "") -> tu
     return quorum, layout
 
 
-def format_storage(env: Environment, config: BrokerConfig, cluster_id: str) -> StorageLayout:
-    """Formats the directories of a node for a cluster; those that are formatted for it stay. Raises StorageError."""
-    is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone
-    options = FormatOptions(cluster_id, config.node_id, controller_endpoint(config), dynamic=is_dynamic)
+def format_storage(
+    env: Environment,
+    config: BrokerConfig,
+    cluster_id: str,
+    *,
+    voters: Sequence[Voter] = (),
+    joins: bool = False,
+    levels: Mapping[str, int] | None = None,
+) -> StorageLayout:
+    """Formats the directories of a node for a cluster; those that are formatted for it stay. `voters` are the first
+    ones of the cluster, without them this node is the only one; but one that `joins` others learns from them who votes.
+    `levels` are the cluster's first feature levels, by default the newest. Raises StorageError."""
+    is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone and not joins
+    endpoint = controller_endpoint(config)
+    options = FormatOptions(cluster_id, config.node_id, endpoint, is_dynamic, levels, tuple(voters))
     now_ms = env.clock.now_ms()
     return open_storage(env.disk, config.directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
 
@@ -112,22 +125,14 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         config.metadata_max_retention_bytes,
         config.metadata_max_retention_ms,
     )
-    voters, observer = static_voters(config), None
-    if config.is_broker_alone:
-        observer = ReplicaKey(layout.node_id, layout.directory_ids[layout.metadata_directory])
-    elif not voters:
-        voters = [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     quorum = QuorumDriver(
         node,
         log,
-        node_id=layout.node_id,
-        voters=voters,
+        member=_member(config, layout),
         cluster_id=layout.cluster_id,
         policy=policy,
         min_insync_replicas=int(config.shown("min.insync.replicas")),
-        observer=observer,
-        bootstrap=bootstrap_servers(config) if config.is_broker_alone else (),
-        has_observers=config.is_controller_alone,
+        has_observers=not config.is_by_itself,
         settings=RaftSettings(
             election_timeout_ms=config.controller_quorum_election_timeout_ms,
             election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
@@ -136,17 +141,34 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
             retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
             early_election_ms=EARLY_ELECTION_MS if config.early_fencing_enable else 0,
             fetch_snapshot_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+            auto_join=config.controller_quorum_auto_join_enable,
         ),
     )
 
     def obstacles(image: ClusterImage) -> list[str]:
         if config.is_controller_alone:
             return adoption.obstacles(image)
+        others = adoption.foreign_replicas(image, layout.node_id) if config.is_by_itself else []
         here = open_on_disk(node.disk, config.log_dirs, image, layout.node_id)
-        return adoption.obstacles(image) + adoption.foreign_replicas(image, layout.node_id) + here
+        return adoption.obstacles(image) + others + here
 
     quorum.load(obstacles)
     return quorum, layout
+
+
+def _member(config: BrokerConfig, layout: StorageLayout) -> Member:
+    key = ReplicaKey(layout.node_id, layout.directory_ids[layout.metadata_directory])
+    voters = static_voters(config)
+    is_static = bool(voters) or config.is_by_itself
+    if not voters and not config.waits_for_others:
+        voters = [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
+    return Member(
+        key,
+        tuple(voters),
+        is_static,
+        own=None if is_static or config.is_broker_alone else own_voter(config, key),
+        bootstrap=() if is_static and not config.is_broker_alone else tuple(bootstrap_servers(config)),
+    )
 
 
 def static_voters(config: BrokerConfig) -> list[Voter]:
@@ -158,16 +180,24 @@ def static_voters(config: BrokerConfig) -> list[Voter]:
 
 
 def bootstrap_servers(config: BrokerConfig) -> list[VoterEndpoint]:
-    """The controllers through which a node finds the quorum."""
-    return [VoterEndpoint(config.controller_listener, host, port) for host, port in config.bootstrap_servers]
+    """The other controllers through which a node finds the quorum."""
+    return [VoterEndpoint(config.controller_listener, host, port) for host, port in config.other_bootstrap_servers]
 
 
 def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:
     """What the voter set says of this node: its controller listener, or where one would be."""
-    for point in config.controller_listeners:
+    for point in config.advertised_controllers:
         return VoterEndpoint(point.name, point.host or "localhost", point.port)
     host = next((point.host for point in config.advertised_listeners if point.host), "localhost")
     return VoterEndpoint("CONTROLLER", host, 9093)
+
+
+def own_voter(config: BrokerConfig, key: ReplicaKey) -> Voter | None:
+    """What the voter set is to say of a controller; None where its settings do not say at which address it is."""
+    if not config.names_its_controller:
+        return None
+    endpoints = tuple(VoterEndpoint(each.name, each.host, each.port) for each in config.advertised_controllers)
+    return Voter(key.id, key.directory_id, endpoints)
 
 
 def open_metadata_log(env: Environment, config: BrokerConfig, directory: str) -> MetadataLog:
@@ -272,7 +302,7 @@ def controller_endpoints(config: BrokerConfig, ports: Mapping[str, int] | None =
             point.port or (ports or {}).get(point.name, 0),
             _SECURITY_PROTOCOLS[point.protocol],
         )
-        for point in config.controller_listeners
+        for point in config.advertised_controllers
     )
 
 

@@ -18,15 +18,17 @@ from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.metadata.snapshot import image_records
 from headrace.raft import control
-from headrace.raft.control import ControlRecord, ControlType, Voter
+from headrace.raft.control import ControlType
 from headrace.raft.events import Piece
 from headrace.raft.messages import Position
+from headrace.raft.voter_set import VoterSet
 from headrace.wire.batch import BATCH_OVERHEAD, check_crc, iter_headers, read_header
 from headrace.wire.primitives import DecodeError
 from headrace.wire.records import CorruptBatch, decode_batch
 
 CANNOT_READ: Final = (CorruptBatch, DecodeError, MetadataRecordError, InconsistentMetadataError)
 """What reading metadata raises where they are damaged."""
+NOTHING_SAID: Final = VoterSet(kraft_version=0)
 _PART: Final = ".part"
 
 
@@ -36,15 +38,12 @@ class SnapshotContent:
 
     end: Position
     image: ClusterImage
-    kraft_version: int = 0
-    voters: tuple[Voter, ...] = ()
+    said: VoterSet = NOTHING_SAID
 
-    def note(self, record: ControlRecord) -> None:
-        """Takes in a control record that tells of the quorum."""
-        if record.type is ControlType.KRAFT_VERSION:
-            self.kraft_version = record.message.kraft_version
-        elif record.type is ControlType.KRAFT_VOTERS:
-            self.voters = control.voters_of(record.message)
+    @property
+    def voters(self) -> VoterSet | None:
+        """Who votes as of its end; None: it does not say so, for the voters are static."""
+        return self.said if self.said.voters else None
 
 
 class SnapshotFiles:
@@ -83,14 +82,17 @@ class SnapshotFiles:
                 if not check_crc(data, at, header):
                     raise CorruptBatch(f"the checksum of the batch at byte {at} is wrong")
                 at_end = at + header.size
-                for record in decode_batch(data, at):
-                    if not header.is_control:
+                if not header.is_control:
+                    for record in decode_batch(data, at):
                         replay.apply(decode_record(record.value or b""))
-                    elif (noted := control.decode_control(record.key or b"", record.value or b"")) is not None:
-                        content.note(noted)
-                        if noted.type is ControlType.SNAPSHOT_HEADER:
-                            timestamp_ms = noted.message.last_contained_log_timestamp
-                        complete = complete or noted.type is ControlType.SNAPSHOT_FOOTER
+                    continue
+                for noted in control.decode_controls(data, at):
+                    if noted is None:
+                        continue
+                    content.said = content.said.noting(noted)
+                    if noted.type is ControlType.SNAPSHOT_HEADER:
+                        timestamp_ms = noted.message.last_contained_log_timestamp
+                    complete = complete or noted.type is ControlType.SNAPSHOT_FOOTER
         except CANNOT_READ as error:
             raise StorageError(f"metadata snapshot {path} cannot be read: {error}") from error
         if not complete or at_end != len(data):
@@ -113,11 +115,11 @@ class SnapshotFiles:
         is_header = header is not None and header.type is ControlType.SNAPSHOT_HEADER
         return int(header.message.last_contained_log_timestamp) if header is not None and is_header else 0
 
-    def write(self, image: ClusterImage, kraft_version: int, voters: tuple[Voter, ...], now_ms: int) -> int:
+    def write(self, image: ClusterImage, voters: VoterSet, now_ms: int) -> int:
         """Writes a snapshot of an image. Returns its size in bytes. Raises OSError."""
         header = [control.snapshot_header(image.timestamp_ms)]
-        if kraft_version > 0:
-            header += [control.kraft_version(kraft_version), control.voters_record(voters)]
+        if voters.kraft_version > 0:
+            header += [control.kraft_version(voters.kraft_version), control.voters_record(voters.voters)]
         level = image.features.metadata_version
         values = [encode_record(record, record_version(record, level)) for record in image_records(image)]
         content = snapshot_bytes(header, values, epoch=image.epoch, now_ms=now_ms)

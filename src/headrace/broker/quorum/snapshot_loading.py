@@ -6,7 +6,7 @@ What changes with it is worked out on a worker too, before the machine hears of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
@@ -19,13 +19,13 @@ from headrace.raft.events import Piece, PieceStored, SnapshotLoaded, SnapshotUnu
 if TYPE_CHECKING:
     from headrace.env import LogSink, Node, Owner
     from headrace.metadata.image import ClusterImage
-    from headrace.raft.control import Voter
     from headrace.raft.messages import Position
+    from headrace.raft.voter_set import VoterHistory
 
 
 class SnapshotLoading:
     """See the module. `heard` gets what became of each piece, `image` returns the committed image; a snapshot of other
-    voters is refused."""
+    voters than the static ones is refused."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SnapshotLoading:
         heard: Callable[[PieceStored | SnapshotLoaded | SnapshotUnusable], None],
         image: Callable[[], ClusterImage],
         cluster_id: str,
-        voters: Sequence[Voter],
+        sets: Callable[[], VoterHistory],
         log: LogSink,
     ) -> None:
         self._image = image
@@ -44,7 +44,7 @@ class SnapshotLoading:
         self._owner = owner
         self._files = files
         self._heard = heard
-        self._voters = voters
+        self._sets = sets
         self._log = log
         self._pieces: deque[Piece] = deque()
         self._is_storing = False
@@ -84,7 +84,7 @@ class SnapshotLoading:
             return PieceStored(piece.snapshot, piece.position + len(piece.data))
         self._delta = await self._compare(content.image)
         self._loaded, self._said = content, (None, "")
-        return SnapshotLoaded(piece.snapshot)
+        return SnapshotLoaded(piece.snapshot, content.voters)
 
     async def _compare(self, new: ClusterImage) -> ImageDelta | None:
         """What changes from the image of now; None where one cannot follow the other."""
@@ -98,7 +98,9 @@ class SnapshotLoading:
                 return delta
 
     def _check(self, content: SnapshotContent) -> None:
-        if others := foreign_voters(self._voters, content.voters, None):
+        newest = self._sets().newest
+        is_static = newest.kraft_version == 0 and newest.voters
+        if is_static and (others := foreign_voters(newest.voters, content.said.voters, None)):
             raise StorageError(f"the metadata quorum of the snapshot has other voters: {others}")
 
     def loaded(self, end: Position) -> tuple[SnapshotContent, ImageDelta]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from headrace.env import LogSink, Node, Owner
     from headrace.metadata.image import ClusterImage
-    from headrace.raft.control import Voter
     from headrace.raft.log_view import LogView
+    from headrace.raft.voter_set import VoterSet
 
 BACKOFF_S: Final = 60.0
 """How long a snapshot that failed waits for its next attempt."""
@@ -81,7 +81,7 @@ class Snapshots:
             ended.set_result(None)
 
     async def write(
-        self, image: ClusterImage, kraft_version: int, voters: tuple[Voter, ...], log: LogView, *, keeps_old: bool
+        self, image: ClusterImage, voters: VoterSet, log: LogView, *, keeps_old: bool
     ) -> Position | None:
         """Writes a snapshot of an image, on a worker: where the log begins with it. `keeps_old`: others may still fetch
         what lies before it. None where the log has it, or one that is newer. Raises OSError."""
@@ -89,7 +89,7 @@ class Snapshots:
         if end.offset <= log.snapshot.offset:
             return None
         now_ms, now_s, before = self._node.clock.now_ms(), self._node.clock.monotonic(), self.new_bytes
-        size = await self._node.workers.run(lambda: self._metadata.files.write(image, kraft_version, voters, now_ms))
+        size = await self._node.workers.run(lambda: self._metadata.files.write(image, voters, now_ms))
         self._log.info("metadata snapshot written", end_offset=image.offset + 1, bytes=size)
         self.new_bytes -= before
         self._last_s = now_s

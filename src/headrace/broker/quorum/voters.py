@@ -3,9 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from headrace.raft.control import Voter
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.messages import ReplicaKey
 from headrace.raft.quorum_state import QuorumState
+from headrace.raft.voter_set import VoterSet, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who a node is in the metadata quorum by its settings.
+
+    `key` is the node with its metadata directory's id. `voters` are those of the settings, at kraft.version 0: the
+    metadata may name others, unless the quorum `is_static`. Where the node does not vote, it is an observer, and finds
+    the leader by the voters and by the addresses of `bootstrap`. `own` is what the voter set is to say of it once
+    voters come and go; None leaves that as it is.
+    """
+
+    key: ReplicaKey
+    voters: tuple[Voter, ...] = ()
+    is_static: bool = True
+    own: Voter | None = None
+    bootstrap: tuple[VoterEndpoint, ...] = ()
+
+    def key_in(self, voters: VoterSet) -> ReplicaKey:
+        """How the others know it. A fixed voter is known by its id, with whatever directory the set names."""
+        named = voters.of(self.key.id)
+        is_fixed = self.is_static or voters.kraft_version == 0
+        return key_of(named) if named is not None and is_fixed else self.key
+
+    def is_lost_in(self, voters: VoterSet) -> bool:
+        """Whether it neither votes nor knows a node that it could ask for the leader."""
+        is_observer = self.key_in(voters) not in voters.keys
+        return is_observer and not self.bootstrap and all(voter.id == self.key.id for voter in voters.voters)
 
 
 def foreign_voters(known: Sequence[Voter], found: Sequence[Voter], saved: QuorumState | None) -> list[int]:

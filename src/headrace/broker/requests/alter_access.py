@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
-from headrace.controller.configs import Alteration
+from headrace.broker.requests.forwarding import forward
+from headrace.broker.settings.config_rules import rules_of
+from headrace.controller.configs import Alteration, check_at_broker
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterConfigs
 from headrace.security.authorizer import Operation
@@ -25,9 +27,57 @@ def config_access(context: RequestContext, operation: Operation, resource_type: 
 
 
 async def alter(
-    broker: Services, alterations: Sequence[Alteration], context: RequestContext, *, validate_only: bool
+    broker: Services,
+    alterations: Sequence[Alteration],
+    context: RequestContext,
+    request_of: Callable[[Sequence[int]], Any],
+    *,
+    validate_only: bool,
 ) -> list[ApiError]:
-    """Decides and commits alterations of stored configurations: a result for each, in order."""
+    """Decides and commits alterations of stored configurations: a result for each, in order.
+
+    What a client brings is checked here and decided by the active controller, here or elsewhere; `request_of` makes
+    the request that has only these (by their numbers). Where controllers are asked, this node alone decides.
+    """
+    if context.listener in broker.config.controller_listener_names:
+        return await _decided(broker, alterations, context, validate_only)
+    refused = {n: why for n, each in enumerate(alterations) if (why := _refusal(broker, each, alterations, context))}
+    left = [n for n in range(len(alterations)) if n not in refused]
+    decided = iter(await _forwarded(broker, [alterations[n] for n in left], context, request_of, left, validate_only))
+    return [refused[n] if n in refused else next(decided) for n in range(len(alterations))]
+
+
+def _refusal(
+    broker: Services, alteration: Alteration, every: Sequence[Alteration], context: RequestContext
+) -> ApiError | None:
+    """Why this broker does not bring it to the controller. Who may not ask, or asks twice, is told so there."""
+    name = alteration.resource_type, alteration.name
+    if sum((each.resource_type, each.name) == name for each in every) > 1:
+        return None
+    if config_access(context, Operation.ALTER_CONFIGS, *name):
+        return None
+    rules = rules_of(broker.config)
+    return check_at_broker(broker.image, alteration, broker.node_id, rules, rules.check_own)
+
+
+async def _forwarded(
+    broker: Services,
+    alterations: Sequence[Alteration],
+    context: RequestContext,
+    request_of: Callable[[Sequence[int]], Any],
+    numbers: Sequence[int],
+    validate_only: bool,
+) -> list[ApiError]:
+    if alterations and not broker.quorum.decides:
+        answer = await forward(broker, request_of(numbers), context)
+        if answer is not None:
+            return [ApiError(ErrorCode(each.error_code), each.error_message) for each in answer.responses]
+    return await _decided(broker, alterations, context, validate_only)
+
+
+async def _decided(
+    broker: Services, alterations: Sequence[Alteration], context: RequestContext, validate_only: bool
+) -> list[ApiError]:
     asker = Asker(context.principal, context.client_host)
     try:
         return await broker.controller.ask(AlterConfigs(alterations, validate_only), asker)

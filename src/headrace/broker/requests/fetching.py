@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.env import Timer
 
 READ_COMMITTED: Final = 1
+FOLLOWERS_SERVE_FROM: Final = 11
+"""Clients of this version of Fetch know that a follower may serve them."""
 MAX_WAIT_MS: Final = 2**31 - 1
 _NO_RECORDS: Final = b""
 _OK: Final = ErrorCode.NONE

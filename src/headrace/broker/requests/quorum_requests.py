@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.quorum.controller import ControllerError
+from headrace.raft.messages import VoterResponse
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from headrace.broker.net.context import RequestContext
-    from headrace.broker.requests.services import Services
-    from headrace.raft.messages import Request
+    from headrace.broker.requests.services import NodeServices
+    from headrace.raft.messages import AddVoterRequest, RemoveVoterRequest, Request
+
+FIXED_VOTERS: Final = "The voters are fixed: they are those of controller.quorum.voters, or this node by itself."
 
 
 def is_node(context: RequestContext) -> bool:
@@ -23,7 +26,30 @@ def is_node(context: RequestContext) -> bool:
     return context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def ask_quorum(broker: Services, said: Request | ErrorCode, respond: Callable[[Any, bytes], Any]) -> Any:
+def is_of_cluster(broker: NodeServices, cluster_id: str | None) -> bool:
+    """Whether a request means the cluster of this node; an old one does not say it."""
+    return cluster_id is None or cluster_id == broker.cluster_id
+
+
+async def change_voters(
+    broker: NodeServices, cluster_id: str | None, message: AddVoterRequest | RemoveVoterRequest, context: RequestContext
+) -> VoterResponse | ErrorCode:
+    """What becomes of a change of the voters that an operator, or a controller for itself, asks for."""
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if not is_of_cluster(broker, cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if broker.quorum.member.is_static:
+        return VoterResponse(broker.quorum.epoch, None, ErrorCode.UNSUPPORTED_VERSION, FIXED_VOTERS)
+    try:
+        answer, _ = await broker.quorum.requested(message)
+    except ControllerError as error:
+        return error.code
+    assert isinstance(answer, VoterResponse)
+    return answer
+
+
+def ask_quorum(broker: NodeServices, said: Request | ErrorCode, respond: Callable[[Any, bytes], Any]) -> Any:
     """The answer to what a node says; `respond` puts it into its wire form. A fetch may have to wait for it."""
     if isinstance(said, ErrorCode):
         return respond(said, b"")

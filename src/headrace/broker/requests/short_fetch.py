@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.broker.net.output import SMALL_SLICE_BYTES
-from headrace.broker.requests.fetching import READ_COMMITTED
+from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, READ_COMMITTED
 from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.log.cursor import OTHERWISE, Cursor
 from headrace.replicas.sessions import FINAL_EPOCH, Key, Session, SessionPartition
@@ -102,6 +102,7 @@ class ShortFetch:
         "_layout",
         "_rack_id",
         "_readers",
+        "_reads_followers",
         "_services",
         "version",
     )
@@ -109,6 +110,7 @@ class ShortFetch:
     def __init__(self, broker: Services, request: FetchRequest, context: RequestContext) -> None:
         self._services = broker
         self.version = context.api_version
+        self._reads_followers = self.version >= FOLLOWERS_SERVE_FROM
         self._layout = layout = _layout(self.version)
         self._client_id = context.client_id
         self._rack_id = request.rack_id
@@ -169,9 +171,7 @@ class ShortFetch:
         if not size or size < min(min_bytes, max_bytes):
             return False
         self._count.value += 1
-        self._services.fetches.bytes.value += size
-        for each in found:
-            each.reader.replica.bytes_out += each.size
+        self._counts(found, size)
         if session is not None:
             _tell(session, found)
         self._send(connection, correlation_id, session, found, isolation == READ_COMMITTED)
@@ -179,6 +179,16 @@ class ShortFetch:
         if times is not None:
             times.fetched += 1
         return True
+
+    def _counts(self, found: list[_Found], size: int) -> None:
+        fetches = self._services.fetches
+        fetches.bytes.value += size
+        for each in found:
+            replica = each.reader.replica
+            if replica.error:
+                fetches.follower_bytes.value += each.size
+            else:
+                replica.bytes_out += each.size
 
     # --- what is asked for
 
@@ -253,10 +263,16 @@ class ShortFetch:
         return index, offset, max_bytes, epoch
 
     def _find(self, topic: bytes, index: int) -> Replica | None:
+        """The replica that is led here, or one that follows."""
         replicas = self._services.replicas
-        if self._layout.has_topic_ids:
-            return replicas.by_id.get((topic, index))
-        return replicas.by_name.get((topic.decode(errors="replace"), index))
+        if not self._layout.has_topic_ids:
+            return replicas.held((topic.decode(errors="replace"), index))
+        led = replicas.by_id.get((topic, index))
+        known = self._services.image.topics.by_id(topic) if led is None else None
+        if known is None:
+            return led
+        held = replicas.held((known.name, index))
+        return held if held is not None and held.topic_id == topic else None
 
     def _new_reader(self, topic: bytes, index: int) -> Reader | None:
         replica = self._find(topic, index)
@@ -337,7 +353,8 @@ class ShortFetch:
             replica, told = reader.replica, reader.told
             asked = reader if told is None else told
             state, log, offset = replica.state, replica.log, asked.fetch_offset
-            if replica.error or state.check_epoch(asked.current_leader_epoch):
+            away = replica.error and not (self._reads_followers and replica.serves_as_follower)
+            if away or state.check_epoch(asked.current_leader_epoch):
                 self._forget(reader)
                 return None
             if told is not None and told.last_fetched_epoch >= 0:
@@ -489,6 +506,7 @@ class _NearestShortFetch(ShortFetch):
     def _read(self, wanted: list[Reader], left: int, committed: bool, room: memoryview) -> list[_Found] | None:
         for reader in wanted:
             asked = reader if reader.told is None else reader.told
-            if self._nearest(reader.replica, asked.fetch_offset) >= 0:
+            # whoever reads from a follower was sent there
+            if not reader.replica.error and self._nearest(reader.replica, asked.fetch_offset) >= 0:
                 return None
         return super()._read(wanted, left, committed, room)

@@ -53,7 +53,16 @@ class SettingsRules:
         return None
 
     def check_broker(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
-        """Why these dynamic settings of a broker (or the cluster's default) are refused, or None."""
+        """Why these dynamic settings of a broker (or the cluster's default) are refused whichever broker it is, or
+        None."""
+        try:
+            check_broker_overrides(overrides, per_broker=per_broker)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    def check_own(self, overrides: Mapping[str, str], per_broker: bool) -> str | None:
+        """Why these dynamic settings of this broker (or the cluster's default) do not go with its file, or None."""
         now = self._config
         try:
             check_broker_overrides(overrides, per_broker=per_broker)

@@ -5,7 +5,7 @@ What formatting leaves is what Apache Kafka's `kafka-storage format --standalone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -53,14 +53,23 @@ class StorageLayout:
 class FormatOptions:
     """How to format. An empty cluster id is drawn; the controller endpoint goes into the voter set.
 
-    `dynamic`: the voter set is metadata (kraft.version 1). Otherwise `controller.quorum.voters` names it for ever.
+    `dynamic`: the voter set is metadata (kraft.version 1). Otherwise `controller.quorum.voters` names it for ever, or
+    the node learns it from the leader. `voters` are the first ones, this node among them, which gets the directory id
+    that they give it; without them this node is the only one. `levels` are the cluster's first feature levels, by
+    default those of the newest metadata.version.
     """
 
     cluster_id: str
     node_id: int
     controller: VoterEndpoint
     dynamic: bool = True
-    metadata_version: int = levels.LATEST_METADATA_VERSION
+    levels: Mapping[str, int] | None = None
+    voters: tuple[Voter, ...] = ()
+
+    @property
+    def named(self) -> Voter | None:
+        """What the first voters say of this node."""
+        return next((voter for voter in self.voters if voter.id == self.node_id), None)
 
 
 def open_storage(
@@ -99,7 +108,8 @@ def open_storage(
     for directory in directories:
         properties = known.get(directory)
         if properties is None or properties.directory_id == bytes(16):
-            fresh = new_id()
+            named = options.named if directory == metadata_directory else None
+            fresh = new_id() if named is None else named.directory_id
             assert fresh not in taken, "directory ids are drawn fresh"
             properties = MetaProperties(found.cluster_id, found.node_id, fresh)
             if directory not in known:
@@ -142,14 +152,15 @@ def _write_properties(disk: Disk, directory: str, properties: MetaProperties, no
 def _format(
     disk: Disk, directory: str, holds_metadata: bool, properties: MetaProperties, options: FormatOptions, now_ms: int
 ) -> None:
-    records = bootstrap.bootstrap_records(bootstrap.default_levels(options.metadata_version))
+    found = options.levels or bootstrap.default_levels(levels.LATEST_METADATA_VERSION)
+    records = bootstrap.bootstrap_records(found)
     values = [encode_record(record, 0) for record in records]
     content = snapshot_bytes([snapshot_header(0)], values, epoch=0, now_ms=now_ms)
     disk.write_file_atomically(f"{directory}/{bootstrap.BOOTSTRAP_FILE_NAME}", content)
     if not (holds_metadata and options.dynamic):
         return
-    voter = Voter(options.node_id, properties.directory_id, (options.controller,))
-    header = [snapshot_header(now_ms), kraft_version(1), voters_record([voter])]
+    voters = options.voters or (Voter(options.node_id, properties.directory_id, (options.controller,)),)
+    header = [snapshot_header(now_ms), kraft_version(1), voters_record(voters)]
     disk.make_dirs(f"{directory}/{METADATA_DIRECTORY}")
     disk.write_file_atomically(
         f"{directory}/{METADATA_DIRECTORY}/{snapshot_name(0, 0)}", snapshot_bytes(header, [], epoch=0, now_ms=now_ms)

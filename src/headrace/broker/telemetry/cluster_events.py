@@ -1,10 +1,14 @@
-"""What an operator wants to read back of the metadata: topics made and deleted, partitions without a leader."""
+"""What an operator wants to read back of the metadata: topics made and deleted, partitions without a leader, and
+with one that may lack records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.metadata.image import LEADER_RECOVERING
+
 if TYPE_CHECKING:
+    from headrace.broker.telemetry.metrics import Registry
     from headrace.env import LogSink
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Topic
@@ -15,10 +19,14 @@ LINES_MAX: Final = 20
 
 
 class ClusterEvents:
-    """Follows the image, and writes a line for each topic that came or went, or lost its leader."""
+    """Follows the image, and writes a line for each topic that came or went, or lost its leader.
 
-    def __init__(self, log: LogSink) -> None:
+    Unclean elections are counted too, as Kafka's controllers do: each those that it hears of while it runs.
+    """
+
+    def __init__(self, log: LogSink, metrics: Registry) -> None:
         self._log = log
+        self._unclean = metrics.counter("controller.unclean_elections")
 
     def changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         """Tells of one change."""
@@ -30,6 +38,13 @@ class ClusterEvents:
                 continue
             if change.old is None:
                 made.append(topic)
+            unclean = sum(
+                topic.partitions[index].leader_recovery_state == LEADER_RECOVERING and _had_all(change.old, index)
+                for index in change.changed
+            )
+            if unclean:
+                self._unclean.add(unclean)
+                self._log.warning("leaders may lack records", topic=topic.name, partitions=unclean)
             lost = sum(
                 topic.partitions[index].leader == NO_LEADER and _had_leader(change.old, index)
                 for index in sorted(change.changed)
@@ -54,3 +69,12 @@ class ClusterEvents:
 
 def _had_leader(old: Topic | None, index: int) -> bool:
     return old is not None and index < len(old.partitions) and old.partitions[index].leader != NO_LEADER
+
+
+def _had_all(old: Topic | None, index: int) -> bool:
+    """Whether the partition was there, and its leader not in doubt."""
+    return (
+        old is not None
+        and index < len(old.partitions)
+        and old.partitions[index].leader_recovery_state != LEADER_RECOVERING
+    )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.exposition import Exposition
     from headrace.broker.telemetry.http_server import HttpServer, Respond
     from headrace.broker.telemetry.loop_lag import LoopLag
+    from headrace.broker.telemetry.loop_share import LoopShare
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node
@@ -27,6 +28,11 @@ EXTRA: Final = "pip install 'headrace[metrics]'"
 BROKER_STATE: Final = "kafka_server_kafkaserver_brokerstate"
 STARTING, RUNNING, ENDING = 1, 3, 7
 """Kafka's broker states."""
+IDLE: Final = (
+    ("kafka_network_socketserver_networkprocessoravgidle_percent", "reads and answers requests"),
+    ("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "handles them"),
+)
+"""Kafka's names for the share of time in which a thread waits; ours is one thread. A share, whatever the name says."""
 
 
 class CannotListenForMetrics(OSError):
@@ -63,6 +69,7 @@ class Monitor:
         self._http: HttpServer | None = None
         self._page: Exposition | None = None
         self._lag: LoopLag | None = None
+        self._share: LoopShare | None = None
         if self._address is None:
             return
         self._prepare(node, metrics, sections)
@@ -71,12 +78,14 @@ class Monitor:
         from headrace.broker.telemetry.exposition import Exposition, is_installed
         from headrace.broker.telemetry.http_server import HttpServer
         from headrace.broker.telemetry.loop_lag import LoopLag
+        from headrace.broker.telemetry.loop_share import LoopShare
 
         routes = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
         self._http = HttpServer(node, metrics, routes)
         if is_installed():
             self.times = RequestTimes(node.clock.monotonic)
             self._lag = LoopLag(node, self._http.owner)
+            self._share = LoopShare(node, self._http.owner)
             all_sections = [self._families, *sections(self)]
             self._page = Exposition(node, self._http.owner, all_sections, self._room)
 
@@ -102,9 +111,10 @@ class Monitor:
             self._log.warning("metrics are not served", why=why)
             self.close()
             return
-        if self._page is not None and self._lag is not None:
+        if self._page is not None and self._lag is not None and self._share is not None:
             self._page.load()
             self._lag.start()
+            self._share.start()
         elif self._is_asked_for:
             self._log.warning("prometheus-client is not installed, and /metrics says so", install=EXTRA)
         self._log.info("metrics are served", host=host, port=self._http.port)
@@ -169,7 +179,10 @@ class Monitor:
     def _families(self) -> Iterator[Family | None]:
         yield gauges("headrace_build_info", "The release.", [({"version": __version__}, 1)])
         yield gauge(BROKER_STATE, "Kafka's state of a node: 1 starts, 3 runs, 7 stops.", self._state)
-        assert self._lag is not None
+        assert self._lag is not None and self._share is not None
+        for name, does in IDLE:
+            about = f"Share of the last minute (1: all of it) in which the thread that {does} used no processor."
+            yield gauge(name, about, self._share.idle())
         yield histograms(
             "headrace_loop_lag_seconds",
             "How late the event loop called a timer: how long it was held by something else.",

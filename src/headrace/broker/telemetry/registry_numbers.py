@@ -16,6 +16,10 @@ REQUESTS: Final = "kafka_network_requestmetrics_"
 TOPIC: Final = "kafka_server_brokertopicmetrics_"
 
 KAFKA_COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
+    "controller.unclean_elections": (
+        "kafka_controller_controllerstats_uncleanleaderelections",
+        "Elections of leaders that may lack acknowledged records, as far as this node has heard of them.",
+    ),
     "replicas.fetched_bytes": (
         "kafka_server_brokertopicmetrics_replicationbytesin",
         "Bytes of batches that this broker has copied from leaders.",

@@ -61,6 +61,8 @@ SERVED: dict[int, Access] = {
     ApiKey.DESCRIBE_PRODUCERS: Access(On.TOPIC, Op.READ),
     ApiKey.LIST_CONFIG_RESOURCES: Access(On.CLUSTER, Op.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Access(On.TOPIC, Op.DESCRIBE),
+    ApiKey.ADD_RAFT_VOTER: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.REMOVE_RAFT_VOTER: Access(On.CLUSTER, Op.ALTER),
 }
 
 CLUSTER: dict[int, Access] = {
@@ -72,6 +74,7 @@ CLUSTER: dict[int, Access] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: Access(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.CONTROLLER_REGISTRATION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.UPDATE_RAFT_VOTER: Access(On.CLUSTER, Op.CLUSTER_ACTION),
 }
 """What nodes ask of each other's controller: served where there are several voters."""
 
@@ -88,8 +91,10 @@ FORWARDED: Final = frozenset(
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
     }
 )
 """What an envelope may hold."""
-SPLIT: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS})
+SPLIT: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 """Of these a broker does a part itself; their handlers forward the rest."""

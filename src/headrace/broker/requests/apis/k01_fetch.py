@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.fetching import MAX_WAIT_MS, Answer, Fetch
+from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS, Answer, Fetch
 from headrace.broker.requests.follower_fetching import FollowerFetch
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
@@ -36,7 +36,6 @@ from headrace.wire.uuids import ZERO
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
-_FOLLOWERS_SERVE_FROM: Final = 11
 _TOPIC_IDS_FROM: Final = 13
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
@@ -72,7 +71,7 @@ def _fetch(
             max_bytes=request.max_bytes,
             isolation_level=request.isolation_level,
             refuse=_refusal(broker, context),
-            reads_followers=context.api_version >= _FOLLOWERS_SERVE_FROM,
+            reads_followers=context.api_version >= FOLLOWERS_SERVE_FROM,
             nearest=nearest_of(broker, request.rack_id, context.listener),
         )
         if follower < 0

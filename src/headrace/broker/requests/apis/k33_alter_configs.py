@@ -7,6 +7,7 @@ Not done: listeners, which cannot change while the broker runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
@@ -36,7 +37,11 @@ async def handle(broker: Services, request: AlterConfigsRequest, context: Reques
         )
         for resource in request.resources
     ]
-    answers = await alter(broker, alterations, context, validate_only=request.validate_only)
+
+    def only(numbers: Sequence[int]) -> AlterConfigsRequest:
+        return AlterConfigsRequest([request.resources[n] for n in numbers], request.validate_only)
+
+    answers = await alter(broker, alterations, context, only, validate_only=request.validate_only)
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

@@ -7,11 +7,11 @@ Not done: listeners, which cannot change while the broker runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.alter_access import alter, config_access
-from headrace.broker.requests.forwarding import forward
 from headrace.broker.requests.registry import handles
 from headrace.broker.telemetry import loggers
 from headrace.controller.configs import Alteration, check_broker_name, check_form
@@ -44,7 +44,12 @@ async def handle(
         for resource in request.resources
     ]
     stored = [alteration for alteration in alterations if alteration.resource_type != ResourceType.BROKER_LOGGER]
-    decided = await _alter(broker, request, stored, context)
+    resources = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
+
+    def only(numbers: Sequence[int]) -> IncrementalAlterConfigsRequest:
+        return IncrementalAlterConfigsRequest([resources[n] for n in numbers], request.validate_only)
+
+    decided = await alter(broker, stored, context, only, validate_only=request.validate_only)
     of_stored = iter(decided)
     answers = [
         _alter_loggers(broker, alteration, context, alterations, request.validate_only)
@@ -63,19 +68,6 @@ async def handle(
             for alteration, error in zip(alterations, answers, strict=True)
         ]
     )
-
-
-async def _alter(
-    broker: Services, request: IncrementalAlterConfigsRequest, stored: list[Alteration], context: RequestContext
-) -> list[ApiError]:
-    """What the controller decides, here or elsewhere."""
-    if stored and not broker.quorum.decides:
-        kept = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
-        only = IncrementalAlterConfigsRequest(resources=kept, validate_only=request.validate_only)
-        answer = await forward(broker, only, context)
-        if answer is not None:
-            return [ApiError(ErrorCode(each.error_code), each.error_message) for each in answer.responses]
-    return await alter(broker, stored, context, validate_only=request.validate_only)
 
 
 def _alter_loggers(

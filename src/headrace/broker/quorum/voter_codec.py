@@ -1,0 +1,160 @@
+"""Changes of the voters as Kafka's requests and answers: AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter, and the
+ApiVersions by which a leader asks a node what it runs.
+
+Pure, as `codec` is, and a part of it. Source: KIP-853.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import __version__
+from headrace.metadata.levels import KRAFT_VERSION
+from headrace.raft.control import Voter, VoterEndpoint
+from headrace.raft.messages import (
+    AddVoterRequest,
+    RemoveVoterRequest,
+    ReplicaKey,
+    SupportRequest,
+    SupportResponse,
+    UpdateVoterRequest,
+    VoterResponse,
+)
+from headrace.raft.quorum_state import NO_NODE
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import (
+    k18_api_versions,
+    k80_add_raft_voter,
+    k81_remove_raft_voter,
+    k82_update_raft_voter,
+)
+
+VoterRequest = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
+
+NO_EPOCH = -1
+"""What is answered to the first two says nothing of epochs."""
+
+# --- requests, to be sent
+
+
+def voter_request(message: VoterRequest | SupportRequest, cluster_id: str, timeout_ms: int) -> tuple[Any, Any]:
+    """(the request, the class of its answer)."""
+    if isinstance(message, SupportRequest):
+        ask = k18_api_versions.ApiVersionsRequest(
+            client_software_name="headrace", client_software_version=__version__
+        )
+        return ask, k18_api_versions.ApiVersionsResponse
+    if isinstance(message, AddVoterRequest):
+        add = k80_add_raft_voter
+        return (
+            add.AddRaftVoterRequest(
+                cluster_id=cluster_id,
+                timeout_ms=timeout_ms,
+                voter_id=message.key.id,
+                voter_directory_id=message.key.directory_id,
+                listeners=[add.Listener(*endpoint) for endpoint in message.endpoints],
+                ack_when_committed=message.acks_when_committed,
+            ),
+            add.AddRaftVoterResponse,
+        )
+    if isinstance(message, RemoveVoterRequest):
+        remove = k81_remove_raft_voter
+        key = message.key
+        return remove.RemoveRaftVoterRequest(cluster_id, key.id, key.directory_id), remove.RemoveRaftVoterResponse
+    update, voter = k82_update_raft_voter, message.voter
+    return (
+        update.UpdateRaftVoterRequest(
+            cluster_id=cluster_id,
+            current_leader_epoch=message.epoch,
+            voter_id=voter.id,
+            voter_directory_id=voter.directory_id,
+            listeners=[update.Listener(*endpoint) for endpoint in voter.endpoints],
+            kraft_version_feature=update.KRaftVersionFeature(voter.min_kraft_version, voter.max_kraft_version),
+        ),
+        update.UpdateRaftVoterResponse,
+    )
+
+
+# --- requests, as they come
+
+
+def _endpoints(said: Any) -> tuple[VoterEndpoint, ...]:
+    return tuple(VoterEndpoint(each.name, each.host, each.port) for each in said.listeners)
+
+
+def read_add(said: k80_add_raft_voter.AddRaftVoterRequest) -> AddVoterRequest:
+    """Who is to vote, off the wire."""
+    return AddVoterRequest(
+        ReplicaKey(said.voter_id, said.voter_directory_id), _endpoints(said), said.ack_when_committed
+    )
+
+
+def read_remove(said: k81_remove_raft_voter.RemoveRaftVoterRequest) -> RemoveVoterRequest:
+    """Who is to vote no more, off the wire."""
+    return RemoveVoterRequest(ReplicaKey(said.voter_id, said.voter_directory_id))
+
+
+def read_update(said: k82_update_raft_voter.UpdateRaftVoterRequest) -> UpdateVoterRequest:
+    """Where a voter is reached and what it runs, off the wire."""
+    levels = said.kraft_version_feature
+    voter = Voter(
+        said.voter_id,
+        said.voter_directory_id,
+        _endpoints(said),
+        levels.min_supported_version,
+        levels.max_supported_version,
+    )
+    return UpdateVoterRequest(said.current_leader_epoch, voter)
+
+
+# --- answers, to be sent
+
+
+def added_response(message: VoterResponse | ErrorCode) -> k80_add_raft_voter.AddRaftVoterResponse:
+    """What became of one more voter."""
+    return k80_add_raft_voter.AddRaftVoterResponse(**_outcome(message))
+
+
+def removed_response(message: VoterResponse | ErrorCode) -> k81_remove_raft_voter.RemoveRaftVoterResponse:
+    """What became of one voter fewer."""
+    return k81_remove_raft_voter.RemoveRaftVoterResponse(**_outcome(message))
+
+
+def _outcome(message: VoterResponse | ErrorCode) -> dict[str, Any]:
+    if isinstance(message, ErrorCode):
+        return {"error_code": message, "error_message": None}
+    return {"error_code": message.error, "error_message": message.message}
+
+
+def updated_response(
+    message: VoterResponse | ErrorCode, leader: VoterEndpoint | None
+) -> k82_update_raft_voter.UpdateRaftVoterResponse:
+    """What became of another endpoint, with the leader and where it is."""
+    wire = k82_update_raft_voter
+    if isinstance(message, ErrorCode):
+        return wire.UpdateRaftVoterResponse(error_code=message)
+    current = wire.CurrentLeader(
+        leader_id=NO_NODE if message.leader_id is None else message.leader_id, leader_epoch=message.epoch
+    )
+    if leader is not None:
+        current.host, current.port = leader.host, leader.port
+    return wire.UpdateRaftVoterResponse(error_code=message.error, current_leader=current)
+
+
+# --- answers, as they come
+
+
+def read_voter_response(asked: VoterRequest | SupportRequest, said: Any) -> VoterResponse | SupportResponse:
+    """What an answer says."""
+    error = ErrorCode(said.error_code)
+    if isinstance(asked, SupportRequest):
+        # A feature whose lowest level is 0 may be left out: then a node runs level 0 alone.
+        found = {each.name: (each.min_version, each.max_version) for each in said.supported_features}
+        return SupportResponse(found.get(KRAFT_VERSION, (0, 0)), error)
+    if isinstance(asked, UpdateVoterRequest):
+        leader = said.current_leader
+        if leader is not None and leader.leader_epoch >= 0:
+            leader_id = None if leader.leader_id < 0 else leader.leader_id
+            return VoterResponse(leader.leader_epoch, leader_id, error)
+        return VoterResponse(asked.epoch, None, error)
+    return VoterResponse(NO_EPOCH, None, error, said.error_message)

@@ -1,0 +1,62 @@
+"""How large the logs of this broker are, partition by partition, some of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Final, Protocol
+
+from headrace.broker.telemetry.families import Family, Sample, gauge
+
+SEGMENTS_AT_ONCE: Final = 500
+"""Segments that are added up between two yields: some 0.1 ms."""
+
+
+class SizedLog(Protocol):
+    """What is looked at of a log."""
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """Whose log it is."""
+        ...
+
+    @property
+    def segments(self) -> Sized:
+        """What it consists of."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        ...
+
+
+class LogSizes:
+    """A section of the page."""
+
+    def __init__(self, logs: Callable[[], Iterable[SizedLog]], partitions_max: int) -> None:
+        """`logs` are those that are open now, the oldest first; `partitions_max` of them have a series of their own."""
+        self._logs = logs
+        self._partitions_max = partitions_max
+
+    def families(self) -> Iterator[Family | None]:
+        """See `families.Section`."""
+        samples: list[Sample] = []
+        total = others = segments = 0
+        for log in self._logs():
+            size = log.size_bytes()
+            total += size
+            if len(samples) < self._partitions_max:
+                topic, index = log.topic_partition
+                samples.append(("", {"topic": topic, "partition": str(index)}, size))
+            else:
+                others += 1
+            segments += 1 + len(log.segments)
+            if segments >= SEGMENTS_AT_ONCE:
+                segments = 0
+                yield None
+        yield Family("kafka_log_log_size", "gauge", "Bytes of a partition's log on this broker.", samples)
+        yield gauge("headrace_log_size_bytes", "Bytes of all logs on this broker.", total)
+        yield gauge(
+            "headrace_partitions_without_series",
+            "Partitions beyond metrics.partitions.max, which headrace_log_size_bytes alone counts.",
+            others,
+        )

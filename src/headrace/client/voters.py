@@ -1,0 +1,43 @@
+"""Changes of who votes on the metadata: controllers that become voters, and voters that are ones no more.
+
+Functions over a `Client`, one a task, as in `moves`. Every broker takes these and has the controller decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.client.cluster import Client
+
+
+def add_voter(client: Client, voter: int, directory_id: bytes, endpoints: Sequence[tuple[str, str, int]]) -> None:
+    """Makes a controller a voter: its node id, the id of its metadata directory, and its (listener, host, port)s. It
+    has to run, and to have what the leader has: where it does not yet, this waits. Raises `BrokerError`,
+    DUPLICATE_VOTER where a node with this id votes already, `ProtocolMismatchError`."""
+    from headrace.wire.messages import k80_add_raft_voter as k80
+
+    client.checked(
+        k80.AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=int(client.timeout_s * 1000),
+            voter_id=voter,
+            voter_directory_id=directory_id,
+            listeners=[k80.Listener(*endpoint) for endpoint in endpoints],
+        ),
+        k80.AddRaftVoterResponse,
+        lambda r: (r.error_code, r.error_message or None),
+        f"voter {voter}",
+    )
+
+
+def remove_voter(client: Client, voter: int, directory_id: bytes) -> None:
+    """Makes a voter one no more; it may run or not. Raises `BrokerError`, VOTER_NOT_FOUND where no node votes with this
+    id and directory, `ProtocolMismatchError`."""
+    from headrace.wire.messages import k81_remove_raft_voter as k81
+
+    client.checked(
+        k81.RemoveRaftVoterRequest(cluster_id=None, voter_id=voter, voter_directory_id=directory_id),
+        k81.RemoveRaftVoterResponse,
+        lambda r: (r.error_code, r.error_message or None),
+        f"voter {voter}",
+    )

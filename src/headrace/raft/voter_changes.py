@@ -1,0 +1,215 @@
+"""What a leader does when the voters are to change: one change at a time, each after the one before is committed.
+
+A voter comes (it must have what the leader has, and run the finalized kraft.version), goes, or is reached elsewhere.
+The new set is in force once it is appended; whoever asked is answered when it is committed by a majority of it.
+Source: KIP-853.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.raft.control import Voter, VoterEndpoint, voters_record
+from headrace.raft.events import Send
+from headrace.raft.messages import (
+    AddVoterRequest,
+    Entries,
+    RemoveVoterRequest,
+    SupportRequest,
+    SupportResponse,
+    UpdateVoterRequest,
+    VoterResponse,
+)
+from headrace.raft.voter_set import VoterSet, key_of
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.raft.leader import Leader
+    from headrace.raft.machine import Raft
+
+CAUGHT_UP_MS: Final = 3_600_000
+"""A node that is to vote has fetched within this time, as in Kafka."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A change that somebody waits for. `adding`: who is asked what it runs; `end_offset`: where the change is
+    committed that was appended."""
+
+    token: object
+    until_ms: int
+    adding: AddVoterRequest | None = None
+    number: int = -1
+    end_offset: int | None = None
+
+
+class VoterChanges:
+    """The changes of one leader's epoch."""
+
+    def __init__(self) -> None:
+        self.pending: Pending | None = None
+
+    # --- what is asked
+
+    def add(self, raft: Raft, leader: Leader, token: object, request: AddVoterRequest) -> None:
+        """A node is to vote. First it is asked what it runs."""
+        key = request.key
+        if key.id < 0 or key.directory_id == bytes(16):
+            self._answer(raft, token, ErrorCode.INVALID_REQUEST, "The new voter's id or directory id is missing.")
+        elif (endpoint := _endpoint(raft, request.endpoints)) is None:
+            self._answer(raft, token, ErrorCode.INVALID_REQUEST, _no_listener(raft))
+        elif (refusal := self._refusal(raft, leader)) is not None:
+            self._answer(raft, token, *refusal)
+        elif raft.sets.newest.of(key.id) is not None:
+            self._answer(raft, token, ErrorCode.DUPLICATE_VOTER, f"Node {key.id} is a voter already.")
+        elif raft.now < raft.peers.ready_ms(key.id):
+            why = f"Node {key.id} cannot be asked now."
+            self._answer(raft, token, ErrorCode.REQUEST_TIMED_OUT, why)
+        else:
+            number = raft.peers.ask(key.id, raft.now)
+            self.pending = Pending(token, raft.now + raft.settings.request_timeout_ms, request, number)
+            raft.out.send.append(Send(key.id, number, SupportRequest(), endpoint))
+
+    def supported(self, raft: Raft, leader: Leader, number: int, response: SupportResponse | None) -> None:
+        """A node said what it runs; None: it could not be asked. If it may vote, it does from now on."""
+        pending = self.pending
+        if pending is None or pending.adding is None or pending.number != number:
+            return
+        adding, newest = pending.adding, raft.sets.newest
+        if response is None or response.error:
+            why = "no answer" if response is None else response.error.name
+            self._finish(raft, ErrorCode.REQUEST_TIMED_OUT, f"Node {adding.key.id} does not say what it runs: {why}.")
+        elif not _covers(response.levels, newest):
+            lowest, highest = response.levels
+            why = f"Node {adding.key.id} runs kraft.version {lowest} to {highest}, not {newest.kraft_version}."
+            self._finish(raft, ErrorCode.INVALID_REQUEST, why)
+        elif not leader.has_caught_up(raft, adding.key, CAUGHT_UP_MS):
+            why = f"Node {adding.key.id} does not have all that the leader has yet."
+            self._finish(raft, ErrorCode.REQUEST_TIMED_OUT, why)
+        else:
+            voter = Voter(adding.key.id, adding.key.directory_id, adding.endpoints, *response.levels)
+            pending.end_offset = self._append(raft, newest.with_voter(voter))
+            if not adding.acks_when_committed:
+                self._finish(raft, ErrorCode.NONE)
+
+    def remove(self, raft: Raft, leader: Leader, token: object, request: RemoveVoterRequest) -> None:
+        """A voter is to vote no more."""
+        newest = raft.sets.newest
+        if request.key.id < 0 or request.key.directory_id == bytes(16):
+            self._answer(raft, token, ErrorCode.INVALID_REQUEST, "The voter's id or directory id is missing.")
+        elif (refusal := self._refusal(raft, leader)) is not None:
+            self._answer(raft, token, *refusal)
+        elif request.key not in newest.keys:
+            why = f"Node {request.key.id} is no voter with this directory id."
+            self._answer(raft, token, ErrorCode.VOTER_NOT_FOUND, why)
+        elif len(newest.voters) == 1:
+            self._answer(raft, token, ErrorCode.INVALID_REQUEST, "The last voter cannot be removed.")
+        else:
+            until_ms = raft.now + raft.settings.request_timeout_ms
+            end_offset = self._append(raft, newest.without(request.key))
+            self.pending = Pending(token, until_ms, end_offset=end_offset)
+
+    def update(self, raft: Raft, leader: Leader, token: object, request: UpdateVoterRequest) -> None:
+        """A voter is reached elsewhere, or runs other levels. It is answered at once, as Kafka does it."""
+        voter, newest = request.voter, raft.sets.newest
+        if (refusal := self._refusal(raft, leader)) is not None:
+            self._answer(raft, token, *refusal)
+        elif not _covers((voter.min_kraft_version, voter.max_kraft_version), newest):
+            why = f"Node {voter.id} does not run kraft.version {newest.kraft_version}."
+            self._answer(raft, token, ErrorCode.INVALID_REQUEST, why)
+        elif _endpoint(raft, voter.endpoints) is None:
+            self._answer(raft, token, ErrorCode.INVALID_REQUEST, _no_listener(raft))
+        elif key_of(voter) not in newest.keys:
+            why = f"Node {voter.id} is no voter with this directory id."
+            self._answer(raft, token, ErrorCode.VOTER_NOT_FOUND, why)
+        else:
+            self._append(raft, newest.with_voter(voter))
+            self._answer(raft, token, ErrorCode.NONE)
+
+    def _refusal(self, raft: Raft, leader: Leader) -> tuple[ErrorCode, str] | None:
+        """Why no voter can change now. Whoever asked may ask again, but at kraft.version 0."""
+        if self.pending is not None:
+            return ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is under way."
+        if not leader.is_established(raft):
+            return ErrorCode.REQUEST_TIMED_OUT, "The leader does not know yet what is committed."
+        level = raft.sets.newest.kraft_version
+        if level < 1:
+            return ErrorCode.UNSUPPORTED_VERSION, f"The voters cannot change, because kraft.version is {level}."
+        if raft.sets.newest_offset >= raft.high_watermark:
+            return ErrorCode.REQUEST_TIMED_OUT, "The last change of the voters is not committed yet."
+        return None
+
+    def _append(self, raft: Raft, voters: VoterSet) -> int:
+        record = voters_record(voters.voters)
+        raft.append(Entries(raft.log.end_offset, raft.epoch, 1, (record,), (record,)))
+        return raft.log.end_offset
+
+    # --- how it ends
+
+    def committed(self, raft: Raft) -> None:
+        """The high watermark has moved."""
+        pending = self.pending
+        if pending is not None and pending.end_offset is not None and raft.high_watermark >= pending.end_offset:
+            self._finish(raft, ErrorCode.NONE)
+
+    def deadline_ms(self) -> int | None:
+        """When whoever waits is told that it takes too long."""
+        return None if self.pending is None else self.pending.until_ms
+
+    def tick(self, raft: Raft) -> None:
+        """What was appended stays so, and may still be committed."""
+        if self.pending is not None and raft.now >= self.pending.until_ms:
+            self._finish(raft, ErrorCode.REQUEST_TIMED_OUT, "The change of the voters takes too long.")
+
+    def left(self, raft: Raft) -> None:
+        """The lead is lost: the next leader knows what became of it."""
+        if self.pending is not None:
+            self._finish(raft, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _finish(self, raft: Raft, error: ErrorCode, message: str | None = None) -> None:
+        pending, self.pending = self.pending, None
+        assert pending is not None
+        self._answer(raft, pending.token, error, message)
+
+    @staticmethod
+    def _answer(raft: Raft, token: object, error: ErrorCode, message: str | None = None) -> None:
+        raft.reply(token, VoterResponse(raft.epoch, raft.known_leader, error, message))
+
+
+def own_request(raft: Raft) -> AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | None:
+    """What a follower asks of its leader, for the voters to name it as it is; None: they do.
+
+    One that joins by itself first removes what it was before it lost its disk.
+    """
+    own, newest = raft.own, raft.sets.newest
+    if own is None or newest.kraft_version < 1:
+        return None
+    named = newest.of(own.id)
+    if raft.is_voter:
+        assert named is not None
+        return None if _is_same(named, own) else UpdateVoterRequest(raft.epoch, own)
+    if not raft.settings.auto_join:
+        return None
+    if named is not None:
+        return RemoveVoterRequest(key_of(named))
+    return AddVoterRequest(raft.me, own.endpoints, acks_when_committed=False)
+
+
+def _is_same(one: Voter, other: Voter) -> bool:
+    """Endpoints have no order."""
+    return one._replace(endpoints=()) == other._replace(endpoints=()) and set(one.endpoints) == set(other.endpoints)
+
+
+def _covers(levels: tuple[int, int], voters: VoterSet) -> bool:
+    return levels[0] <= voters.kraft_version <= levels[1]
+
+
+def _endpoint(raft: Raft, endpoints: tuple[VoterEndpoint, ...]) -> VoterEndpoint | None:
+    """The one of the listener by which voters reach one another."""
+    name = raft.listener
+    return next((each for each in endpoints if name in (None, each.name)), None)
+
+
+def _no_listener(raft: Raft) -> str:
+    return f"No endpoint of the listener {raft.listener} is named, by which voters reach one another."
