@@ -1,4 +1,9 @@
-"""Spark's own Kafka connector and ours, as source and as sink, while the nodes that they talk to are killed."""
+"""Spark's own Kafka connector and ours, as source and as sink, while the nodes that they talk to are killed.
+
+A query of the connector's may stand still for a minute after a death, as beside three nodes of Apache Kafka (62 s
+there, 62 s here): Java's AdminClient, asked for the ends of partitions, may have looked up the dead leader, and waits
+for it until its `default.api.timeout.ms` is over. Nothing is lost by it, and no error comes.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,9 @@ from headrace.client import Client, reading
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PARTITIONS = 2
-SOURCE, SINKS = "source", ("kafka", "headrace")
-PATIENCE_S = 120.0
+OURS = "headrace"
+SOURCE, SINKS = "source", ("kafka", OURS)
+PATIENCE_S = 150.0
 MORE = 50
 """So many more records in a sink say that its query goes on."""
 
@@ -74,22 +80,22 @@ def test_queries_go_on_when_the_leaders_of_their_topics_are_killed(tmp_path: Pat
         writing = Writing(cluster.bootstrap)
         writing.start()
 
-        def goes_on() -> None:
+        def goes_on(*sinks: str) -> None:
             before, last = in_sinks(client), time.monotonic() + PATIENCE_S
-            while any(count < before[sink] + MORE for sink, count in in_sinks(client).items()):
+            while any(in_sinks(client)[sink] < before[sink] + MORE for sink in sinks):
                 assert driver.poll() is None, errors.read_text()[-3000:]
                 assert time.monotonic() < last, (before, in_sinks(client), errors.read_text()[-3000:])
                 time.sleep(0.1)
 
         try:
-            goes_on()
+            goes_on(*SINKS)
             for topic in killed:
                 until_in_sync(cluster, *topics)
                 victim = cluster.nodes[leader_of(cluster, topic)]
                 victim.kill()
-                goes_on()
+                goes_on(OURS)
                 victim.start()
-            goes_on()
+                goes_on(*SINKS)
             writing.stopped.set()
             writing.join()
             said, _ = driver.communicate("\n", timeout=PATIENCE_S)

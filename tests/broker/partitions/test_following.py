@@ -492,7 +492,7 @@ def test_a_disk_that_is_behind_holds_up_what_is_far_behind_first(monkeypatch: py
         await cluster.until(lambda: len(cluster[1].fetch_sessions) == 1)
         pressure, syncing = 0.9, follower.node.syncs.submit
         held: list[tuple[object, ...]] = []
-        follower.node.syncs.submit = lambda *work: held.append(work)  # type: ignore[method-assign, assignment]
+        follower.node.syncs.submit = lambda *work: held.append(work)  # type: ignore[method-assign]
         cluster.change("far", replicas=[1, 2])
         await cluster.until(lambda: held)
         await asyncio.sleep(1)

@@ -282,9 +282,8 @@ class QuorumDriver:
     def submit(self, decide: Callable[[ClusterImage], Decision[R]]) -> Future[R]:
         """Decides on the newest image, at once; the answer comes when the records are committed and applied.
 
-        A decision without records is answered when all that it was made on is committed. One that is made in pieces
-        goes on in a later turn of the loop, once its last piece is committed: others are decided in between. The future
-        raises ControllerError, or what `decide` raises.
+        A decision without records is answered when all that it was made on is committed; others are decided between
+        the pieces of one. The future raises ControllerError, or what `decide` raises.
         """
         asked: Future[R] = self._node.future()
         self._decide(decide, asked)
@@ -324,8 +323,7 @@ class QuorumDriver:
             self._syncs.soon()
 
     def _go_on(self) -> None:
-        piece = self._uncommitted.next_unfinished()
-        if piece is not None and piece.then is not None:
+        if (piece := self._uncommitted.next_unfinished()) is not None and piece.then is not None:
             self._decide(piece.then, piece.asked)
 
     def _give_up(self, why: ControllerError) -> None:

@@ -162,8 +162,8 @@ class MetadataLog:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
 
     def apply(self, replay: Replay, offset: int, end: int, max_bytes: int, max_records: int) -> int:
-        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`. A batch is whole or
-        not at all in an image. Returns the offset behind them.
+        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`. Returns the offset
+        behind them. A batch is whole or not at all in an image.
 
         Raises StorageError where they cannot be read, OSError.
         """
