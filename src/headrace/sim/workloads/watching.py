@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from headrace.sim.client import SimClient
 
 READ_BYTES: Final = 300
+_BY_LEADERS: Final = 10
+"""The last version of Fetch that followers do not answer: one that lags has not got that far."""
 ELSEWHERE: Final = 0.5
 """How often it asks another broker who leads: one that is cut off may name itself."""
 
@@ -82,6 +84,6 @@ class Watcher:
         )
         topics = [FetchTopic(topic=place[0], partitions=[asked])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_epoch=-1, topics=topics)
-        answer = (await self.client.ask(request, FetchResponse, 11)).responses[0].partitions[0]
+        answer = (await self.client.ask(request, FetchResponse, _BY_LEADERS)).responses[0].partitions[0]
         is_there = answer.error_code != ErrorCode.OFFSET_OUT_OF_RANGE
         self.client.world.demand(is_there, f"{place} ended at {floor} before, which is out of range now")
