@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.raft.control import Voter
+from headrace.broker.quorum.uncommitted import Change
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import ClusterImage
+from headrace.raft.control import Voter, voters_record
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
 from headrace.raft.messages import Position, ReplicaKey
+from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.sim.checkers.history import History
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.disk import SimDisk
@@ -57,9 +66,9 @@ def test_what_a_reader_saw_is_there_at_the_end() -> None:
 
 
 def _raft(node: int, end: int) -> Raft:
-    voters = [Voter(each, bytes(16), ()) for each in (1, 2, 3)]
+    sets = VoterHistory(VoterSet(tuple(Voter(each, bytes(16), ()) for each in (1, 2, 3)), kraft_version=0))
     epochs = [Position(1, 0)] if end else []
-    return Raft(ReplicaKey(node), voters, LogView(0, end, epochs), None, jitter=lambda _: 0, kraft_version=0)
+    return Raft(ReplicaKey(node), sets, LogView(0, end, epochs), None, jitter=lambda _: 0)
 
 
 def test_an_epoch_of_the_quorum_has_one_leader() -> None:
@@ -72,6 +81,27 @@ def test_an_epoch_of_the_quorum_has_one_leader() -> None:
         quorum._elected(voters[node])
     assert str(world.objection) == "epoch 2 of the quorum has two leaders: 1 and 2"
     assert quorum.newest_epoch == 2
+    world.end()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_leader_that_is_gone_has_committed_by_its_own_voters(leaves: bool) -> None:
+    """It was left alone in them, and told how far it had committed before anyone had read that."""
+    world = World(1)
+    running: dict[int, Raft | None] = {1: _raft(1, 0), 2: _raft(2, 5), 3: _raft(3, 0)}
+    leader = running[2]
+    assert leader is not None
+    quorum = Quorum(world, lambda: running)
+    leader.epoch = 1
+    quorum._elected(leader)
+    if leaves:
+        leader.sets.note(4, voters_record([Voter(2, bytes(16), ())]))
+    running[2] = None
+    image = ClusterImage(offset=3, epoch=1)
+    driver = cast("QuorumDriver", SimpleNamespace(node_id=1, sets=_raft(1, 0).sets))
+    quorum._applied(driver, Change(image, image, ImageDelta(image)))
+    says = "node 1 applies metadata up to offset 3 of epoch 1, which voters [1, 3] do not have"
+    assert (None if world.objection is None else str(world.objection)) == (None if leaves else says)
     world.end()
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.broker.quorum.uncommitted import Change
     from headrace.metadata.image import ClusterImage
     from headrace.raft.log_view import LogView
+    from headrace.raft.voter_set import VoterHistory
     from headrace.sim.world import World
 
 
@@ -27,6 +28,8 @@ class Quorum:
         self._world = world
         self._voters = voters
         self._leaders: dict[int, int] = {}
+        self._sets: dict[int, VoterHistory] = {}
+        """Those of each epoch's leader, whether it still runs or not."""
         self._epochs: dict[int, int] = {}
         self._committed = Position(0, 0)
         self.newest: ClusterImage | None = None
@@ -53,8 +56,10 @@ class Quorum:
         self._world.demand(first == image.epoch, f"{what}, and another node had epoch {first} there")
         running = {node: raft for node, raft in self._voters().items() if raft is not None}
         without = {node for node, raft in running.items() if not _has(raft.log, end)}
-        # A leader commits by its newest voter set, which who applies may not have read yet.
-        histories = [driver.sets, *(raft.sets for raft in running.values())]
+        # A leader commits by its newest voter set, which who applies may not have read yet: nor may anyone else have,
+        # where that leader is alone in it.
+        led = [each for epoch, each in self._sets.items() if epoch >= image.epoch]
+        histories = [driver.sets, *led, *(raft.sets for raft in running.values())]
         sets = {each.keys: each for history in histories for each in history.since(end.offset)}.values()
         is_kept = any(len(each.keys) - len(without & {key.id for key in each.keys}) >= each.majority for each in sets)
         self._world.demand(is_kept, f"{what}, which voters {sorted(without)} do not have")
@@ -64,6 +69,7 @@ class Quorum:
     def _elected(self, raft: Raft, *_: object) -> None:
         node = raft.me.id
         first = self._leaders.setdefault(raft.epoch, node)
+        self._sets[raft.epoch] = raft.sets
         self._world.demand(first == node, f"epoch {raft.epoch} of the quorum has two leaders: {first} and {node}")
         text = f"node {node} leads epoch {raft.epoch} of the quorum, and lacks what is committed: {self._committed}"
         self._world.demand(_has(raft.log, self._committed), text)

@@ -201,12 +201,12 @@ class IdempotentProducer(Producer):
     def _look_at_order(self, place: Place, answers: Sequence[PartitionProduceResponse | None]) -> None:
         """Of batches that were sent together none is taken after one was refused, but for the last that a restarted
         broker knows: those before it are out of order there, and it is a duplicate."""
-        refused = False
+        refused = ErrorCode.NONE
         for answer in answers:
             if answer is None or answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 continue
             if answer.error_code != ErrorCode.NONE:
-                refused = True
+                refused = ErrorCode(answer.error_code)
             elif refused:
                 text = f"{place}: a batch of {self.client.host} was refused, and the one after it taken"
-                self.client.world.object(text)
+                self.client.world.object(f"{text}: {refused.name}")
