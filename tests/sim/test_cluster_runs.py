@@ -39,7 +39,7 @@ FOUND_AT = {
     "takes-a-reborn-topic-for-the-old": 3,
     "forgets-who-is-being-added": 5,
     "commits-with-too-few-in-sync": 1,
-    "ignores-leader-epochs": 18,
+    "ignores-leader-epochs": 24,
     "applies-what-is-not-committed": 1,
 }
 """The first seed that finds each fault: the search begins with it."""
