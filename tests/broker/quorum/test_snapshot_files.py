@@ -103,5 +103,15 @@ def test_the_log_begins_where_the_oldest_snapshot_ends_that_is_kept(
     for offset in (10, 20, 30):
         image = ClusterImage(offset=offset - 1, epoch=1, timestamp_ms=offset * 4, features=IMAGE.features)
         files.write(image, VoterSet(kraft_version=0), 5)
-    assert oldest_kept(files, policy, Position(0, 0), held, now_ms).offset == start
-    assert oldest_kept(files, policy, Position(1, 30), held, now_ms) == (1, 30), "it never goes back"
+    newest = Position(1, 30)
+    assert oldest_kept(files, policy, Position(0, 0), newest, held, now_ms).offset == start
+    assert oldest_kept(files, policy, newest, newest, held, now_ms) == newest, "it never goes back"
+
+
+def test_a_log_never_begins_behind_its_own_snapshot() -> None:
+    _, files, _ = directory()
+    for offset in (10, 20, 500):
+        image = ClusterImage(offset=offset - 1, epoch=1, timestamp_ms=1, features=IMAGE.features)
+        files.write(image, VoterSet(kraft_version=0), 5)
+    nothing = SnapshotPolicy(retention_bytes=0)
+    assert oldest_kept(files, nothing, Position(0, 0), Position(1, 20), 0, 0) == (1, 20), "500 is the leader's"

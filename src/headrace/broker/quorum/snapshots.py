@@ -93,12 +93,12 @@ class Snapshots:
         self._log.info("metadata snapshot written", end_offset=image.offset + 1, bytes=size)
         self.new_bytes -= before
         self._last_s = now_s
-        start = await self._log_start(Position(log.start_epoch, log.start_offset)) if keeps_old else end
+        start = await self._log_start(Position(log.start_epoch, log.start_offset), end) if keeps_old else end
         return start if end.offset > log.snapshot.offset else None  # one of the leader's may have come meanwhile
 
-    async def _log_start(self, start: Position) -> Position:
+    async def _log_start(self, start: Position, newest: Position) -> Position:
         now_ms, held, files = self._node.clock.now_ms(), self._metadata.bytes_held(), self._metadata.files
-        return await self._node.workers.run(lambda: oldest_kept(files, self._policy, start, held, now_ms))
+        return await self._node.workers.run(lambda: oldest_kept(files, self._policy, start, newest, held, now_ms))
 
     async def ended(self) -> None:
         """Returns when none is under way."""
@@ -106,11 +106,15 @@ class Snapshots:
             await self._under_way
 
 
-def oldest_kept(files: SnapshotFiles, policy: SnapshotPolicy, start: Position, held: int, now_ms: int) -> Position:
+def oldest_kept(
+    files: SnapshotFiles, policy: SnapshotPolicy, start: Position, newest: Position, held: int, now_ms: int
+) -> Position:
     """Where a log of `held` bytes, which begins at `start`, may begin now: where the oldest snapshot ends that is kept,
     as Kafka keeps them. Of two the older one goes if log and snapshots are too large, or it is too old. Raises OSError.
+
+    Snapshots behind `newest` do not count: one of the leader's may have its name before the log gives way to it.
     """
-    snapshots = [end for end in files.ends() if end.offset >= start.offset]
+    snapshots = [end for end in files.ends() if start.offset <= end.offset <= newest.offset]
     held += sum(files.size(end) for end in snapshots)
     while len(snapshots) > 1:
         oldest = snapshots.pop(0)
