@@ -50,12 +50,10 @@ codegen: install
 codegen-check: install
 	$(RUN) -m tools.codegen --check
 
-# The peers first (clients in other languages, Kafka's jars, Spark's connector and its PySpark), so that no test waits for
-# a compiler, Maven or pip; without
+# The peers first (Kafka's jars, Spark's connector and its PySpark), so that no test waits for Maven or pip; without
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
 	@$(RUN) tests/peers/interpreters.py
-	@$(RUN) -m tests.peers.programs
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
 
@@ -86,8 +84,10 @@ fuzz: install
 crash: install
 	$(RUN) -m pytest -q $(if $(CLUSTER),tests/durability/test_cluster_kill.py --cluster-kills $(or $(KILLS),100),tests/durability/test_kill.py tests/durability/test_stop.py --kills $(or $(KILLS),300))
 
-# Minutes long: clusters of ours and Apache Kafka's, every node leading everything once.
+# Minutes long: clusters of ours and Apache Kafka's, every node leading everything once; clients in Go, Rust and Node too,
+# which it builds.
 soak: install
+	@$(RUN) -m tests.peers.programs
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
 # Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, and

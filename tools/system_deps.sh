@@ -1,7 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that tests and the demo need, those that are missing and no others:
-# a JDK 17+, Maven, kcat, PostgreSQL, compilers of C, C++, Go and Rust, npm, other Pythons, and Python's venv where a
-# distribution splits it off.
+# a JDK 17+, Maven, kcat, PostgreSQL, a C compiler, other Pythons, and Python's venv where a distribution splits it off.
 set -eu
 
 wanted=""
@@ -17,12 +16,6 @@ command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
 set -- /usr/lib/postgresql/*/bin/initdb
 command -v initdb >/dev/null 2>&1 || [ -x "$1" ] || wanted="$wanted postgresql"
 command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"
-# librdkafka, which the client in Rust brings, is built with make and a compiler of C++
-command -v cargo >/dev/null 2>&1 || wanted="$wanted cargo"
-command -v c++ >/dev/null 2>&1 || wanted="$wanted g++"
-command -v make >/dev/null 2>&1 || wanted="$wanted make"
-command -v go >/dev/null 2>&1 || wanted="$wanted golang-go"
-command -v npm >/dev/null 2>&1 || wanted="$wanted npm"
 # Pythons to try the wheel on: those that this distribution has, and the machine lacks
 for version in 3.11 3.12 3.13 3.14; do
     set -- "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version".*/bin/python

@@ -27,7 +27,14 @@ NOT_IDEMPOTENT = {"node"}
 UPTIME_MAX_S = 2.0
 SOAK_DEATHS = 20
 
-CLIENTS = [pytest.param(name, marks=[pytest.mark.jvm] if name == "java" else []) for name in programs.NAMES]
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    """What is built with another language's tools is for those who have them."""
+    if name in programs.TOOLS:
+        return [pytest.mark.soak]
+    return [pytest.mark.jvm] if name == "java" else []
+
+
+CLIENTS = [pytest.param(name, marks=_marks(name)) for name in programs.NAMES]
 
 _numbers = itertools.count(1)
 

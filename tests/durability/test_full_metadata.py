@@ -149,6 +149,7 @@ class Administrator:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
 def test_the_others_go_on_and_it_catches_up(tmp_path: Path, leads: bool) -> None:

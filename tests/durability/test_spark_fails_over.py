@@ -24,7 +24,7 @@ from peers.failing_over import read_all
 
 from headrace.client import Client, reading
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(600)]
 
 PARTITIONS = 2
 OURS = "headrace"
@@ -60,7 +60,7 @@ def in_sinks(client: Client) -> dict[str, int]:
     return {sink: sum(reading.latest_offsets(client, sink).values()) for sink in SINKS}
 
 
-@pytest.mark.parametrize("killed", [(SOURCE,), pytest.param((*SINKS, SOURCE, *SINKS), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("killed", [(SOURCE,), (*SINKS, SOURCE, *SINKS)])
 def test_queries_go_on_when_the_leaders_of_their_topics_are_killed(tmp_path: Path, killed: tuple[str, ...]) -> None:
     """`killed` are the topics whose leaders are."""
     python, jars = spark.python(), spark.connector()

@@ -46,7 +46,7 @@ def missing(name: str) -> str:
     tool = TOOLS.get(name)
     if tool is None or shutil.which(tool) is not None:
         return ""
-    return f"{tool} is not installed: the client in {name} cannot be built (make system-deps)"
+    return f"{tool} is not installed: the client in {name} cannot be built"
 
 
 def build(name: str) -> Path:

@@ -76,6 +76,11 @@ class Recovery:
         report = RecoveryReport()
         end_offset = segments[first].base_offset
         lost_from = len(segments)
+        if first and segments[first].base_offset == recovery_point:
+            # It may have been closed after the recovery point was written down: its last time was not safe with that.
+            closed = SegmentScan(self, segments[first - 1])
+            closed.mend_indexes()
+            report = closed.add_to(report)
         for index in range(first, len(segments)):
             segment = segments[index]
             if index > first and segment.base_offset > max(end_offset, recovery_point):
@@ -161,6 +166,19 @@ class SegmentScan:
         if segment is not recovery.segments[-1]:
             segment.finish_indexes()
             segment.complete_files()
+
+    def mend_indexes(self) -> None:
+        """For a segment below the recovery point that ends there: its indexes say what their safe part and the batches
+        behind that say. No batch is judged, and no producer looked for. Raises OSError."""
+        segment = self.segment
+        start, _, _ = self._trusted_start()
+        scan = Scan(segment.file(), start, segment.size, crc_from=segment.size)
+        for position, header, _ in scan:
+            segment.note_batch(position, header.last_offset, header.size, header.max_timestamp, self.interval_bytes)
+            self.batches += 1
+        self.bytes_scanned = scan.position - start
+        segment.finish_indexes()
+        segment.complete_files()
 
     def _aborted_before(self, offset: int) -> list[AbortedTransaction]:
         try:

@@ -402,7 +402,10 @@ class Segment:
     def finish_indexes(self) -> None:
         """What is owed when a segment is not written any more: a last time entry, and all entries in the files."""
         if self.max_timestamp >= 0:
-            self.time_index.maybe_append(self.newest_timestamp, self._max_timestamp_offset - self.base_offset)
+            times = self.time_index
+            if self.newest_timestamp > times.last_timestamp:
+                times.maybe_append(self.newest_timestamp, self._max_timestamp_offset - self.base_offset)
+                self.index_dirty = True
         self.write_out_indexes()
 
     def write_out_indexes(self) -> None:
@@ -550,6 +553,7 @@ class Segment:
         """Cuts the segment at a batch that starts at `position`; offsets from `end_offset` on are gone."""
         self._look_up(lambda: self.index.truncate(end_offset - self.base_offset))
         self._look_up(lambda: self.time_index.truncate(end_offset - self.base_offset))
+        self.index_dirty = True  # a crash may bring back what was cut, and other batches take its place
         self.file().truncate(position)
         self.size = position
         self._found_last = (-1, 0)

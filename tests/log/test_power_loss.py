@@ -1,0 +1,118 @@
+"""What a log knows of its batches after a power loss: nothing that was not safe on the disk is believed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from threading import RLock
+
+import pytest
+
+from headrace.config.topic import TopicConfig
+from headrace.log import retention
+from headrace.log.log import Log
+from headrace.log.recovery import open_log
+from headrace.log.scan import Scan
+from headrace.log.segment import Resources
+from headrace.sim.disk import SimDisk
+from headrace.wire.records import Record, build_batch
+
+NOW_MS = 1_750_000_000_000
+
+
+@pytest.fixture
+def config(defaults: TopicConfig) -> TopicConfig:
+    return replace(defaults, index_interval_bytes=150, segment_bytes=1500, retention_ms=60_000)
+
+
+def opened(disk: SimDisk, config: TopicConfig, **keywords: int | bool) -> Log:
+    return open_log(Resources(disk, RLock), "/t-0", ("t", 0), config, now_ms=NOW_MS, **keywords)  # type: ignore[arg-type]
+
+
+def new_disk(rng: random.Random) -> SimDisk:
+    disk = SimDisk(rng)
+    disk.make_dirs("/t-0")
+    disk.sync_directory("/")
+    return disk
+
+
+def add(log: Log, timestamp: int) -> None:
+    batch = build_batch([Record(0, timestamp, b"k", b"v" * 30, [])])
+    assert not log.append(batch, leader_epoch=0, now_ms=timestamp).error
+
+
+def checkpoint(log: Log) -> int:
+    """The recovery point that a manager would have on its disk now."""
+    point = log.recovery_point
+    log.sync_indexes()
+    return point
+
+
+def assert_indexes_are_true(log: Log, context: object) -> None:
+    for segment in log.segments:
+        batches = [(at, header) for at, header, _ in Scan(segment.file(), 0, segment.size)]
+        newest = max((header.max_timestamp for _, header in batches), default=-1)
+        assert segment.max_timestamp == newest, (context, segment.base_offset)
+        places = {header.last_offset - segment.base_offset: at for at, header in batches}
+        for entry in segment.index.entries():
+            assert places.get(entry >> 32) == entry & 0xFFFFFFFF, (context, segment.base_offset)
+        times = {header.last_offset - segment.base_offset: header.max_timestamp for _, header in batches}
+        for timestamp, relative in segment.time_index.entries():
+            assert times.get(relative) == timestamp, (context, segment.base_offset)
+
+
+@pytest.mark.parametrize("stop", ["power loss after a roll", "power loss after a clean stop"])
+def test_the_last_time_of_a_closed_segment_survives_or_is_read_again(config: TopicConfig, stop: str) -> None:
+    torn = 0
+    for seed in range(400):
+        disk = new_disk(random.Random(seed))
+        log = opened(disk, config)
+        add(log, NOW_MS)
+        log.flush()
+        point = checkpoint(log)
+        if stop == "power loss after a roll":
+            log.roll(now_ms=NOW_MS)
+        else:
+            log.close()
+        path = "/t-0/00000000000000000000.timeindex"
+        before = disk.read_file(path)
+        disk.sync_directory("/t-0")
+        disk.crash()
+        torn += not disk.exists(path) or disk.read_file(path) != before
+        again = opened(disk, config, recovery_point=point, clean=stop.endswith("stop"))
+        assert_indexes_are_true(again, seed)
+        assert not retention.expired(again, NOW_MS + 1000).segments, seed
+    if stop == "power loss after a roll":
+        assert torn > 20
+
+
+def test_after_any_power_loss_the_indexes_say_what_the_batches_say(config: TopicConfig) -> None:
+    for seed in range(400):
+        rng = random.Random(seed)
+        disk = new_disk(rng)
+        log, point, now_ms = opened(disk, config), 0, NOW_MS
+        steps = []
+        for _ in range(rng.randint(5, 60)):
+            step = rng.choice(("add", "add", "add", "add", "flush", "checkpoint", "roll", "cut", "lost", "closed"))
+            steps.append(step)
+            if step == "add":
+                for _ in range(rng.randint(1, 6)):
+                    now_ms += rng.choice((-5, 0, 1, 10, 3_000_000_000))
+                    add(log, now_ms)
+            elif step == "flush":
+                log.flush()
+            elif step == "checkpoint":
+                point = checkpoint(log)
+            elif step == "roll":
+                log.roll(now_ms=NOW_MS)
+            elif step == "cut":
+                log.truncate_to(rng.randint(max(log.end_offset - 8, 0), log.end_offset), now_ms=NOW_MS)
+                point = min(point, log.recovery_point)
+            else:
+                if step == "closed":
+                    log.close()
+                    point = log.recovery_point
+                disk.crash()
+                log = opened(disk, config, recovery_point=point, clean=step == "closed")
+                assert log.end_offset >= point, (seed, steps)
+                assert_indexes_are_true(log, (seed, steps))
