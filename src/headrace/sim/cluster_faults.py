@@ -26,6 +26,7 @@ CLUSTER_KINDS: Final = (
     "restart at once",
     "leave in turn",
 )
+LOSSY_LINK: Final = "lossy link"
 ONE_LOSES: Final = "one loses power"
 LOOK_S: Final = 0.1
 
@@ -41,13 +42,16 @@ class ClusterFaults:
         mean_s: float,
         *,
         in_sync: Callable[[], bool],
+        may_be_emptied: Sequence[Machine[Any]],
     ) -> None:
-        """`in_sync` tells whether every replica of every partition is in sync, as all nodes know."""
+        """`in_sync` tells whether every replica of every partition is in sync, as all nodes know. Those that
+        `may_be_emptied` get new disks where others lose their power: no voter can, for it must not forget its vote."""
         self._world = world
         self._machines = list(machines.values())
         self._kinds = list(kinds)
         self._mean_s = mean_s
         self._in_sync = in_sync
+        self._may_be_emptied = list(may_be_emptied)
         self._rng = world.rng("faults of the cluster")
         self.count = 0
         self._handlers: dict[str, Callable[[], Awaitable[None]]] = {
@@ -59,6 +63,7 @@ class ClusterFaults:
             "slow link": self._slow_link,
             "restart at once": self._restart_at_once,
             "leave in turn": self._leave_in_turn,
+            LOSSY_LINK: self._lossy_link,
             ONE_LOSES: self._one_loses_power,
         }
 
@@ -139,9 +144,22 @@ class ClusterFaults:
         for one, other in pairs:
             self._world.network.mend(one.host, other.host)
 
+    async def _lossy_link(self) -> None:
+        """Between two nodes every connection breaks that is made, at some time or other."""
+        one, other = self._some(2)
+        until = self._world.loop.time() + self._rng.uniform(1.0, 8.0)
+        mean_s = self._rng.choice((0.02, 0.1, 0.5))
+        while self._world.loop.time() < until:
+            await sleep(self._rng.expovariate(1 / mean_s))
+            between = [each for each in one.streams() if each.peer_host == other.host]
+            if between:
+                self._world.network.cut(self._rng.choice(between))
+
     async def _one_loses_power(self) -> None:
-        (machine,) = self._some(1)
+        machine = self._rng.choice(self._may_be_emptied or self._machines)
         machine.kill(power=True)
+        if self._may_be_emptied:
+            machine.disk.empty()
         await machine.ready()
         while not self._in_sync():  # noqa: ASYNC110
             await sleep(LOOK_S)

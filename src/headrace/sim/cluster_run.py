@@ -2,9 +2,10 @@
 peace: all settles.
 
 Checked while it runs: no acknowledged record is changed or doubled, nothing that a reader saw changes, an epoch of a
-partition has one leader, in-sync sets lie within the replicas, and who is in sync has all that is committed; the end of
-a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within a minute, all
-that was acknowledged is there, and the logs of all replicas are equal.
+partition has one leader, and one of the quorum has one; in-sync sets lie within the replicas; what is committed was so
+by as many as it takes, and whoever may be elected has it; metadata are applied that a majority of the voters has; the
+end of a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within two
+minutes, all that was acknowledged or read is there, and the logs of all replicas are equal.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import random
 from asyncio import gather, sleep
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,13 +22,17 @@ from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
 from headrace.raft.control import Voter, VoterEndpoint
-from headrace.replicas.partition import Role
+from headrace.raft.machine import Raft
+from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
+from headrace.sim.checkers.quorum import Quorum
+from headrace.sim.checkers.replication import Replication
 from headrace.sim.cluster_client import ClusterClient
-from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, ClusterFaults
+from headrace.sim.cluster_faults import CLUSTER_KINDS, LOSSY_LINK, ONE_LOSES, ClusterFaults
 from headrace.sim.faults import KINDS, Faults
+from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
 from headrace.sim.node import SimNode
 from headrace.sim.run import SETTINGS, Result, play
@@ -50,6 +56,10 @@ LAG_S: Final = 30.0
 """How far behind a broker's metadata may be that is cut off from the controllers."""
 
 LOOK_S: Final = 0.2
+SHORT_LAG_MS: Final = "1000"
+"""A leader's patience with its followers that is shorter than the controllers' with it: nothing but the in-sync set
+that it has asked for holds it back for a follower that has fallen silent."""
+SNAPSHOT_BYTES_RARE: Final = 20_000_000
 SETTLE_S: Final = 120.0
 """How long after the last fault everybody may take to get on, with all replicas in sync: several times what a Produce
 request waits for at a leader that is cut off and does not know it."""
@@ -96,6 +106,13 @@ class Options:
     """What happens in calm times: "one goes" and stays away, or "two apart" do not reach each other for long. The
     others get on all the same."""
     small_pieces: bool
+    answers_are_lost: bool
+    """Whether leaders that want a replica in sync may not hear that it is."""
+    links_are_lossy: bool
+    snapshot_bytes: int
+    """After how much of the metadata log each node writes a snapshot, and keeps little of what lies before it."""
+    is_emptied: bool
+    """Whether a broker that votes nowhere loses its disks where another one would lose its power."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -114,7 +131,7 @@ class Options:
             kinds=tuple(kind for kind in kinds if rng.random() < many),
             cluster_kinds=(
                 *(kind for kind in cluster_kinds if rng.random() < many),
-                *((ONE_LOSES,) if loses else ()),
+                *((ONE_LOSES,) * len(cluster_kinds) if loses else ()),
             ),
             mean_s=rng.uniform(2.0, 10.0),
             faults_s=rng.uniform(10.0, 30.0),
@@ -126,6 +143,10 @@ class Options:
             is_administered=rng.random() < 0.4,
             small_pieces=rng.random() < 0.2,
             calm_trouble=rng.choice(("", "", "one goes", "two apart")),
+            answers_are_lost=rng.random() < 0.3,
+            links_are_lossy=rng.random() < 0.3,
+            snapshot_bytes=rng.choice((SNAPSHOT_BYTES_RARE, SNAPSHOT_BYTES_RARE, 2_000, 10_000)),
+            is_emptied=rng.random() < 0.5,
         )
 
 
@@ -154,6 +175,7 @@ class ClusterRun:
         self.world = World(seed, say)
         self.options = options or Options.draw(self.world.rng("options"))
         self.nodes = range(1, self.options.nodes + 1)
+        self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
         self.voters = CONTROLLERS if apart else self.nodes
         self.first_voters = [voter_of(node) for node in self.voters] if dynamic else []
@@ -166,10 +188,11 @@ class ClusterRun:
         self._clients: dict[str, ClusterClient] = {}
         self._members: list[Member] = []
         self._administrator: ClusterClient | None = None
-        self._voting: VoterOperator | None = None
+        self._operator: VoterOperator | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
-        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self.quorum = Quorum(self.world, self._voting)
+        self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
         self.faults = [
             Faults(
                 self.world,
@@ -184,10 +207,13 @@ class ClusterRun:
         self.cluster_faults = ClusterFaults(
             self.world,
             self.everybody,
-            self.options.cluster_kinds,
+            self.options.cluster_kinds + ((LOSSY_LINK,) if self.options.links_are_lossy else ()),
             self.options.mean_s,
             in_sync=lambda: not self._out_of_sync(),
+            may_be_emptied=list(self.machines.values()) if self._loses_disks else [],
         )
+        self.lost_answers = LostAnswers(self.world, self.everybody)
+        self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
 
     def _others(self, node_id: int) -> list[str]:
         return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
@@ -198,7 +224,13 @@ class ClusterRun:
             quorum = {"controller.quorum.bootstrap.servers": ",".join(addresses.values())}
         else:
             quorum = {"controller.quorum.voters": ",".join(f"{node}@{at}" for node, at in addresses.items())}
-        return {**CLUSTER_SETTINGS, "node.id": str(node_id), **quorum}
+        settings = {**CLUSTER_SETTINGS, "node.id": str(node_id), **quorum}
+        settings["metadata.log.max.record.bytes.between.snapshots"] = str(self.options.snapshot_bytes)
+        if self.options.snapshot_bytes < SNAPSHOT_BYTES_RARE:
+            settings["metadata.max.retention.bytes"] = "1"
+        if self.options.answers_are_lost:
+            settings["replica.lag.time.max.ms"] = SHORT_LAG_MS
+        return settings
 
     def _controller(self, node_id: int) -> Machine[ControllerNode]:
         host = host_of(node_id)
@@ -230,17 +262,23 @@ class ClusterRun:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        play(world, self._main(), self._look, LOOK_S, "the brokers and their clients")
+        with ExitStack() as hearing:
+            for each in (self.quorum, self.replication, self.lost_answers, self.after_snapshots):
+                hearing.enter_context(each.listening())
+            play(world, self._main(), self._look, LOOK_S, "the brokers and their clients")
         return Result(
             world.seed,
             world.trace.digest,
             world.loop.time(),
             self.history.acknowledged_count,
             self.commits.acknowledged_count,
-            sum(faults.count for faults in self.faults) + self.cluster_faults.count,
+            sum(faults.count for faults in self._all_faults()),
             sum(machine.starts for machine in self.everybody.values()),
             world.objection,
         )
+
+    def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots]:
+        return [*self.faults, self.cluster_faults, self.lost_answers, self.after_snapshots]
 
     # --- the checker
 
@@ -250,34 +288,11 @@ class ClusterRun:
     def _look(self) -> None:
         for broker in self._up():
             self.bounds.look(broker)
-            for replica in list(broker.replicas.by_name.values()):
-                state = replica.state
-                if state.role is not Role.LEADER:
-                    continue
-                key = (replica.topic_id, replica.index, state.leader_epoch)
-                first = self._leaders.setdefault(key, broker.node_id)
-                text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
-                self.world.demand(first == broker.node_id, f"{text}: {first} and {broker.node_id}")
-                self.world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
-        self._look_at_committed()
+        self.replication.look()
 
-    def _look_at_committed(self) -> None:
-        """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
-        brokers = self._up()
-        if not brokers:
-            return
-        image = max((broker.image for broker in brokers), key=lambda image: image.offset)
-        for topic in image.topics:
-            for partition in topic.partitions:
-                held = {broker.node_id: broker.replicas.held((topic.name, partition.index)) for broker in brokers}
-                here = {node: each for node, each in held.items() if each is not None and each.topic_id == topic.id}
-                committed = max((each.high_watermark for each in here.values()), default=0)
-                for node in (*partition.isr, *partition.eligible_leaders):
-                    if node in here and not here[node].is_being_cut:
-                        end = here[node].log.end_offset
-                        name = f"{topic.name}-{partition.index}"
-                        text = f"{name} is committed to {committed}, and ends at {end} on {node}, which may lead"
-                        self.world.demand(end >= committed, f"{text}: {partition}")
+    def _voting(self) -> dict[int, Raft | None]:
+        running = {node: self.everybody[node].broker for node in self.voters}
+        return {node: None if each is None else each.quorum.raft for node, each in running.items()}
 
     # --- the phases
 
@@ -294,7 +309,13 @@ class ClusterRun:
         self._start_clients()
         nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
         faults = [world.loop.create_task(each.run()) for each in nemeses]
+        if options.answers_are_lost:
+            self.lost_answers.begin()
+        if "power" in options.kinds:
+            self.after_snapshots.begin()
         await sleep(options.faults_s)
+        self.lost_answers.end()
+        self.after_snapshots.end()
         for task in faults:
             task.cancel()
         for each in nemeses:
@@ -309,8 +330,8 @@ class ClusterRun:
         if self._administrator is not None:
             self._administrator.die()
             del self._clients[self._administrator.host]
-        if self._voting is not None:
-            await self._restore_voters(self._voting)
+        if self._operator is not None:
+            await self._restore_voters(self._operator)
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
@@ -334,9 +355,9 @@ class ClusterRun:
             self._members.append(member)
             member.client.owner.spawn(member.run())
         if options.topics_come_and_go:
-            maker = TopicMaker(self._client("maker"), lag_s=LAG_S)
+            # the only replica does not come back from a disk that is gone
+            maker = TopicMaker(self._client("maker"), lag_s=LAG_S, replicas=3 if self._loses_disks else 1)
             maker.client.owner.spawn(maker.run())
-
         if options.is_reborn:
             reborn = Reborn(self._client("reborn"))
             reborn.client.owner.spawn(reborn.run())
@@ -344,15 +365,15 @@ class ClusterRun:
             self._administrator = self._client("administrator")
             self._administrator.owner.spawn(Administrator(self._administrator, self._places, self.nodes).run())
         if self.first_voters:
-            self._voting = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
-            self._voting.client.owner.spawn(self._voting.run())
+            self._operator = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
+            self._operator.client.owner.spawn(self._operator.run())
         watcher = Watcher(self._client("watcher"), self._places)
         watcher.client.owner.spawn(watcher.run())
 
-    async def _restore_voters(self, voting: VoterOperator) -> None:
+    async def _restore_voters(self, operator: VoterOperator) -> None:
         """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
-        voting.client.die()
-        del self._clients[voting.client.host]
+        operator.client.die()
+        del self._clients[operator.client.host]
         restoring = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
         task = restoring.client.owner.spawn(restoring.restore())
         until = self.world.loop.time() + SETTLE_S

@@ -2,8 +2,8 @@
 
 Left out, because no client can ever tell: a high watermark that is not checkpointed (logs are compared by their epochs,
 and the next leader finds it again from its followers' fetches), and metadata that are replayed though they are old
-(within one life they come in their order). That metadata are not applied before they are committed, the faults of
-several controllers see to.
+(within one life they come in their order). A leader that ignores the epochs of its followers alone does no harm either:
+a follower names the epoch of its last record, too, and what it has is the beginning of that leader's log or is cut.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from headrace.broker.partitions.fetch_loop import FetchLoop
 from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.quorum.deaths import DeathWatch
+from headrace.broker.quorum.driver import QuorumDriver
 from headrace.controller import partition_changes
 from headrace.controller.sessions import BrokerSessions
 from headrace.log.epochs import LeaderEpochs
@@ -131,6 +132,16 @@ def _acknowledge_the_rest(real: Real) -> Real:
     return refuse_waiting
 
 
+def _apply_all(real: Real) -> Real:
+    """What the log has is as good as committed."""
+
+    def apply(self: QuorumDriver) -> None:
+        self._committed = self.log.end_offset
+        real(self)
+
+    return apply
+
+
 def _any_life(real: Real) -> Real:
     """A folder of that name is as good as another."""
 
@@ -143,6 +154,7 @@ def _any_life(real: Real) -> Real:
 
 def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
+    apply = vars(QuorumDriver)["_apply"]
     return {
         "acknowledges-before-others-have-it": [(Replica, "wait", _acknowledge_at_once)],
         "counts-the-leader-alone": [(PartitionState, "_move", _move_alone)],
@@ -160,6 +172,13 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "reports-before-its-sync": [(FetchLoop, "_sync", _sync_nothing)],
         "elects-whoever-is-there": [(vars(partition_changes)["_Draft"], "_elect", _elect_anyone)],
         "never-fences": [(BrokerSessions, "expired", _nobody), (DeathWatch, "suspect", _nothing)],
+        "forgets-who-is-being-added": [(PartitionState, "maximal_isr", property(lambda self: self.isr))],
+        "commits-with-too-few-in-sync": [
+            (PartitionState, "is_under_min_isr", lambda *_: False),
+            (Replica, "_enough", lambda _: ErrorCode.NONE),
+        ],
+        "ignores-leader-epochs": [(PartitionState, "check_epoch", lambda *_: ErrorCode.NONE)],
+        "applies-what-is-not-committed": [(QuorumDriver, "_apply", _apply_all(apply))],
         "takes-a-reborn-topic-for-the-old": [
             (LogManager, "get_or_create", _any_life(LogManager.get_or_create)),
             (Opener, "delete", _nothing),

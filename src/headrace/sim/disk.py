@@ -218,6 +218,12 @@ class SimDisk:
         self._unsynced_names = []
         self.locks.clear()
 
+    def empty(self) -> None:
+        """A new disk takes its place: nothing is on it."""
+        self._names = {"": None, "/": None, "/data": None}
+        self._durable_names = dict(self._names)
+        self._unsynced_names = []
+
     def kill(self) -> None:
         """The process dies and the machine stays up: nothing that was written is lost."""
         self.locks.clear()

@@ -20,6 +20,9 @@ from headrace.client.errors import ClientError
 from headrace.config import BrokerConfig
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage, ResourceType
+from headrace.raft.machine import Raft
+from headrace.sim.after_snapshots import PowerAfterSnapshots
+from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.client import SimClient
 from headrace.sim.faults import KINDS, Faults
 from headrace.sim.machine import Machine
@@ -138,8 +141,9 @@ class QuorumRun:
             )
             for node in NODES
         ]
+        self.after_snapshots = PowerAfterSnapshots(self.world, self.machines.values())
+        self.quorum = Quorum(self.world, self._voting)
         self._followed: set[ControllerNode] = set()
-        self._leaders: dict[int, str] = {}
         self._seen: dict[int, tuple[int, tuple[str, ...]]] = {}
 
     def _machine(self, node_id: int) -> Machine[ControllerNode]:
@@ -165,14 +169,15 @@ class QuorumRun:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        play(world, self._main(), self._look, LOOK_S, "the controllers")
+        with self.quorum.listening(), self.after_snapshots.listening():
+            play(world, self._main(), self._look, LOOK_S, "the controllers")
         return Result(
             world.seed,
             world.trace.digest,
             world.loop.time(),
             sum(writer.confirmations for writer in self.writers),
             max(self._seen, default=0),
-            sum(faults.count for faults in self.faults),
+            sum(faults.count for faults in self.faults) + self.after_snapshots.count,
             sum(machine.starts for machine in self.machines.values()),
             world.objection,
         )
@@ -182,17 +187,15 @@ class QuorumRun:
     def _up(self) -> list[ControllerNode]:
         return [machine.broker for machine in self.machines.values() if machine.broker is not None]
 
+    def _voting(self) -> dict[int, Raft | None]:
+        running = {node: machine.broker for node, machine in self.machines.items()}
+        return {node: None if each is None else each.quorum.raft for node, each in running.items()}
+
     def _look(self) -> None:
         for node in self._up():
             if node not in self._followed:
                 self._follow(node)
-            raft = node.quorum.raft
-            if raft.leads:
-                first = self._leaders.setdefault(raft.epoch, host_of(node.node_id))
-                self.world.demand(
-                    first == host_of(node.node_id), f"epoch {raft.epoch} has two leaders: {first} and {node.node_id}"
-                )
-        newest = max(self._leaders, default=0)
+        newest = self.quorum.newest_epoch
         for node in self._up():
             if node.quorum.decides and node.quorum.epoch == newest:
                 # What its predecessors confirmed was committed, so it has it; what it confirmed itself, too.
@@ -228,7 +231,10 @@ class QuorumRun:
             machine.switch_on()
         tasks = [world.loop.create_task(writer.run()) for writer in self.writers]
         faults = [world.loop.create_task(each.run()) for each in self.faults]
+        if "power" in self.options.kinds:
+            self.after_snapshots.begin()
         await sleep(self.options.faults_s)
+        self.after_snapshots.end()
         for task in faults:
             task.cancel()
         for each in self.faults:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.quorum.metadata_log import MetadataLog
+from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.uncommitted import Decided, Uncommitted
 from headrace.broker.requests.fetching import Fetch
 from headrace.groups import offsets
@@ -124,6 +125,7 @@ def _quorum_replacements() -> dict[str, Plant]:
         "votes-twice": (Raft, "may_vote_for", _yes),
         "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
+        "names-a-snapshot-before-its-sync": (SnapshotFiles, "_sync", _nothing),
         "keeps-its-log-after-loading": (Log, "truncate_fully_and_start_at", _nothing),
     }
 

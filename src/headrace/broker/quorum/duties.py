@@ -169,9 +169,8 @@ class Duties:
             self._log.warning("the controller cannot carry out a duty now", why=error)
 
     async def close(self) -> None:
-        """Ends every duty."""
+        """Ends every duty. The sessions stay: brokers are answered for as long as this node decides."""
         self._term += 1
-        self.sessions = None
         await self._deaths.close()
         await self._owner.closed()
 

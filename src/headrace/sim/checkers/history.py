@@ -111,12 +111,11 @@ class History:
         if partition.compacted:
             self._last_of_each_key(place, partition, found)
             return
-        for offset, value in sorted(partition.acknowledged.items()):
-            if offset >= start:
+        for what, at in (("acknowledged", partition.acknowledged), ("seen", partition.seen)):
+            for offset, value in sorted(at.items()):
                 found_there = there.get(offset)
-                self._demand(
-                    found_there == value, place, offset, f"holds {found_there!r}, not the acknowledged {value!r}"
-                )
+                text = f"holds {found_there!r}, and {value!r} was {what} there"
+                self._demand(offset < start or found_there == value, place, offset, text)
         for i, (offset, _, _) in enumerate(found):
             self._demand(offset == start + i, place, offset, f"comes where {start + i} was expected")
         self._demand(end == start + len(found), place, end, f"is the end, and {len(found)} records begin at {start}")

@@ -30,6 +30,17 @@ TRIES_MAX: Final = 400
 """Tries of one batch in calm times and others; a producer that needs more is stuck."""
 TIMEOUT_MS: Final = 20_000
 
+WHOSE_LEADER_CHANGES: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""What is said of a batch that may lie in the log all the same."""
+
 Pairs = list[tuple[bytes | None, bytes]]
 
 
@@ -199,14 +210,16 @@ class IdempotentProducer(Producer):
         return settled
 
     def _look_at_order(self, place: Place, answers: Sequence[PartitionProduceResponse | None]) -> None:
-        """Of batches that were sent together none is taken after one was refused, but for the last that a restarted
-        broker knows: those before it are out of order there, and it is a duplicate."""
-        refused = False
+        """Of batches that were sent together none is taken after one was refused that the log lacks, but for the last
+        that a restarted broker knows: those before it are out of order there, and it is a duplicate."""
+        refused = ErrorCode.NONE
         for answer in answers:
             if answer is None or answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                 continue
+            if answer.error_code in WHOSE_LEADER_CHANGES:
+                continue
             if answer.error_code != ErrorCode.NONE:
-                refused = True
+                refused = ErrorCode(answer.error_code)
             elif refused:
                 text = f"{place}: a batch of {self.client.host} was refused, and the one after it taken"
-                self.client.world.object(text)
+                self.client.world.object(f"{text}: {refused.name}")

@@ -40,8 +40,9 @@ class TopicMaker:
     Of several brokers one may hear of it later: within `lag_s`.
     """
 
-    def __init__(self, client: SimClient, *, lag_s: float = 0.0) -> None:
+    def __init__(self, client: SimClient, *, lag_s: float = 0.0, replicas: int = 1) -> None:
         self.client = client
+        self._replicas = replicas
         self._lag_s = lag_s
         self.known: dict[str, bytes] = {}
         """Topics that were confirmed, and their ids."""
@@ -64,7 +65,9 @@ class TopicMaker:
     async def _create(self) -> None:
         self._count += 1
         name = f"brief-{self._count}"
-        topic = CreatableTopic(name=name, num_partitions=self.client.rng.randint(1, 3), replication_factor=1)
+        topic = CreatableTopic(
+            name=name, num_partitions=self.client.rng.randint(1, 3), replication_factor=self._replicas
+        )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
         response = await self.client.ask(request, CreateTopicsResponse, 7)
         if response.topics[0].error_code == ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""A client that asks for the end of a partition again and again: it never goes back, whoever leads.
+"""A client that asks for the end of a partition again and again, or reads there: it never goes back, whoever leads.
 
 It names the newest leader epoch that it has heard of: a leader of before, which does not know yet that it is one, does
 not answer it. What such a leader tells others is old, and Kafka promises no more.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.client.errors import ClientError
 from headrace.sim.workloads.reading import LATEST
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from headrace.wire.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from headrace.sim.checkers.history import Place
     from headrace.sim.client import SimClient
 
+READ_BYTES: Final = 300
+_BY_LEADERS: Final = 10
+"""The last version of Fetch that followers do not answer: one that lags has not got that far."""
 ELSEWHERE: Final = 0.5
 """How often it asks another broker who leads: one that is cut off may name itself."""
 
@@ -46,7 +50,7 @@ class Watcher:
                 self.client.moved(place)
             try:
                 await self._hear_of_epochs(place[0])
-                await self._ask(place)
+                await self.client.rng.choice((self._ask, self._read))(place)
             except ClientError:
                 pass
             await self.client.rest()
@@ -68,3 +72,18 @@ class Watcher:
             text = f"{place} ends at {answer.offset}, and did at {floor} before"
             self.client.world.demand(answer.offset >= floor, text)
             self._ends[place] = int(answer.offset)
+
+    async def _read(self, place: Place) -> None:
+        """A reader that is told that its place is out of range begins elsewhere, and loses records or doubles them."""
+        floor = self._ends.get(place, 0)
+        asked = FetchPartition(
+            partition=place[1],
+            current_leader_epoch=self._epochs.get(place, 0),
+            fetch_offset=floor,
+            partition_max_bytes=READ_BYTES,
+        )
+        topics = [FetchTopic(topic=place[0], partitions=[asked])]
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_epoch=-1, topics=topics)
+        answer = (await self.client.ask(request, FetchResponse, _BY_LEADERS)).responses[0].partitions[0]
+        is_there = answer.error_code != ErrorCode.OFFSET_OUT_OF_RANGE
+        self.client.world.demand(is_there, f"{place} ended at {floor} before, which is out of range now")

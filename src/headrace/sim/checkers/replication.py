@@ -1,0 +1,98 @@
+"""Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas, what
+is committed is committed by enough, and whoever may be elected has all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.quorum.driver import QuorumDriver
+from headrace.replicas.partition import PartitionState, Role
+from headrace.sim.moments import after_each
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.partitions.replica import Replica
+    from headrace.broker.quorum.uncommitted import Change
+    from headrace.metadata.image import ClusterImage, Partition, Topic
+    from headrace.sim.world import World
+
+
+class Replication:
+    """See the module."""
+
+    def __init__(
+        self, world: World, brokers: Callable[[], Sequence[Broker]], newest: Callable[[], ClusterImage | None]
+    ) -> None:
+        """`brokers` are those that run, `newest` is the newest image that any node has applied."""
+        self._world = world
+        self._brokers = brokers
+        self._newest = newest
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hears inside the block of everything that is committed, and of who may be elected."""
+        with ExitStack() as taps:
+            taps.enter_context(after_each(PartitionState, "_commit", self._committed))
+            taps.enter_context(after_each(QuorumDriver, "_publish", self._applied))
+            yield
+
+    def look(self) -> None:
+        """At any time."""
+        for broker in self._brokers():
+            for replica in list(broker.replicas.by_name.values()):
+                state = replica.state
+                if state.role is not Role.LEADER:
+                    continue
+                key = (replica.topic_id, replica.index, state.leader_epoch)
+                first = self._leaders.setdefault(key, broker.node_id)
+                text = f"epoch {state.leader_epoch} of {replica.topic}-{replica.index} has two leaders"
+                self._world.demand(first == broker.node_id, f"{text}: {first} and {broker.node_id}")
+                self._world.demand(set(state.isr) <= set(state.replicas), f"{replica.key}: {state.isr} is in sync")
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        image = self._newest()
+        if image is not None:
+            for topic in image.topics:
+                for partition in topic.partitions:
+                    self._look_at(topic, partition)
+
+    def _applied(self, _: QuorumDriver, change: Change) -> None:
+        if change.after is self._newest():
+            self._look_at_all()
+
+    def _look_at(self, topic: Topic, partition: Partition) -> None:
+        """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
+        key = (topic.name, partition.index)
+        held = {broker.node_id: broker.replicas.held(key) for broker in self._brokers()}
+        here = {node: each for node, each in held.items() if each is not None and each.topic_id == topic.id}
+        committed = max((each.state.high_watermark for each in here.values()), default=0)
+        for node in (*partition.isr, *partition.eligible_leaders):
+            if node in here and not here[node].is_being_cut and (end := here[node].log.end_offset) < committed:
+                text = f"{topic.name}-{partition.index} is committed to {committed}, and ends at {end} on {node}"
+                self._world.object(f"{text}, which may lead: {partition}")
+
+    def _committed(self, state: PartitionState, *_: Any) -> None:
+        replica = self._led(state)
+        if replica is None:
+            return
+        wanted = min(replica.log.config.min_insync_replicas, len(state.replicas))
+        if len(state.isr) < wanted:
+            text = f"{replica.topic}-{replica.index} is committed to {state.high_watermark} by {state.isr}"
+            self._world.object(f"{text}: {wanted} have to be in sync")
+        image = self._newest()
+        topic = None if image is None else image.topics.by_id(replica.topic_id)
+        if topic is not None:
+            self._look_at(topic, topic.partitions[replica.index])
+
+    def _led(self, state: PartitionState) -> Replica | None:
+        """The replica that a leader's state is of; None for a follower, and for a broker that does not run."""
+        if state.role is not Role.LEADER:
+            return None
+        broker = next((each for each in self._brokers() if each.node_id == state.node_id), None)
+        if broker is None:
+            return None
+        return next((each for each in list(broker.replicas.by_name.values()) if each.state is state), None)
