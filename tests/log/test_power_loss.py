@@ -7,10 +7,12 @@ from dataclasses import replace
 from threading import RLock
 
 import pytest
+from log.managers import TOPIC_ID, by_hand, make
 
 from headrace.config.topic import TopicConfig
 from headrace.log import retention
 from headrace.log.log import Log
+from headrace.log.moves import begin_move, copy_piece, finish_move, next_piece
 from headrace.log.recovery import open_log
 from headrace.log.scan import Scan
 from headrace.log.segment import Resources
@@ -116,3 +118,26 @@ def test_after_any_power_loss_the_indexes_say_what_the_batches_say(config: Topic
                 log = opened(disk, config, recovery_point=point, clean=step == "closed")
                 assert log.end_offset >= point, (seed, steps)
                 assert_indexes_are_true(log, (seed, steps))
+
+
+def test_a_log_that_was_moved_has_safe_indexes_below_its_recovery_point(config: TopicConfig) -> None:
+    config = replace(config, segment_bytes=1 << 20)
+    for seed in range(100):
+        disk = SimDisk(random.Random(seed))
+        env = by_hand(disk)
+        first = make("/a", "/b", env=env)
+        log = first.get_or_create("t", 0, TOPIC_ID, config, directory="/a")
+        for number in range(20):
+            add(log, NOW_MS + number)
+        future = begin_move(first, ("t", 0), "/b")
+        while (piece := next_piece(log, future, 1 << 20)) is not None:
+            copy_piece(piece, future, NOW_MS)
+        finish_move(first, ("t", 0))
+        first.checkpoint_recovery_points()
+        disk.crash()
+        again = make("/a", "/b", env=env).get_or_create("t", 0, TOPIC_ID, config)
+        assert again.end_offset == 20
+        assert again.directory == "/b/t-0"
+        assert again.recovery_report.batches_scanned < 20, "the checkpoint covers the log"
+        assert_indexes_are_true(again, seed)
+        assert len(again.active.index) > 5

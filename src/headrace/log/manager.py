@@ -388,7 +388,8 @@ class LogManager:
         self.logs[key] = log
         log.serve(roll_jitter_ms=self._jitter(log.config), on_flush_due=self._flushes.note)
         new_home.add(key, log.directory)
-        new_home.recovery_points[key] = log.recovery_point
+        # Its recovery point comes with the next checkpoint: that syncs its indexes first.
+        new_home.recovery_points.pop(key, None)
         if clean_offset is not None:
             new_home.cleaner_offsets[key] = clean_offset
 
