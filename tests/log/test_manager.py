@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from log.managers import NOW_MS, TOPIC_ID, at, fill, make, run, settings_of, sim
 
 from headrace.log.log import Log
 from headrace.log.manager import LogDamaged, LogDirFailed, LogDirLocked
+from headrace.sim.disk import PowerCut
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch
 
@@ -244,6 +246,43 @@ def test_a_cut_log_starts_after_a_crash(tmp_path: Path) -> None:
     manager.unlock()
     again = make(tmp_path)
     assert again.get_or_create("t", 0, TOPIC_ID, settings_of(again)).end_offset == 4
+
+
+@pytest.mark.parametrize("how", ["a cut in its first segment", "a cut in its second", "begun elsewhere", "begun below"])
+def test_a_process_that_dies_while_it_cuts_a_log_leaves_one_that_starts(how: str) -> None:
+    """The checkpoint must not say of what was cut that it was safe."""
+    deaths = 0
+    while True:
+        env, disk = simulated()
+        manager = make("/a", env=env)
+        log = manager.get_or_create("t", 0, TOPIC_ID, replace(settings_of(manager), segment_bytes=800))
+        fill(manager, log)
+        assert len(log.segments) > 1
+        log.flush()
+        manager.checkpoint_recovery_points()
+        left = deaths
+
+        def die(_operation: str, _path: str) -> OSError | None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerCut
+            return None
+
+        disk.fail = die
+        with contextlib.suppress(PowerCut, LogDirFailed):
+            if how.startswith("begun"):
+                manager.start_at(log, 100 if how == "begun elsewhere" else 2)
+            else:
+                manager.truncate(log, 3 if how == "a cut in its first segment" else 8)
+        disk.fail = None
+        disk.kill()
+        again = make("/a", env=env)
+        assert again.get_or_create("t", 0, TOPIC_ID, settings_of(again)).end_offset <= 100, deaths
+        deaths += 1
+        if left >= 0:
+            break
+    assert deaths > 3
 
 
 def test_a_partition_in_two_directories_is_settled_at_start(tmp_path: Path) -> None:

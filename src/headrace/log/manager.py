@@ -451,20 +451,29 @@ class LogManager:
             self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
 
     def truncate(self, log: Log, offset: int) -> None:
-        """Cuts a log, and the checkpoint with it: a start must not miss what was cut on purpose. Raises OSError."""
+        """Cuts a log, and before it the checkpoint: a start must not miss what was cut on purpose. Raises OSError."""
+        if offset < log.end_offset:
+            # A batch is cut as a whole, so the log may end below `offset`, but never before the segment that has it.
+            holds = log.segments[log.segment_list.index_of(offset)]
+            self._distrust_from(log, min(offset, holds.base_offset))
         log.truncate_to(offset, now_ms=self.env.clock.now_ms())
-        self._checkpoint_cut(log)
+        self._forget_start(log)
 
     def start_at(self, log: Log, offset: int) -> None:
         """Drops a whole log, which goes on at another offset, and what the checkpoints say of it. Raises OSError."""
+        self._distrust_from(log, 0)
         log.truncate_fully_and_start_at(offset, now_ms=self.env.clock.now_ms())
-        self._checkpoint_cut(log)
+        self._forget_start(log)
 
-    def _checkpoint_cut(self, log: Log) -> None:
+    def _distrust_from(self, log: Log, offset: int) -> None:
+        """The checkpoint calls nothing safe from an offset on; the next one may."""
         home, key = self.directory_of(log), log.topic_partition
-        if home.recovery_points.get(key, 0) > log.end_offset:
-            home.recovery_points[key] = log.recovery_point
+        if home.recovery_points.get(key, 0) > offset:
+            home.recovery_points[key] = offset
             self.write_checkpoint(home, RECOVERY_POINTS, home.recovery_points)
+
+    def _forget_start(self, log: Log) -> None:
+        home, key = self.directory_of(log), log.topic_partition
         if home.log_starts.get(key, 0) > log.log_start_offset:
             home.log_starts.pop(key)
             self.write_checkpoint(home, LOG_STARTS, home.log_starts)
