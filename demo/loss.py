@@ -86,8 +86,8 @@ class LeaderLoss:
     def _follow(self) -> None:
         """Looks for the successor, and then until the node that was killed is in sync again."""
         while not self.whole_after_s:
+            now = self.find().get(self.partition)  # which may wait for the next leader
             after_s = self.clock() - self.struck_s
-            now = self.find().get(self.partition)
             if now is not None and not self.successor and now.leader in self.kills and now.leader != self.node:
                 self.successor, self.led_after_s = now.leader, after_s
             if now is not None and self.successor and now.in_sync == now.replicas:

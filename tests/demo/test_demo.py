@@ -129,13 +129,14 @@ def test_the_leader_of_the_busiest_partition_is_killed_half_way(tmp_path: Path) 
     )
     assert killed is not None, said
     assert killed[1] != killed[2]
-    assert 0 < float(killed[4]) < 30
+    assert 0 < float(killed[3]) <= float(killed[4]) + 5 and 0 < float(killed[4]) < 30
     wanted = check.expected(flights.of_the_first(DAYS, flights.load_flights()), flights.load_weather())
     equal = re.search(r"^([\d,]+) airport-hours in ([\d,]+) records, all equal to pandas", said, re.MULTILINE)
     assert equal is not None and int(equal[1].replace(",", "")) == len(wanted), said
     assert re.search(r"^0 records dropped as late, as should be 0$", said, re.MULTILINE), said
     live = [line for line in said.splitlines() if "lag of the query" in line]
-    assert "was killed with SIGKILL; node" in live[-1], said
+    # a replay that goes as fast as it can may be over before anybody leads
+    assert "was killed with SIGKILL; " in live[-1], said
     assert list((tmp_path / "tmp").glob("headrace-demo-*")) == []
     until(lambda: not running_in_session(demo.pid), "Spark has gone with the demo")
 

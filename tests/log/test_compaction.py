@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from log.cleaning import offset_map, scratch
 
@@ -142,6 +142,7 @@ def expected(records: list[Record], latest: dict[bytes, int], end: int, tombston
     ]
 
 
+@example([Record(0, NOW_MS - 5, None, None)], Compression.GZIP, {}, 21, None, False)
 @given(
     RECORDS,
     st.sampled_from(Compression),
@@ -171,6 +172,9 @@ def test_the_records_that_stay_of_a_batch(
     header, was = read_header(kept[0]), read_header(batch)
     assert check_crc(kept[0], 0, header)
     assert (header.base_offset, header.last_offset) == (was.base_offset, was.last_offset)
+    if not want:  # the last of the cleaned range stays when it is empty
+        assert header.record_count == 0 and header.last_offset + 1 == end
+        return
     assert header.compression == codec and header.timestamp_type == was.timestamp_type
     assert header.max_timestamp == (NOW_MS + 7 if stamped else max(record.timestamp for record in want))
     dying = horizon is not None or any(record.value is None for record in want)
