@@ -25,7 +25,7 @@ from headrace.raft.log_view import LogView
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
-from headrace.wire.batch import BatchHeader, iter_headers
+from headrace.wire.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, iter_headers, read_header
 from headrace.wire.records import decode_batch
 
 QUORUM_STATE_FILE = "quorum-state"
@@ -156,7 +156,7 @@ class MetadataLog:
         result = self.log.read(offset, max_bytes=max_bytes, max_offset=end, min_one=True)
         if result.slice is None or result.slice.size == 0:
             raise StorageError(f"metadata log {self.directory} cannot be read at offset {offset}: {result.error.name}")
-        return result.slice.file.read(result.slice.position, result.slice.size)
+        return _whole(result.slice.file.read(result.slice.position, result.slice.size))
 
     def _damaged(self, offset: int, error: Exception) -> StorageError:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
@@ -247,6 +247,17 @@ class MetadataLog:
         for segment in replaced:
             segment.remove_files()
         self.files.remove_before(end_offset)
+
+
+def _whole(data: bytes) -> bytes:
+    """Without the batch at the end that is there in part: the next read begins with it. One that is damaged stays, and
+    whoever walks over it finds it."""
+    at = 0
+    while len(data) - at >= BATCH_OVERHEAD and (header := read_header(data, at)).magic == MAGIC:
+        if not BATCH_OVERHEAD <= header.size <= len(data) - at:
+            break
+        at += header.size
+    return data[:at] if at else data
 
 
 def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:
