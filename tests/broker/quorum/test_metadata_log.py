@@ -10,7 +10,12 @@ from headrace.broker.quorum.metadata_start import open_quorum
 from headrace.broker.storage.storage_format import StorageError, snapshot_name
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
+from headrace.metadata.batches import data_batches
+from headrace.metadata.framing import encode_record
+from headrace.metadata.replay import Replay
 from headrace.raft.control import ControlType, control_key
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import TopicRecord
 from headrace.wire.records import Record, build_batch
 
 
@@ -26,4 +31,25 @@ async def test_a_control_record_that_cannot_be_read_names_the_snapshot(tmp_path:
     with pytest.raises(StorageError, match="cannot be read") as refused:
         open_quorum(node, config)
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+    await node.close()
+
+
+@pytest.mark.parametrize("max_bytes", [1, 200, 70_000, 1 << 20])
+async def test_a_read_that_ends_within_a_batch_goes_on_with_it(tmp_path: Path, max_bytes: int) -> None:
+    """A controller that creates a topic of thousands of partitions writes one batch of them."""
+    config = BrokerConfig.load({"log.dirs": str(tmp_path)})
+    node = PosixNode()
+    quorum, _ = open_quorum(node, config)
+    log, first = quorum.log, quorum.log.end_offset
+    records = (TopicRecord(name=f"t{number}", topic_id=bytes(14) + number.to_bytes(2)) for number in range(2000))
+    topics = [encode_record(record, 0) for record in records]
+    for values in (topics[:1], topics[1:2], topics[2:1999], topics[1999:]):
+        for batch in data_batches(values, base_offset=log.end_offset, leader_epoch=quorum.epoch, timestamp_ms=0):
+            done = log.log.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller")
+            assert done.error is ErrorCode.NONE
+    offset, reads = first, 0
+    while offset < log.end_offset:
+        reads += 1
+        offset = log.apply(Replay(quorum.image), offset, log.end_offset, max_bytes, 1 << 30)
+    assert reads <= 4
     await node.close()
