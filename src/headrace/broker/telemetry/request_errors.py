@@ -57,6 +57,13 @@ def codes_in(message: object, plan: Plan, found: list[int]) -> None:
             codes_in(each, inner, found)
 
 
+def codes_of(response: object) -> list[int]:
+    """The error codes in an answer, each as often as it is there."""
+    found: list[int] = []
+    codes_in(response, plan_of(type(response)), found)
+    return found
+
+
 class RequestErrors:
     """The counters `request_errors.API.ERROR`, made when they are first needed."""
 
@@ -66,9 +73,7 @@ class RequestErrors:
 
     def look_at(self, key: int, response: object) -> None:
         """Counts the errors in the answer to a request of this API."""
-        found: list[int] = []
-        codes_in(response, plan_of(type(response)), found)
-        for code in found:
+        for code in codes_of(response):
             self.count(key, code)
 
     def count(self, key: int, code: int) -> None:

@@ -15,7 +15,7 @@ from headrace.broker.requests.apis import FORWARDED
 from headrace.broker.requests.forwarding import read_principal
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handler_of, handles
-from headrace.broker.telemetry.request_errors import codes_in, plan_of
+from headrace.broker.telemetry.request_errors import codes_of
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import SIZE_BYTES, RequestHeader, decode_request_header, encode_response
@@ -43,9 +43,7 @@ async def handle(broker: NodeServices, request: EnvelopeRequest, context: Reques
         answer = await answer
     # What this node has answered stands, also where it leads no more: to remove the leader from the voters ends like
     # this. Only what it could not decide is asked of the next leader.
-    codes: list[int] = []
-    codes_in(answer, plan_of(type(answer)), codes)
-    if ErrorCode.NOT_CONTROLLER in codes:
+    if ErrorCode.NOT_CONTROLLER in codes_of(answer):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     frame = encode_response(header.api_key, header.api_version, header.correlation_id, answer)
     return EnvelopeResponse(response_data=bytes(frame[SIZE_BYTES:]))
