@@ -24,6 +24,7 @@ FOUND = {
     109: "a log was opened with the default time after which a producer is forgotten, not with the one that was set",
     222: "an append beside the failure of the last directory met an assertion",
     263: "a log whose directory failed during recovery was begun anew in another",
+    200020: "the simulator left a broker half stopped when it had faults enough, and nothing started another",
 }
 """Seeds that broke a promise once, and why."""
 

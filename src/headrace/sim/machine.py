@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from asyncio import Event, Task, sleep
+from asyncio import Event, Task, shield, sleep
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from headrace.broker.storage.storage_format import StorageError
@@ -68,6 +68,7 @@ class Machine(Generic[S]):
         self._rng = world.rng(host)
         self._supervisor: Task[None] | None = None
         self._life: Task[None] | None = None
+        self._stopping: Task[None] | None = None
         self._ended = Event()
         self._up = Event()
         self._wanted = True
@@ -207,7 +208,8 @@ class Machine(Generic[S]):
         self._may_start.set()
 
     async def stop(self) -> None:
-        """A clean stop; the supervisor starts the next broker."""
+        """A clean stop; the supervisor starts the next broker. It goes on where its caller is cancelled: nobody takes
+        back a SIGTERM."""
         broker, node = self.broker, self.node
         if broker is None or node is None:
             return
@@ -215,6 +217,10 @@ class Machine(Generic[S]):
         self.resume()
         self.broker = None
         self._up.clear()
+        self._stopping = self.world.loop.create_task(self._stop(broker, node))
+        await shield(self._stopping)
+
+    async def _stop(self, broker: S, node: SimNode) -> None:
         await broker.stop()
         if node is self.node and not self._ended.is_set():
             self.world.network.gone(node, power=False)
