@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.env import Node
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
+    from headrace.log.producers import Origin
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Partition, Topic
 
@@ -402,12 +403,17 @@ class ReplicaManager:
             callback()
 
     def append_internal(
-        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes,
+        on_committed: Callable[[ErrorCode, int], None],
+        origin: Origin = "coordinator",
     ) -> None:
         """See `Appender.append_internal`."""
         replica = self.find(topic, partition)
         if isinstance(replica, Replica):
-            self._append_internal(replica, batches, on_committed)
+            self._append_internal(replica, batches, on_committed, origin)
         else:
             on_committed(replica, -1)
 
