@@ -310,7 +310,13 @@ class ReplicaManager:
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
         unstable = opened.producers.unstable
-        state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
+        state = PartitionState(
+            self.node_id,
+            committed,
+            unstable=unstable,
+            log_start=opened.log_start_offset,
+            lag_max_ms=self._lag_max_ms,
+        )
         state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
         self._take_role(replica, self._image().topics.partition(*key) or plan.partition)
