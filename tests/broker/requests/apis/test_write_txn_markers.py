@@ -142,7 +142,7 @@ def test_offsets_count_when_it_is_answered(served: TestBroker, raw: Raw, topic: 
     index = served.call(commit)
     assert done.wait(PATIENCE_S)
     assert fetched() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    asked = marker(OFFSETS_TOPIC, index, epoch=2, committed=True)
+    asked = marker(OFFSETS_TOPIC, index, epoch=3, committed=True, transaction_version=2)
     assert end(raw, asked) == {7: {(OFFSETS_TOPIC, index): LATE}}
     assert fetched() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     asked = marker(OFFSETS_TOPIC, index, epoch=4, committed=True, transaction_version=2)
