@@ -18,10 +18,11 @@ from headrace.groups.join import Asker
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
 from headrace.groups.shard import GroupShard
-from headrace.machine.outcome import Outcome
+from headrace.machine.outcome import Ending, Outcome
 from headrace.machine.runtime import LoadedRecord, LogPiece, RuntimeSettings, ShardRuntime
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import EndMarker
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -32,6 +33,12 @@ from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup, Off
 from headrace.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.wire.messages.k13_leave_group import LeaveGroupResponse, MemberIdentity
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from headrace.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from headrace.wire.messages.k47_offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -106,7 +113,13 @@ class Coordinator(Scripted):
                 self.runtime.refused(self.refusal)
                 continue
             batches = self.runtime.next_append(self.now_ms, 1 << 20)
-            for at, _ in iter_headers(batches):
+            for at, header in iter_headers(batches):
+                if header.is_control:
+                    self.say(f"log: producer {header.producer_id} ends")
+                    self.log.append((b"", None))
+                    continue
+                if header.is_transactional:
+                    self.say(f"log: of producer {header.producer_id}@{header.producer_epoch}")
                 for record in decode_batch(batches, at):
                     key, value = record.key or b"", record.value
                     decoded = decode(key, value)
@@ -259,6 +272,38 @@ class Coordinator(Scripted):
         waiter = Waiter(client, "commits")
         self.run(self.shard.commit(request, int(words.named.get("version", 9)), self.now_ms), waiter)
 
+    def do_txn_commit(self, words: Words) -> None:
+        """txn-commit GROUP CLIENT PRODUCER@EPOCH TOPIC-0=OFFSET...: in an open transaction."""
+        group_id, name, producer = words.plain
+        client, (producer_id, epoch) = self.client(name), producer.split("@")
+        special = ("generation", "member", "instance", "version", "metadata")
+        topics = []
+        for where, position in ((k, v) for k, v in words.named.items() if k not in special):
+            topic, partition = where.rsplit("-", 1)
+            metadata = words.named.get("metadata", "")
+            asked = TxnOffsetCommitRequestPartition(int(partition), int(position), -1, metadata)
+            topics.append(TxnOffsetCommitRequestTopic(topic, partitions=[asked]))
+        request = TxnOffsetCommitRequest(
+            "id",
+            group_id,
+            int(producer_id),
+            int(epoch),
+            int(words.named.get("generation", client.generation)),
+            words.named.get("member", client.member_id),
+            words.named.get("instance"),
+            topics,
+        )
+        waiter = Waiter(client, "commits in a transaction")
+        version = int(words.named.get("version", 5))
+        self.run(self.shard.commit_in_transaction(request, version, self.now_ms), waiter)
+
+    def do_end(self, words: Words) -> None:
+        """end PRODUCER@EPOCH committed|aborted"""
+        producer, how = words.plain
+        producer_id, epoch = map(int, producer.split("@"))
+        ending = Ending(EndMarker(producer_id, epoch, 0, how == "committed"), raises_epoch=False)
+        self.run(Outcome(ending=ending))
+
     def do_fetch(self, words: Words) -> None:
         topic_id = bytes([int(words.named.get("id", 0))]) * 16
         topics = [
@@ -364,7 +409,7 @@ def said(response: Any) -> str:
         top = ErrorCode(response.error_code).name if response.error_code else ""
         each = [f"{m.member_id or m.group_instance_id} {ErrorCode(m.error_code).name}" for m in response.members]
         return " ".join([top, *each]).strip()
-    if isinstance(response, (OffsetCommitResponse, OffsetDeleteResponse)):
+    if isinstance(response, (OffsetCommitResponse, OffsetDeleteResponse, TxnOffsetCommitResponse)):
         code = response.error_code if isinstance(response, OffsetDeleteResponse) else 0
         each = [
             f"{t.name}-{p.partition_index} {ErrorCode(p.error_code).name}"

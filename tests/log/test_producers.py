@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,3 +186,33 @@ def test_a_marker_that_could_not_be_written_ends_nothing(
     log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
     assert log.last_stable_offset(2) == 2
     assert aborted_in(log, 0) == [(1, 0, 1, 2)]
+
+
+def test_a_batch_of_an_open_transaction_that_comes_again_has_its_old_offset(open_at: Open, append: Append) -> None:
+    """Any of the five that are remembered."""
+    log = open_at()
+    fields = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    for sequence in range(6):
+        assert append(log, b"t", base_sequence=sequence, **fields).base_offset == sequence
+    for sequence in range(1, 6):
+        again = append(log, b"t", base_sequence=sequence, **fields)
+        assert (again.error, again.base_offset, again.duplicate) == (ErrorCode.NONE, sequence, True)
+    assert append(log, b"t", base_sequence=0, **fields).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (log.end_offset, log.last_stable_offset(6)) == (6, 0)
+
+
+def test_one_aborted_over_several_segments_is_named_wherever_a_read_begins(open_at: Open, append: Append) -> None:
+    """Also where a crash left no transaction index."""
+    log = open_at({"segment_bytes": 200})
+    for sequence in range(6):
+        append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=sequence, transactional=True)
+    log.append(marker(1, commit=False), leader_epoch=0, now_ms=NOW_MS, origin="coordinator")
+    assert len(log.segments) > 2
+    log.flush()
+    indexes = sorted(Path(log.directory).glob("*.txnindex"))
+    assert indexes
+    for _ in range(2):
+        assert [aborted_in(log, offset) for offset in range(7)] == [[(1, 0, 6, 7)]] * 7
+        for index in indexes:
+            index.unlink(missing_ok=True)
+        log = open_at({"segment_bytes": 200})

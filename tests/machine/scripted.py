@@ -11,10 +11,18 @@ from typing import Any
 from machine.tally import Tally
 from scripts.transcript import Scripted, Words
 
+from headrace.machine.outcome import Ending, Outcome
 from headrace.machine.runtime import LoadedRecord, LogPiece, Marker, Runtime, RuntimeSettings, ShardRuntime
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import COMMIT, EndMarker, read_marker
 from headrace.wire.records import decode_batch
+
+
+def producer_of(text: str) -> tuple[int, int]:
+    """Id and epoch."""
+    producer_id, epoch = text.split("@")
+    return int(producer_id), int(epoch)
 
 
 class Client:
@@ -67,10 +75,22 @@ class Runtimes(Scripted):
             log.refuses_after -= 1
             batches = shard.next_append(self.now_ms, self.batch_bytes)
             said = []
-            for at, _ in iter_headers(batches):
+            for at, header in iter_headers(batches):
+                if header.is_control:
+                    marker = read_marker(decode_batch(batches, at)[0])
+                    assert marker is not None and shard.ending is not None
+                    log.entries.append(Marker(log.end_offset, header.producer_id, marker[0] == COMMIT))
+                    raised = " with a raised epoch" if shard.ending.raises_epoch else ""
+                    end = "commits" if marker[0] == COMMIT else "aborts"
+                    said.append(f"producer {header.producer_id}@{header.producer_epoch} {end}{raised}")
+                    continue
+                producer_id = header.producer_id if header.is_transactional else -1
+                if producer_id >= 0:
+                    assert header.base_sequence == 0
+                    said.append(f"producer {producer_id}@{header.producer_epoch}:")
                 for record in decode_batch(batches, at):
                     number = shard.shard.decode(record.key or b"", record.value)
-                    log.entries.append(LoadedRecord(number, log.end_offset, -1))
+                    log.entries.append(LoadedRecord(number, log.end_offset, producer_id))
                     said.append(f"{number.name}={number.value}")
             self.say(f"log {shard.index}: {' '.join(said)}")
             if not log.held:
@@ -144,6 +164,18 @@ class Runtimes(Scripted):
     def do_add(self, words: Words) -> None:
         index, client, name, *by = words.plain
         self.ask(index, client, lambda tally, _: tally.add(name, int(by[0]) if by else 1))
+
+    def do_add_in(self, words: Words) -> None:
+        """add-in INDEX CLIENT PRODUCER@EPOCH NAME: in an open transaction."""
+        index, client, producer, name = words.plain
+        self.ask(index, client, lambda tally, _: tally.add_in(producer_of(producer), name))
+
+    def do_end(self, words: Words) -> None:
+        """end INDEX CLIENT PRODUCER@EPOCH committed|aborted [raised=yes]"""
+        index, client, producer, end = words.plain
+        marker = EndMarker(*producer_of(producer), 0, end == "committed")
+        out = Outcome("ended", ending=Ending(marker, "raised" in words.named))
+        self.ask(index, client, lambda *_: out)
 
     def do_set_all(self, words: Words) -> None:
         index, client = words.plain

@@ -36,6 +36,11 @@ class Tally:
         released = [(waiter, f"{name} is {value}") for waiter in self.watchers.pop(name, ())]
         return Outcome(f"{name}={value}", [Number(name, value)], released=released)
 
+    def add_in(self, producer: tuple[int, int], name: str) -> Outcome:
+        """Adds one once the producer's transaction commits."""
+        value = self.numbers.latest.get(name, 0) + 1
+        return Outcome(f"{name} may be {value}", [Number(name, value)], producer=producer)
+
     def set_all(self, values: dict[str, int]) -> Outcome:
         """All of them or none."""
         return Outcome("all", [Number(name, value) for name, value in values.items()])

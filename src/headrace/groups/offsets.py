@@ -31,6 +31,12 @@ from headrace.wire.messages.k09_offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from headrace.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from headrace.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from headrace.wire.messages.k47_offset_delete import OffsetDeleteResponsePartition as DeletedPartition
 from headrace.wire.messages.k47_offset_delete import OffsetDeleteResponseTopic as DeletedTopic
@@ -38,6 +44,8 @@ from headrace.wire.uuids import ZERO
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 """The OffsetCommit version from which an unknown group is called so; before it, the generation is called illegal."""
+_TXN_GROUP_ID_NOT_FOUND_FROM: Final = 6
+"""The same of TxnOffsetCommit (KIP-1319)."""
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
@@ -49,8 +57,7 @@ def commit(shard: ShardState, request: OffsetCommitRequest, api_version: int, no
     `reply` holds exactly the request's topics, in its order.
     """
     group = shard.groups.get(request.group_id)
-    generation = request.generation_id_or_member_epoch
-    error = _check_commit(shard, group, request, generation, api_version)
+    error = _check_commit(shard, request, api_version >= _GROUP_ID_NOT_FOUND_FROM)
     if error is not ErrorCode.NONE:
         return Outcome(commit_error(request, error))
     if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -77,30 +84,36 @@ def commit(shard: ShardState, request: OffsetCommitRequest, api_version: int, no
 
 
 def _check_commit(
-    shard: ShardState, group: Group | None, request: OffsetCommitRequest, generation: int, api_version: int
+    shard: ShardState, request: OffsetCommitRequest | TxnOffsetCommitRequest, names_unknown_groups: bool
 ) -> ErrorCode:
+    """Why a commit is refused. A transactional one of nobody in particular passes in every state: what fences it is its
+    producer."""
+    generation = request.generation_id_or_member_epoch
     member_id, instance_id = request.member_id, request.group_instance_id
+    is_transactional = isinstance(request, TxnOffsetCommitRequest)
+    is_nobodys = generation < 0 and not member_id and instance_id is None
+    group = shard.groups.get(request.group_id)
     if group is None:
         modern = shard.modern.latest.get(request.group_id)
         if modern is not None:
             # Its members do not speak to us, so that only an administrator's commit to an empty group can be meant.
-            return ErrorCode.NONE if generation < 0 and not modern.has_members else ErrorCode.UNKNOWN_MEMBER_ID
+            passes = (is_transactional and is_nobodys) or (generation < 0 and not modern.has_members)
+            return ErrorCode.NONE if passes else ErrorCode.UNKNOWN_MEMBER_ID
         if generation < 0:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE if shard.is_full else ErrorCode.NONE
-        known_so = api_version >= _GROUP_ID_NOT_FOUND_FROM
-        return ErrorCode.GROUP_ID_NOT_FOUND if known_so else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND if names_unknown_groups else ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
-    if generation < 0 and not member_id and instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+    if is_nobodys:
+        return ErrorCode.NONE if is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
     error = group.check_member(member_id, instance_id)
     if error is not ErrorCode.NONE:
         return error
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -113,6 +126,46 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[OffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def commit_in_transaction(shard: ShardState, request: TxnOffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+    """Decides a TxnOffsetCommit whose topics are known to exist: its offsets wait for the end of the transaction.
+
+    `reply` holds exactly the request's topics, in its order.
+    """
+    error = _check_commit(shard, request, api_version >= _TXN_GROUP_ID_NOT_FOUND_FROM)
+    if error is not ErrorCode.NONE:
+        return Outcome(txn_commit_error(request, error))
+    out = Outcome(producer=(request.producer_id, request.producer_epoch))
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            metadata = asked.committed_metadata or ""
+            refused = len(metadata) > shard.settings.offset_metadata_max_bytes
+            error = ErrorCode.OFFSET_METADATA_TOO_LARGE if refused else ErrorCode.NONE
+            partitions.append(TxnOffsetCommitResponsePartition(asked.partition_index, error))
+            if not refused:
+                epoch = asked.committed_leader_epoch
+                offset = Offset(asked.committed_offset, epoch, metadata, now_ms, -1, topic.topic_id)
+                out.records.append(OffsetRecord(request.group_id, topic.name, asked.partition_index, offset))
+        topics.append(TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
+    out.reply = TxnOffsetCommitResponse(topics=topics)
+    return out
+
+
+def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """The same error for every partition that was asked for."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                topic.topic_id,
+                [TxnOffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions],
             )
             for topic in request.topics
         ]

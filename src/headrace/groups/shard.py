@@ -26,6 +26,7 @@ from headrace.wire.messages.k13_leave_group import MemberIdentity
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 from headrace.wire.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
 from headrace.wire.messages.k16_list_groups import ListedGroup
+from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 from headrace.wire.messages.k42_delete_groups import DeletableGroupResult
 from headrace.wire.messages.k47_offset_delete import OffsetDeleteRequest
 
@@ -72,6 +73,10 @@ class GroupShard:
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
         """OffsetCommit of topics that exist."""
         return offsets.commit(self.state, request, api_version, now_ms)
+
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
+        """TxnOffsetCommit of topics that exist."""
+        return offsets.commit_in_transaction(self.state, request, api_version, now_ms)
 
     def fetch(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch of one group; reads what is committed."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.log.trusted import ABORT, COMMIT, marker_kind
+from headrace.log.trusted import marker_kind
 from headrace.wire._walk import MALFORMED, MAP_HEAD, MAP_SLOT, move_keys, retain, take_keys
 from headrace.wire.batch import BATCH_OVERHEAD, COMPRESSION_MASK, DELETE_HORIZON_BIT, LOG_APPEND_TIME, BatchHeader
+from headrace.wire.markers import ABORT, COMMIT
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import (
     MAX_DECOMPRESSED_BYTES,

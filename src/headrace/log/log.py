@@ -178,8 +178,9 @@ class Log(Appender):
         return lookup.aborted_transactions(self, offset, read, wait)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where a read_committed consumer may read."""
-        return self.producers.last_stable_offset(high_watermark)
+        """Up to where a read_committed consumer may read: of a transaction whose records are deleted in part, to what
+        is left."""
+        return min(high_watermark, max(self.producers.last_stable_offset(high_watermark), self.log_start_offset))
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record at or after a time; None where all are older. Raises OSError."""

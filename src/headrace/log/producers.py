@@ -20,7 +20,9 @@ from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import Buffer
 
-Origin = Literal["client", "coordinator", "controller", "replica"]
+Origin = Literal["client", "coordinator", "marker", "raising marker", "controller", "replica"]
+"""Whose batches they are. Markers that end transactions come from a transaction's coordinator; a raising one carries an
+epoch above that of the transaction that it ends (transaction.version 2: KIP-890)."""
 
 BATCHES_MAX = 5
 """Batches that are remembered of a producer (and most requests that an idempotent producer may have in flight)."""
@@ -212,6 +214,25 @@ class Producers:
         producer = self._latest(producer_id)
         if producer is not None and epoch < producer.epoch:
             return _stale_epoch(producer_id, epoch, producer.epoch, offset)
+        return None
+
+    def check_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, *, raises: bool
+    ) -> Refusal | None:
+        """Whether the marker of a coordinator may be written. One that `raises` the epoch and finds it raised ends
+        nothing that is open: the transaction that is belongs to the new epoch, and without one it is a retry."""
+        producer = self._latest(producer_id)
+        if producer is None:
+            return None
+        is_ended = raises and epoch == producer.epoch and producer.transaction_first_offset >= 0
+        if epoch < producer.epoch or is_ended:
+            return _stale_epoch(producer_id, epoch, producer.epoch, offset)
+        if coordinator_epoch < producer.coordinator_epoch:
+            return Refusal(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producer {producer_id} at offset {offset}: {coordinator_epoch}, "
+                f"which is smaller than the last seen epoch {producer.coordinator_epoch}",
+            )
         return None
 
     def check_transaction(self, producer_id: int, is_transactional: bool, offset: int) -> Refusal | None:
@@ -430,6 +451,5 @@ class Producers:
 def _stale_epoch(producer_id: int, epoch: int, known_epoch: int, offset: int) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"Epoch of producer {producer_id} at offset {offset} is {epoch}, which is smaller than the last seen "
-        f"epoch {known_epoch}",
+        f"Epoch of producer {producer_id} at offset {offset} is {epoch}, and the last seen epoch is {known_epoch}",
     )

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headrace.log.producers import Origin, Producers
+from headrace.log.producers import Origin, Producers, Refusal
 from headrace.log.results import AppendResult
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import BatchHeader, check_crc, iter_headers
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import ABORT, read_marker
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch, decode_batch
 
@@ -22,11 +23,7 @@ if TYPE_CHECKING:
 
 _pack_prefix = Struct(">qii").pack
 _PREFIX_BYTES = 16
-_MARKER_KEY = Struct(">hh")  # version, type: 0 abort, 1 commit
-_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
-
-ABORT = 0
-COMMIT = 1
+_FROM_COORDINATORS: Final[tuple[Origin, ...]] = ("coordinator", "marker", "raising marker")
 
 
 def stage(log: Appender, data: Buffer, leader_epoch: int, now_ms: int, origin: Origin) -> AppendResult:
@@ -71,7 +68,7 @@ def _check(
 ) -> AppendResult | None:
     if not batches:
         return AppendResult(ErrorCode.INVALID_RECORD, error_message=f"There is no batch to append to {log.name}")
-    if origin == "coordinator" and len(view) > log.config.segment_bytes:
+    if origin in _FROM_COORDINATORS and len(view) > log.config.segment_bytes:
         message = f"An append of {len(view)} bytes exceeds a segment of {log.config.segment_bytes} in {log.name}."
         return AppendResult(ErrorCode.RECORD_LIST_TOO_LARGE, error_message=message)
     next_offset = log.staged_offset
@@ -91,10 +88,21 @@ def _check(
             message = f"A batch of {header.size} bytes exceeds {log.config.max_message_bytes} in {log.name}."
             return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, error_message=message)
         elif header.producer_id >= 0:
-            refusal = log.producers.check_epoch(header.producer_id, header.producer_epoch, next_offset)
+            refusal = _check_producer(log.producers, header, view[at : at + header.size], next_offset, origin)
             if refusal is not None:
-                return AppendResult(refusal.error, error_message=refusal.message)
+                return AppendResult(refusal.error, error_message=f"{refusal.message} in {log.name}")
     return None
+
+
+def _check_producer(
+    producers: Producers, header: BatchHeader, batch: Buffer, offset: int, origin: Origin
+) -> Refusal | None:
+    marker = _marker(batch) if header.is_control and header.record_count else None
+    if marker is None:
+        return producers.check_epoch(header.producer_id, header.producer_epoch, offset)
+    return producers.check_marker(
+        header.producer_id, header.producer_epoch, marker[1], offset, raises=origin == "raising marker"
+    )
 
 
 def note_producer(producers: Producers, header: BatchHeader, batch: Callable[[], Buffer]) -> AbortedTransaction | None:
@@ -104,9 +112,7 @@ def note_producer(producers: Producers, header: BatchHeader, batch: Callable[[],
     return aborted
 
 
-def stage_producer(
-    producers: Producers, header: BatchHeader, batch: Callable[[], Buffer]
-) -> AbortedTransaction | None:
+def stage_producer(producers: Producers, header: BatchHeader, batch: Callable[[], Buffer]) -> AbortedTransaction | None:
     """Stages a batch of a producer; returns what the transaction index must know of it.
 
     `batch` gives the whole batch, and is asked for markers alone.
@@ -147,9 +153,5 @@ def marker_kind(header: BatchHeader, batch: Buffer) -> int | None:
 def _marker(batch: Buffer) -> tuple[int, int, int] | None:
     """(kind, coordinator epoch, timestamp) of an end-of-transaction marker."""
     record = decode_batch(batch)[0]
-    if record.key is None or len(record.key) < _MARKER_KEY.size or record.value is None or len(record.value) < 6:
-        return None
-    kind = _MARKER_KEY.unpack_from(record.key)[1]
-    if kind not in (ABORT, COMMIT):
-        return None
-    return kind, _MARKER_VALUE.unpack_from(record.value)[1], record.timestamp
+    read = read_marker(record)
+    return None if read is None else (*read, record.timestamp)

@@ -8,6 +8,9 @@ from typing import Final
 from headrace.wire.batch import BATCH_OVERHEAD
 from headrace.wire.records import Compression, Record, build_batch
 
+Producer = tuple[int, int] | None
+"""(producer id, epoch) of a transaction that records are written in."""
+
 Pair = tuple[bytes, bytes | None]
 """A record's key and value; None makes it a tombstone."""
 
@@ -22,14 +25,18 @@ _RECORD_OVERHEAD_MAX: Final = 23
 
 
 def build_coordinator_batches(
-    pairs: Sequence[Pair], timestamp_ms: int, max_bytes: int = BATCH_BYTES_MAX, codec: int = Compression.NONE
+    pairs: Sequence[Pair],
+    timestamp_ms: int,
+    max_bytes: int = BATCH_BYTES_MAX,
+    codec: int = Compression.NONE,
+    producer: Producer = None,
 ) -> list[tuple[int, bytes]]:
     """(record count, batch) of each batch that these records need: one, unless they are huge.
 
     A batch has no more than `max_bytes`, unless a single record is larger: then it has a batch of its own.
     """
     if len(pairs) <= _FEW:
-        batch = build_coordinator_batch(pairs, timestamp_ms, codec)
+        batch = build_coordinator_batch(pairs, timestamp_ms, codec, producer)
         if len(batch) <= max_bytes or len(pairs) == 1:
             return [(len(pairs), batch)]
     batches = []
@@ -38,14 +45,27 @@ def build_coordinator_batches(
     for at, (key, value) in enumerate(pairs):
         record_size = len(key) + len(value or b"") + _RECORD_OVERHEAD_MAX
         if size + record_size > max_bytes and at > first:
-            batches.append((at - first, build_coordinator_batch(pairs[first:at], timestamp_ms, codec)))
+            batches.append((at - first, build_coordinator_batch(pairs[first:at], timestamp_ms, codec, producer)))
             first = at
             size = BATCH_OVERHEAD
         size += record_size
-    batches.append((len(pairs) - first, build_coordinator_batch(pairs[first:], timestamp_ms, codec)))
+    batches.append((len(pairs) - first, build_coordinator_batch(pairs[first:], timestamp_ms, codec, producer)))
     return batches
 
 
-def build_coordinator_batch(pairs: Sequence[Pair], timestamp_ms: int, codec: int = Compression.NONE) -> bytes:
-    """One batch with these records."""
-    return build_batch([Record(0, timestamp_ms, key, value) for key, value in pairs], compression=codec)
+def build_coordinator_batch(
+    pairs: Sequence[Pair], timestamp_ms: int, codec: int = Compression.NONE, producer: Producer = None
+) -> bytes:
+    """One batch with these records. A coordinator counts no sequence: what it writes in a transaction has 0."""
+    records = [Record(0, timestamp_ms, key, value) for key, value in pairs]
+    if producer is None:
+        return build_batch(records, compression=codec)
+    producer_id, epoch = producer
+    return build_batch(
+        records,
+        compression=codec,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=0,
+        transactional=True,
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import EndMarker
 
 
 class Waiter(Protocol):
@@ -22,6 +23,14 @@ Refuse: TypeAlias = Callable[[ErrorCode], Any]
 
 Then: TypeAlias = "Callable[[ErrorCode, int], Outcome]"
 """What to decide once an outcome's records are committed, or could not be: (error, now_ms)."""
+
+
+class Ending(NamedTuple):
+    """The end of a transaction, to be written into the log of a shard."""
+
+    marker: EndMarker
+    raises_epoch: bool
+    """Whether the marker carries an epoch above that of the transaction (transaction.version 2: KIP-890)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +52,10 @@ class Outcome:
     then: Then | None = None
     notes: list[str] = field(default_factory=list)
     """Sentences for the log: the machine writes none itself."""
+    producer: tuple[int, int] | None = None
+    """(producer id, epoch) in whose open transaction `records` are written; None: they count at once."""
+    ending: Ending | None = None
+    """The end of a transaction, in the place of `records`."""
     is_atomic: bool = True
     """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
 

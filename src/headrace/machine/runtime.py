@@ -24,9 +24,10 @@ from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from headrace.machine.batches import BATCH_BYTES_MAX, Pair, build_coordinator_batches
-from headrace.machine.outcome import Outcome, Refuse, Waiter
+from headrace.machine.outcome import Ending, Outcome, Refuse, Waiter
 from headrace.machine.timeline import Timeline
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import build_marker
 from headrace.wire.primitives import EncodeError
 from headrace.wire.records import Compression
 
@@ -257,7 +258,7 @@ class ShardRuntime(Generic[S]):
         could not be stored."""
         assert self.state is _ACTIVE and self._writing is None
         write = _Write(outcome, waiter, refuse, now_ms + self._settings.commit_timeout_ms)
-        if outcome.records:
+        if outcome.records or outcome.ending is not None:
             self._write(write)
         elif outcome.reply is not None and not self._timeline.is_level:
             write.end_offset = self._timeline.written_offset
@@ -266,7 +267,7 @@ class ShardRuntime(Generic[S]):
             self._ended.append((write, _NONE))
 
     def _write(self, write: _Write) -> None:
-        """A decision with records: it is to be appended next, unless that cannot be."""
+        """A decision that goes into the log: it is to be appended next, unless that cannot be."""
         if not self._timeline.is_level and len(self._timeline) > UNCOMMITTED_MAX:
             self._ended.append((write, ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
@@ -294,6 +295,12 @@ class ShardRuntime(Generic[S]):
                 self.decided(then(error, now_ms), now_ms)
         return self._writing is not None
 
+    @property
+    def ending(self) -> Ending | None:
+        """What `next_append` says is the end of this transaction; None: it is records."""
+        assert self._writing is not None
+        return self._writing.outcome.ending
+
     def next_append(self, now_ms: int, max_batch_bytes: int) -> bytes:
         """The batches to append now, in one go; `appended` or `refused` says what became of them."""
         write = self._writing
@@ -301,13 +308,16 @@ class ShardRuntime(Generic[S]):
         if write.further:
             write.appending, batch = write.further.popleft()
             return batch
-        records = write.outcome.records
+        outcome = write.outcome
+        if outcome.ending is not None:
+            return build_marker(outcome.ending.marker, now_ms)
+        records = outcome.records
         max_bytes = min(BATCH_BYTES_MAX, max_batch_bytes)
-        batches = build_coordinator_batches(write.pairs, now_ms, max_bytes, self._settings.codec)
+        batches = build_coordinator_batches(write.pairs, now_ms, max_bytes, self._settings.codec, outcome.producer)
         write.pairs = []
         if len(batches) == 1:
             return batches[0][1]
-        if write.outcome.is_atomic:
+        if outcome.is_atomic:
             return b"".join(batch for _, batch in batches)
         write.further = deque()
         at = 0
@@ -321,14 +331,19 @@ class ShardRuntime(Generic[S]):
         """The log took what `next_append` told, and ends at `end_offset` now; returns how many records that were."""
         write = self._writing
         assert write is not None
+        ending, producer = write.outcome.ending, write.outcome.producer
         records = write.appending
+        count = len(records) if ending is None else 1
         timeline, apply = self._timeline, self.shard.apply
-        offset = end_offset - len(records)
+        offset = end_offset - count
         assert offset == timeline.written_offset, "only this runtime writes to the log"
         timeline.append(end_offset, high_watermark)
+        producer_id = -1 if producer is None else producer[0]
         for record in records:
-            apply(record, offset)
+            apply(record, offset, producer_id)
             offset += 1
+        if ending is not None:
+            self.shard.apply_marker(ending.marker.producer_id, ending.marker.committed)
         if self._in_flight:
             self._release()
         if not write.further:
@@ -340,7 +355,7 @@ class ShardRuntime(Generic[S]):
                 self._ended.append((write, _NONE))
             else:
                 self._answer(write, _NONE)
-        return len(records)
+        return count
 
     def refused(self, error: ErrorCode) -> None:
         """The log did not take what `next_append` told, nor does it take the rest of that decision."""

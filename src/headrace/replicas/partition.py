@@ -140,6 +140,7 @@ class PartitionState:
         "leader",
         "leader_epoch",
         "log_end",
+        "log_start",
         "node_id",
         "partition_epoch",
         "pending",
@@ -149,7 +150,13 @@ class PartitionState:
     )
 
     def __init__(
-        self, node_id: int, high_watermark: int = 0, *, unstable: Unstable = (), lag_max_ms: int = 30_000
+        self,
+        node_id: int,
+        high_watermark: int = 0,
+        *,
+        unstable: Unstable = (),
+        log_start: int = 0,
+        lag_max_ms: int = 30_000,
     ) -> None:
         assert high_watermark >= 0
         self.node_id = node_id
@@ -164,6 +171,8 @@ class PartitionState:
         """What the controller was asked for, until what became of it is known."""
         self.high_watermark = high_watermark
         self.unstable = unstable
+        self.log_start = log_start
+        """Where this broker's log begins: what is gone of a transaction keeps nobody back."""
         self.last_stable_offset = self._stable()
         """Up to where committed records may be read."""
         self.log_end = high_watermark
@@ -304,7 +313,13 @@ class PartitionState:
 
     def _stable(self) -> int:
         mark = self.high_watermark
-        return min((mark, *(first for first, marker in self.unstable if marker >= mark)))
+        return min((mark, *(max(first, self.log_start) for first, marker in self.unstable if marker >= mark)))
+
+    def begins_at(self, log_start: int) -> None:
+        """Records were deleted: the log begins there now."""
+        self.log_start = log_start
+        if self.unstable:
+            self.last_stable_offset = self._stable()
 
     def transactions_are(self, unstable: Unstable) -> None:
         """The transactions of the log, where an append changed them: to be told before `log_end` moves over it.

@@ -94,6 +94,7 @@ class Replicas:
         self.logs = {index: MemoryLog() for index in range(2)}
         self.refusal: ErrorCode | None = None
         self.appends: list[bytes] = []
+        self.origins: list[str] = []
         self.holding = False
         self.held: list[Callable[[ErrorCode], None]] = []
         self.committed = dict.fromkeys(self.logs, 0)
@@ -117,7 +118,12 @@ class Replicas:
         self.held.append(callback)
 
     def append_internal(
-        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes,
+        on_committed: Callable[[ErrorCode, int], None],
+        origin: str = "coordinator",
     ) -> None:
         assert topic == OFFSETS_TOPIC
         if self.refusal is not None:
@@ -128,6 +134,7 @@ class Replicas:
             on_committed(base, -1)
             return
         self.appends.append(batches)
+        self.origins.append(origin)
         if self.holding:
             self.held.append(lambda error: on_committed(error, base))
         else:

@@ -95,7 +95,9 @@ async def test_an_append_that_fails_the_disk_of_others_is_told_in_turn(broker: F
     other = next(f"g{i}" for i in itertools.count() if broker.groups.partition_for(f"g{i}") != log_index(broker))
     waiting, also_waiting = broker.commit(1), broker.commit(1, other)
 
-    def fail(topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]) -> None:
+    def fail(
+        topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None], origin: str = ""
+    ) -> None:
         broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
         on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 

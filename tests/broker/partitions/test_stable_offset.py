@@ -17,6 +17,11 @@ from headrace.replicas.partition import PartitionState
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from headrace.wire.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from headrace.wire.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
@@ -113,3 +118,20 @@ def test_a_marker_that_another_replica_lacks_ends_nothing(served: TestBroker) ->
     assert stable(served) == (1, 0)
     lead((1,), 11)
     assert stable(served) == (2, 2)
+
+
+def test_records_of_an_open_transaction_may_be_deleted(served: TestBroker) -> None:
+    """What is left of it is not stable; what is gone keeps nobody below the start of the log."""
+    write(served, 1)
+    write(served, 1, 1)
+    write(served, 1, 2)
+    asked = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 2)])], timeout_ms=5000)
+    with Raw(served.port) as raw:
+        assert raw.ask(asked, 2).topics[0].partitions[0].error_code == 0
+    assert stable(served) == (3, 2)
+    write(served, 2)
+    assert stable(served) == (4, 2)
+    abort(served, 1)
+    assert stable(served) == (5, 3)
+    abort(served, 2)
+    assert stable(served) == (6, 6)

@@ -27,6 +27,7 @@ from headrace.wire.messages import k20_delete_topics as k20
 from headrace.wire.messages import k21_delete_records as k21
 from headrace.wire.messages import k22_init_producer_id as k22
 from headrace.wire.messages import k23_offset_for_leader_epoch as k23
+from headrace.wire.messages import k27_write_txn_markers as k27
 from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k33_alter_configs as k33
 from headrace.wire.messages import k34_alter_replica_log_dirs as k34
@@ -99,6 +100,8 @@ def _records(topic_id: bytes) -> Iterator[Refusal]:
     ended = k23.OffsetForLeaderTopic(TOPIC, [k23.OffsetForLeaderPartition(0)])
     yield Refusal(k23.OffsetForLeaderEpochRequest(topics=[ended]), NO_TOPIC)
     yield Refusal(k61.DescribeProducersRequest([k61.TopicRequest(TOPIC, [0])]), NO_TOPIC)
+    ends = k27.WritableTxnMarker(7, 0, True, [k27.WritableTxnMarkerTopic(TOPIC, [0])])
+    yield Refusal(k27.WriteTxnMarkersRequest([ends]), NO_CLUSTER)
     yield Refusal(k22.InitProducerIdRequest(None, 60_000), NO_CLUSTER)
     yield Refusal(k22.InitProducerIdRequest("t", 60_000), NO_TRANSACTION)
 

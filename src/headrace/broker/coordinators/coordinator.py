@@ -14,6 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from headrace.broker.coordinators.loading import read_piece
+from headrace.broker.partitions.appending import origin_of
+from headrace.machine.outcome import Outcome
 from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
 from headrace.machine.sharding import partition_of
 from headrace.wire.batch import CorruptBatch
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.door import LedPartition, LedPartitions, Metadata
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env.node import Node, Timer
-    from headrace.machine.outcome import Outcome, Refuse, Waiter
+    from headrace.machine.outcome import Ending, Refuse, Waiter
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
 
@@ -172,6 +174,18 @@ class Coordinator(Generic[S]):
         """Has a shard decide what nobody asked for."""
         self._tell(runtime, partial(self._decide, runtime, decide, None, None))
 
+    def end_transaction(
+        self, index: int, ending: Ending, waiter: Waiter, refuse: Callable[[ErrorCode], ErrorCode]
+    ) -> None:
+        """Writes the end of a transaction into a partition, in order with its own decisions. `waiter` gets NONE once it
+        is committed and applied (KAFKA-17507), or what `refuse` makes of an error."""
+        runtime = self.runtime.serving(index)
+        if isinstance(runtime, ErrorCode):
+            waiter.resolve(refuse(runtime))
+        else:
+            out = Outcome(ErrorCode.NONE, ending=ending)
+            self._tell(runtime, partial(self._decide, runtime, lambda _, __: out, waiter, refuse))
+
     def _decide(
         self,
         runtime: ShardRuntime[S],
@@ -236,7 +250,8 @@ class Coordinator(Generic[S]):
             return
         batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
         append = _Append(self, runtime)
-        self._partitions.append_internal(self._topic, runtime.index, batches, append)
+        origin = "coordinator" if runtime.ending is None else origin_of(runtime.ending)
+        self._partitions.append_internal(self._topic, runtime.index, batches, append, origin)
         append.returned = True
         if append.error:
             self._refuse(runtime, append.error)

@@ -9,6 +9,7 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.log.log import Log
+    from headrace.log.producers import Origin
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
 
@@ -45,7 +46,12 @@ class LedPartitions(Protocol):
         ...
 
     def append_internal(
-        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes,
+        on_committed: Callable[[ErrorCode, int], None],
+        origin: Origin = "coordinator",
     ) -> None:
         """Appends all of these batches, or none. The log's end has moved by the time it returns, unless they were
         refused.

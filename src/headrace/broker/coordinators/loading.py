@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headrace.machine.runtime import LoadedRecord, LogPiece, Marker
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, CorruptBatch, read_header
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import COMMIT, read_marker
 from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ Decode: TypeAlias = Callable[[bytes, bytes | None], Any]
 
 _LOAD_BYTES: Final = 64 * 1024
 """How much of a log is read at a time: what it says is replayed in about a millisecond, then others get their turn."""
-
-_MARKER_KEY = struct.Struct(">hh")
-_COMMIT_MARKER: Final = 1
 
 
 def read_piece(log: Log, offset: int, decode: Decode) -> LogPiece:
@@ -57,9 +54,9 @@ def _decode_batch(data: bytes, at: int, header: BatchHeader, decode: Decode, sai
     records = decode_batch(data, at)
     if header.is_control:
         for record in records:
-            kind = _MARKER_KEY.unpack_from(record.key or b"\x00\x00\xff\xff")[1]
-            if kind in (0, _COMMIT_MARKER):
-                said.append(Marker(record.offset, header.producer_id, kind == _COMMIT_MARKER))
+            marker = read_marker(record)
+            if marker is not None:
+                said.append(Marker(record.offset, header.producer_id, marker[0] == COMMIT))
         return len(records)
     producer_id = header.producer_id if header.is_transactional else -1
     for record in records:

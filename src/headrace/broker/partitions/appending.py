@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from headrace.env.clock import Clock
     from headrace.log.producers import Origin
     from headrace.log.validate import Accepted
+    from headrace.machine.outcome import Ending
     from headrace.wire.primitives import Buffer
+
+
+def origin_of(ending: Ending) -> Origin:
+    """How a log is to look at the end of a transaction."""
+    return "raising marker" if ending.raises_epoch else "marker"
 
 
 class Appender:
@@ -90,25 +96,34 @@ class Appender:
             self._epoch_starts.hurry(replica)
         return [AppendResult(replica.error or ErrorCode.KAFKA_STORAGE_ERROR)] * count
 
-    def append_internal(self, replica: Replica, batches: bytes, on_committed: Callable[[ErrorCode, int], None]) -> None:
-        """Appends the batches of a coordinator's decision to an internal topic, all of them or none.
+    def append_internal(
+        self,
+        replica: Replica,
+        batches: bytes,
+        on_committed: Callable[[ErrorCode, int], None],
+        origin: Origin = "coordinator",
+    ) -> None:
+        """Appends the batches of a coordinator's decision, all of them or none: records, to an internal topic, or the
+        end of a transaction, to any.
 
         `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last one, or
         with the error (and -1) when they were refused. It may be called before this returns. Appends to one partition
         take effect in the order in which they are asked for.
         """
         if replica in self._epoch_starts:
-            self._epoch_starts.when_written(replica, lambda: self._append_internal(replica, batches, on_committed))
+            self._epoch_starts.when_written(
+                replica, lambda: self._append_internal(replica, batches, on_committed, origin)
+            )
         else:
-            self._append_internal(replica, batches, on_committed)
+            self._append_internal(replica, batches, on_committed, origin)
 
     def _append_internal(
-        self, replica: Replica, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self, replica: Replica, batches: bytes, on_committed: Callable[[ErrorCode, int], None], origin: Origin
     ) -> None:
         if replica.under_min_isr:
             on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
             return
-        result = self.append_many(replica, (batches,), self._clock.now_ms(), "coordinator")[0]
+        result = self.append_many(replica, (batches,), self._clock.now_ms(), origin)[0]
         if result.error:
             on_committed(result.error, -1)
             return

@@ -209,6 +209,7 @@ class Replica:
         """Tells of the transactions of its log, after an append and before it counts, where `unstable` is another."""
         producers = self.log.producers
         producers.committed(self.state.high_watermark)
+        self.state.begins_at(self.log.log_start_offset)
         self.state.transactions_are(producers.unstable)
 
     def reached(self, offset: int, byte_count: int) -> None:
@@ -280,13 +281,19 @@ class Replica:
             self.transactions_changed()
         moved = self.state.followed(log.end_offset, high_watermark)
         if log.log_start_offset < log_start_offset <= self.state.high_watermark:
-            log.delete_records_before(log_start_offset)
+            self.delete_before(log_start_offset)
         if moved and self.fetch_waiters:
             self._committed(0)
+
+    def delete_before(self, offset: int) -> None:
+        """Its log begins there from now on, unless it begins behind that already."""
+        self.log.delete_records_before(offset)
+        self.state.begins_at(self.log.log_start_offset)
 
     def was_cut(self) -> None:
         """Its log was cut to its leader's, or begins elsewhere."""
         log = self.log
+        self.state.begins_at(log.log_start_offset)
         self.cuts += 1
         self.state.truncated(log.end_offset, log.producers.unstable)
         # What a leader's log begins with is committed.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.env import Node
     from headrace.log.log import Log
     from headrace.log.manager import LogManager
+    from headrace.log.producers import Origin
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Partition, Topic
 
@@ -309,7 +310,13 @@ class ReplicaManager:
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)
         committed = min(max(known, opened.log_start_offset), opened.end_offset)
         unstable = opened.producers.unstable
-        state = PartitionState(self.node_id, committed, unstable=unstable, lag_max_ms=self._lag_max_ms)
+        state = PartitionState(
+            self.node_id,
+            committed,
+            unstable=unstable,
+            log_start=opened.log_start_offset,
+            lag_max_ms=self._lag_max_ms,
+        )
         state.brokers_are(self._may_join)
         replica = Replica(topic.name, key[1], topic.id, opened, state, self._node.clock, self._gated)
         self._take_role(replica, self._image().topics.partition(*key) or plan.partition)
@@ -402,12 +409,17 @@ class ReplicaManager:
             callback()
 
     def append_internal(
-        self, topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None]
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes,
+        on_committed: Callable[[ErrorCode, int], None],
+        origin: Origin = "coordinator",
     ) -> None:
         """See `Appender.append_internal`."""
         replica = self.find(topic, partition)
         if isinstance(replica, Replica):
-            self._append_internal(replica, batches, on_committed)
+            self._append_internal(replica, batches, on_committed, origin)
         else:
             on_committed(replica, -1)
 

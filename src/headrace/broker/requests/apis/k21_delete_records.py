@@ -87,7 +87,7 @@ class _Deletion:
         if before < 0 or before > replica.high_watermark:
             result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             return
-        log.delete_records_before(before)
+        replica.delete_before(before)
         result.low_watermark = replica.low_watermark
         replica.touch()
         self._left += 1

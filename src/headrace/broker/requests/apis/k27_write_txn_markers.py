@@ -1,0 +1,132 @@
+"""WriteTxnMarkers (27), versions 1-2: the coordinator of a transaction, or an administrator, says how it ended.
+
+Each partition stands or falls alone; the answer leaves when all of it is committed, and lists every partition. On
+`__consumer_offsets` the group coordinator writes the marker, in order with its own records, and it is answered when the
+offsets of the transaction count (KAFKA-17507).
+v2: the version of the transaction, which says whether a marker's epoch is above that of what it ends (KIP-1228).
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.partitions.appending import origin_of
+from headrace.broker.requests.readiness import once_ready
+from headrace.broker.requests.registry import handles
+from headrace.machine.outcome import Ending
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import EndMarker, build_marker
+from headrace.wire.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+_EPOCH_RAISED_FROM: Final = 2
+"""The transaction.version from which a marker's epoch is above that of the transaction."""
+_NOT_HERE: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""What a group coordinator says, and a transaction's coordinator would not understand."""
+
+
+@handles(ApiKey.WRITE_TXN_MARKERS)
+def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestContext) -> Any:
+    keys = (
+        (topic.name, index)
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    )
+    may = any(
+        context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
+    )
+    if not may:
+        return _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return once_ready(broker, keys, lambda: _Writing(broker).of(request), for_appends=True)
+
+
+class _Writing:
+    """One request: it is answered when the last of its partitions is."""
+
+    def __init__(self, broker: Services) -> None:
+        self._broker = broker
+        self._response = WriteTxnMarkersResponse()
+        self._results: dict[int, WritableTxnMarkerResult] = {}
+        self._pending: Pending[WriteTxnMarkersResponse] = Pending()
+        self._left = 1
+
+    def refuse(self, request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+        """The same error for every partition."""
+        for marker in request.markers:
+            for _, result in self._partitions(marker):
+                result.error_code = error
+        return self._response
+
+    def of(self, request: WriteTxnMarkersRequest) -> Pending[WriteTxnMarkersResponse]:
+        """Writes what a request asks for; its answer may come later."""
+        for marker in request.markers:
+            end = EndMarker(
+                marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
+            )
+            ending = Ending(end, marker.transaction_version >= _EPOCH_RAISED_FROM)
+            for topic, result in self._partitions(marker):
+                self._left += 1
+                self._write(topic, ending, result)
+        self._one_less()
+        return self._pending
+
+    def _partitions(self, marker: WritableTxnMarker) -> list[tuple[str, WritableTxnMarkerPartitionResult]]:
+        """(topic, its place in the answer) of each partition of a marker; those who ask look for a producer once."""
+        answer = self._results.get(marker.producer_id)
+        if answer is None:
+            answer = self._results[marker.producer_id] = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            self._response.markers.append(answer)
+        found = []
+        for topic in marker.topics:
+            results = [WritableTxnMarkerPartitionResult(partition_index=index) for index in topic.partition_indexes]
+            answer.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
+            found += [(topic.name, result) for result in results]
+        return found
+
+    def _write(self, topic: str, ending: Ending, result: WritableTxnMarkerPartitionResult) -> None:
+        index = result.partition_index
+        ended = partial(self._ended, result)
+        if self._broker.replicas.held((topic, index)) is None:
+            ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic == OFFSETS_TOPIC:
+            waiter: Pending[ErrorCode] = Pending()
+            waiter.when_resolved(lambda: ended(waiter.value or ErrorCode.NONE))
+            self._broker.groups.end_transaction(index, ending, waiter, _as_of_a_partition)
+        else:
+            batch = build_marker(ending.marker, self._broker.node.clock.now_ms())
+            self._broker.replicas.append_internal(topic, index, batch, lambda error, _: ended(error), origin_of(ending))
+
+    def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
+        result.error_code = error
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._pending.resolve(self._response)
+
+
+def _as_of_a_partition(error: ErrorCode) -> ErrorCode:
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _NOT_HERE else error
