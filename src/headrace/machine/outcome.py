@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import EndMarker
@@ -31,6 +31,11 @@ class Ending(NamedTuple):
     marker: EndMarker
     raises_epoch: bool
     """Whether the marker carries an epoch above that of the transaction (transaction.version 2: KIP-890)."""
+
+    @property
+    def origin(self) -> Literal["marker", "raising marker"]:
+        """How a log is to look at the batch."""
+        return "raising marker" if self.raises_epoch else "marker"
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from headrace.broker.coordinators.loading import read_piece
-from headrace.broker.partitions.appending import origin_of
 from headrace.machine.outcome import Outcome
 from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
 from headrace.machine.sharding import partition_of
@@ -250,7 +249,7 @@ class Coordinator(Generic[S]):
             return
         batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
         append = _Append(self, runtime)
-        origin = "coordinator" if runtime.ending is None else origin_of(runtime.ending)
+        origin = "coordinator" if runtime.ending is None else runtime.ending.origin
         self._partitions.append_internal(self._topic, runtime.index, batches, append, origin)
         append.returned = True
         if append.error:

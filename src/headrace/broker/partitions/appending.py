@@ -19,13 +19,7 @@ if TYPE_CHECKING:
     from headrace.env.clock import Clock
     from headrace.log.producers import Origin
     from headrace.log.validate import Accepted
-    from headrace.machine.outcome import Ending
     from headrace.wire.primitives import Buffer
-
-
-def origin_of(ending: Ending) -> Origin:
-    """How a log is to look at the end of a transaction."""
-    return "raising marker" if ending.raises_epoch else "marker"
 
 
 class Appender:

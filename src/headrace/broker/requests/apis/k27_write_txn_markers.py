@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
-from headrace.broker.partitions.appending import origin_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.machine.outcome import Ending
@@ -116,7 +115,7 @@ class _Writing:
             self._broker.groups.end_transaction(index, ending, waiter, _as_of_a_partition)
         else:
             batch = build_marker(ending.marker, self._broker.node.clock.now_ms())
-            self._broker.replicas.append_internal(topic, index, batch, lambda error, _: ended(error), origin_of(ending))
+            self._broker.replicas.append_internal(topic, index, batch, lambda error, _: ended(error), ending.origin)
 
     def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
         result.error_code = error
