@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import headrace
 from headrace.client import admin
@@ -43,7 +46,9 @@ def latest(bootstrap: str, topic: str) -> dict[str, Any]:
 
 def drive(bootstrap: str, checkpoint: Path, *arguments: str) -> subprocess.Popen[str]:
     """`headrace pipeline run ... --json`, in a group of processes of its own."""
-    command = [sys.executable, "-m", "headrace.cli", "pipeline", "run", *arguments, "--json", "-b", bootstrap]
+    # On a signal that ends it Python tells the stacks of its threads.
+    command = [sys.executable, "-X", "faulthandler", "-m", "headrace.cli", "pipeline", "run", *arguments]
+    command += ["--json", "-b", bootstrap]
     command += ["--checkpoint", str(checkpoint), "--set", "spark.master=local[2]"]
     return subprocess.Popen(
         [*command, "--set", "spark.sql.shuffle.partitions=2"],
@@ -66,10 +71,30 @@ def kill(driver: subprocess.Popen[str]) -> None:
     driver.communicate()
 
 
+def where_it_stands(driver: subprocess.Popen[str]) -> str:
+    """Ends a driver that hangs: what it said, and the stacks of all of its threads, the JVM's and Python's."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pid = int(process.name)
+            if (process / "comm").read_text().strip() == "java" and os.getpgid(pid) == driver.pid:
+                os.kill(pid, signal.SIGQUIT)  # it tells its stacks, and goes on
+    try:
+        driver.communicate(timeout=3)
+    except subprocess.TimeoutExpired:
+        driver.send_signal(signal.SIGABRT)
+        driver.wait(10)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    said, complaints = driver.communicate()
+    return f"{said}\n{complaints}"
+
+
 def finish(driver: subprocess.Popen[str], code: int = 0) -> list[dict[str, Any]]:
     """Waits until a driver ends by itself; the batches that it reported and nobody has read."""
     try:
         said, complaints = driver.communicate(timeout=RUN_S)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"a driver does not end: {where_it_stands(driver)}")
     finally:
         if driver.poll() is None:
             kill(driver)
