@@ -317,7 +317,7 @@ class TransactionShard:
         return Outcome()
 
     def revert(self, now_ms: int) -> Outcome:
-        """See Shard.revert: ends whose decision is lost are forgotten; where the completion is lost, it is made anew."""
+        """See Shard.revert: ends whose decision is lost are forgotten; a completion that is lost is made anew."""
         touched = self._transactions.uncommitted()
         self.timeline.revert()
         for transactional_id in touched:
