@@ -317,16 +317,13 @@ class TransactionShard:
         return Outcome()
 
     def revert(self, now_ms: int) -> Outcome:
-        """See Shard.revert: ends whose decision is lost are forgotten; a completion that is lost is made anew."""
+        """See Shard.revert: a completion that is lost is made anew. Of an end whose decision is lost nobody was told."""
         touched = self._transactions.uncommitted()
         self.timeline.revert()
         for transactional_id in touched:
             latest = self._follow(transactional_id)
-            ending = self._endings.get(transactional_id)
             if latest is not None and latest.state.is_prepared:
                 self._look_again(transactional_id, now_ms)
-            elif ending is not None and ending.prepared is not latest:
-                del self._endings[transactional_id]
         return Outcome()
 
     def unload(self, now_ms: int) -> Outcome:
