@@ -297,13 +297,12 @@ class TransactionShard:
     def apply_marker(self, producer_id: int, committed: bool) -> None:
         """Nobody writes to this topic in a transaction: a marker here is without effect."""
 
-    def _follow(self, transactional_id: str) -> Transaction | None:
+    def _follow(self, transactional_id: str) -> None:
         latest = self._transactions.latest.get(transactional_id)
         if latest is not None and latest.state is TransactionState.ONGOING:
             self._ongoing.add(transactional_id)
         else:
             self._ongoing.discard(transactional_id)
-        return latest
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
@@ -317,13 +316,11 @@ class TransactionShard:
         return Outcome()
 
     def revert(self, now_ms: int) -> Outcome:
-        """See Shard.revert: a completion that is lost is made anew. Of an end whose decision is lost nobody was told."""
+        """See Shard.revert. An end or a completion that is lost is looked at again: its `then` hears of the loss."""
         touched = self._transactions.uncommitted()
         self.timeline.revert()
         for transactional_id in touched:
-            latest = self._follow(transactional_id)
-            if latest is not None and latest.state.is_prepared:
-                self._look_again(transactional_id, now_ms)
+            self._follow(transactional_id)
         return Outcome()
 
     def unload(self, now_ms: int) -> Outcome:
