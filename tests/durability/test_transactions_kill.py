@@ -21,7 +21,7 @@ from peers.cluster import HeadraceCluster
 
 SOURCE, SINK = "copied-from", "copied-to"
 PARTITIONS = 3
-BATCH = 40
+BATCH = 200
 PATIENCE_S = 120.0
 UPTIME_MAX_S = 2.0
 SETTINGS = {
@@ -205,7 +205,7 @@ class Loader:
                 )  # fmt: skip
                 self.sent += 1
             self._producer.poll(0)
-            time.sleep(0.01)
+            time.sleep(0.05)
         self._producer.flush(PATIENCE_S)
 
 
