@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headrace import __version__
 from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
@@ -109,6 +110,7 @@ class Broker:
             node_id=config.node_id,
             metrics=self.metrics,
         )
+        self.verifier = Verifier(node, config.node_id, lambda: self.config, lambda: self.image, self.metrics)
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
         self.moves = ReplicaMoves(
             node,
@@ -234,6 +236,7 @@ class Broker:
                 self.self_topics.close()
             await self.moves.stop()
             self.monitor.close()
+            self.verifier.close()
             await self.replicas.stop_fetching()
             await self.server.close()
             await self._leave_cluster()
@@ -341,6 +344,7 @@ class Broker:
         if self._membership is not None:
             await self._membership.leave()
         self.server.stop_listening()
+        self.verifier.close()
         await self.groups.stop()
         await self.moves.stop()
         if self.self_topics is not None:

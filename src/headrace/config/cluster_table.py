@@ -202,9 +202,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes of one partition that a follower asks for.",
         at_least=0,
     ),
-    Setting(
-        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."
-    ),
+    Setting("replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."),
     Setting(
         "replica.fetch.response.max.bytes",
         Type.INT,
@@ -212,9 +210,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes that a follower asks for in one fetch.",
         at_least=0,
     ),
-    Setting(
-        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."
-    ),
+    Setting("replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."),
     Setting(
         "replica.lag.time.max.ms",
         Type.LONG,
@@ -304,7 +300,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         True,
         "Whether the broker checks a transactional write against its transaction.",
         update="cluster-wide",
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.two.phase.commit.enable",
@@ -327,7 +322,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         20,
         "How long the broker pauses before it asks again to add a partition to a transaction.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
@@ -335,7 +329,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         100,
         "How long the broker keeps asking.",
         at_least=0,
-        unserved=_NO_TRANSACTIONS,
     ),
 )
 
