@@ -14,6 +14,7 @@ from raft.scripted import Quorum
 from replicas.fetching import Fetching
 from replicas.scripted import Replica
 from scripts.transcript import Scripted, Words, rewritten
+from transactions.scripted import Transactions
 
 FOLDER = Path(__file__).parent
 MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
@@ -23,6 +24,7 @@ MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
     "machine": Runtimes,
     "raft": Quorum,
     "replicas": Replica,
+    "transactions": Transactions,
 }
 SCRIPTS = sorted(FOLDER.glob("*/*.txt"))
 

@@ -7,7 +7,7 @@ old to know that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from headrace.wire.errors import ErrorCode
@@ -98,7 +98,8 @@ class Marking:
     committed: bool
     transaction_version: int
     """That of the transaction: 2 where `producer_epoch` is above the epoch of its batches."""
-    partitions: frozenset[TopicPartition] = field(default_factory=frozenset)
+    left: set[TopicPartition]
+    """Partitions that do not hold their marker yet: whoever sends them takes out those that do."""
 
 
 class Described(NamedTuple):
