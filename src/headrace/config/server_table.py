@@ -258,7 +258,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "request.timeout.ms",
         Type.INT,
         30000,
-        "How long the broker waits for the markers that end transactions: until they are written, and for the decision.",
+        "How long a transaction's state may take to commit, and another broker to write its markers.",
         at_least=1,
     ),
     Setting(

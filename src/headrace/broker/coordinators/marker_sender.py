@@ -15,8 +15,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
-from headrace.client.errors import ClientError, UnreachableError
-from headrace.wire.errors import ErrorCode, code_name
+from headrace.client.errors import ClientError, UnreachableError, code_name
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.door import MarkersHere, Metadata
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
-    from headrace.env.node import Node, Timer
+    from headrace.env.node import Node, Owner, Timer
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Endpoint
     from headrace.transactions.asks import Marking, TopicPartition
@@ -171,7 +171,7 @@ class MarkerSender:
             else:
                 lane = self._lanes.get(leader)
                 if lane is None:
-                    lane = self._lanes[leader] = _Lane(self, self._node, leader)
+                    lane = self._lanes[leader] = _Lane(self, self._node, self._owner, leader)
                 lane.add(delivery, led)
         self._look(delivery)
 
@@ -280,10 +280,10 @@ class MarkerSender:
 class _Lane:
     """One other broker: what is queued for it, and the connection to it."""
 
-    def __init__(self, sender: MarkerSender, node: Node, leader: int) -> None:
+    def __init__(self, sender: MarkerSender, node: Node, owner: Owner, leader: int) -> None:
         self._sender = sender
         self._node = node
-        self._owner = node.owner("markers to a broker")
+        self._owner = owner
         self._leader = leader
         self._queue: dict[_Delivery, set[TopicPartition]] = {}
         self._task: Task[None] | None = None

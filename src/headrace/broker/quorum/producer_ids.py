@@ -25,9 +25,14 @@ class ProducerIds:
         self._next = 0
         self._end = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no id to take without the controller."""
+        return self._next >= self._end
+
     def take(self) -> int | None:
         """The next id, or None when the block is used up."""
-        if self._next >= self._end:
+        if self.is_empty:
             return None
         self._next += 1
         return self._next - 1
@@ -49,12 +54,12 @@ class ProducerIds:
 
     async def fill(self) -> None:
         """Returns when there is an id to take, from a fresh block if need be. Raises ControllerError."""
-        while self._next >= self._end:
+        while self.is_empty:
             block = await self._controller.ask(AllocateProducerIds(self._node_id))
             if block.error:
                 raise ControllerError(block.error)
             # Another request may have brought a block meanwhile: its rest is given up, which costs nothing.
-            if self._next >= self._end:
+            if self.is_empty:
                 self._next, self._end = block.first, block.end
 
     async def take_from_next_block(self) -> int:

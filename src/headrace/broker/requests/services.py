@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+    from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
@@ -71,6 +72,7 @@ class Services(NodeServices, Protocol):
     replicas: ReplicaManager
     moves: ReplicaMoves
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     producer_ids: ProducerIds
     fetches: Fetches
     openings: Openings
