@@ -258,7 +258,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "request.timeout.ms",
         Type.INT,
         30000,
-        "How long the broker waits for another broker's answer, and for the commit of a transaction's state.",
+        "How long another broker may take to answer, and a transaction's state to be committed.",
         at_least=1,
     ),
     Setting(

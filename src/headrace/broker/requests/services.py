@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+    from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
@@ -73,6 +74,7 @@ class Services(NodeServices, Protocol):
     moves: ReplicaMoves
     groups: GroupCoordinator
     verifier: Verifier
+    transactions: TransactionCoordinator
     producer_ids: ProducerIds
     fetches: Fetches
     openings: Openings
