@@ -82,7 +82,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         assert self._metadata is not None
         return self._metadata.image.features.levels.get(TRANSACTION_VERSION, 0)
 
-    # --- leaders of this broker's partitions ---------------------------------------------------------------------------
+    # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
     async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
         """See verifier.LocalTransactions."""
