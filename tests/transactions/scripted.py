@@ -110,6 +110,8 @@ class Transactions(Scripted):
         while self.shard.markings:
             marking = self.shard.markings.popleft()
             self.markings.append(marking)
+            committed = self.shard.describe(marking.transactional_id).state
+            assert committed.startswith("Prepare"), "a marker leaves before the decision is committed"
             how = "commits" if marking.committed else "aborts"
             self.say(f"markers: {marking.transactional_id} {how} {marking.producer_id}@{marking.producer_epoch}"
                      f"{' raised' if marking.transaction_version >= 2 else ''} on {named(marking.left)}")  # fmt: skip
@@ -175,7 +177,8 @@ class Transactions(Scripted):
 
     def do_settings(self, words: Words) -> None:
         self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(words.named.pop("commit_timeout_ms", NEVER_MS)))
-        self.settings = TransactionSettings(**{key: int(value) for key, value in words.named.items()})
+        told: dict[str, Any] = {key: int(value) for key, value in words.named.items()}
+        self.settings = TransactionSettings(**told)
         self.reload()
 
     def do_version(self, words: Words) -> None:

@@ -11,6 +11,7 @@ from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
@@ -115,6 +116,9 @@ class Broker:
             metrics=self.metrics,
         )
         self.transactions = self._make_transactions()
+        self.verifier = Verifier(
+            node, config.node_id, lambda: self.config, lambda: self.image, self.metrics, self.transactions
+        )
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
         self.moves = ReplicaMoves(
             node,
@@ -254,6 +258,7 @@ class Broker:
                 self.self_topics.close()
             await self.moves.stop()
             self.monitor.close()
+            self.verifier.close()
             await self.replicas.stop_fetching()
             await self.server.close()
             await self._leave_cluster()
@@ -372,6 +377,7 @@ class Broker:
         if self._membership is not None:
             await self._membership.leave()
         self.server.stop_listening()
+        self.verifier.close()
         await self.transactions.stop()
         await self.groups.stop()
         await self.moves.stop()

@@ -14,6 +14,8 @@ class BrokerFields:
     """
 
     acks_flush: str
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     alter_log_dirs_replication_quota_window_num: int
     alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
@@ -114,6 +116,7 @@ class BrokerFields:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    transaction_partition_verification_enable: bool
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_remove_expired_transaction_cleanup_interval_ms: int

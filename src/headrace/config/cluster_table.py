@@ -294,7 +294,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         True,
         "Whether the broker checks a transactional write against its transaction.",
         update="cluster-wide",
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.two.phase.commit.enable",
@@ -315,7 +314,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         20,
         "How long the broker pauses before it asks again to add a partition to a transaction.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
@@ -323,7 +321,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         100,
         "How long the broker keeps asking.",
         at_least=0,
-        unserved=_NO_TRANSACTIONS,
     ),
 )
 

@@ -258,7 +258,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "request.timeout.ms",
         Type.INT,
         30000,
-        "How long a transaction's state may take to commit, and another broker to write its markers.",
+        "How long another broker may take to answer, and a transaction's state to be committed.",
         at_least=1,
     ),
     Setting(

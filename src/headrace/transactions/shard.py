@@ -78,8 +78,8 @@ class TransactionShard:
         the number of transactional ids: none has two."""
         self._transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
         self._endings: dict[str, _Ending] = {}
-        self._ongoing: set[str] = set()
-        """Ids whose latest state is ONGOING: those that may time out."""
+        self._ongoing: dict[str, int] = {}
+        """Of ids whose latest state is ONGOING: when the transaction times out, by the wall clock as it is set now."""
         self._overdue: deque[str] = deque()
         """Ids whose transactions have timed out, as of the last look; bounded by `_ongoing`."""
         self._timers = Timers()
@@ -243,19 +243,15 @@ class TransactionShard:
             return None
         if key == _TIMEOUTS:
             self._timers.schedule(_TIMEOUTS, now_ms + self._settings.timeout_check_interval_ms)
-            self._overdue.extend(sorted(each for each in self._ongoing if self._is_overdue(each, now_ms)))
+            self._overdue.extend(sorted(each for each, deadline_ms in self._ongoing.items() if deadline_ms < now_ms))
             return Outcome()
         if key == _EXPIRY:
             self._timers.schedule(_EXPIRY, now_ms + self._settings.expiry_check_interval_ms)
             return self._expire(now_ms)
         return self._looked_again(key[1], now_ms)
 
-    def _is_overdue(self, transactional_id: str, now_ms: int) -> bool:
-        open_ = self._transactions.latest[transactional_id]
-        return open_.timeout_ms != NO_TIMEOUT_MS and open_.start_ms + open_.timeout_ms < now_ms
-
     def _time_out(self, transactional_id: str, now_ms: int) -> Outcome:
-        if transactional_id not in self._ongoing or not self._is_overdue(transactional_id, now_ms):
+        if self._ongoing.get(transactional_id, now_ms) >= now_ms:
             return Outcome()  # it ended, or another one began, since
         current = self._transactions.latest[transactional_id]
         step = deciding.abort_alone(current, self._version(), self._fresh_id, now_ms)
@@ -275,8 +271,10 @@ class TransactionShard:
         return Outcome(records=list(gone), is_atomic=False)
 
     def clock_stepped(self, by_ms: int) -> None:
-        """See Shard.clock_stepped."""
+        """See Shard.clock_stepped. The log keeps the start that it was told; nobody waits longer for it."""
         self._timers.shift(by_ms)
+        for transactional_id in self._ongoing:
+            self._ongoing[transactional_id] += by_ms
 
     # --- the log -----------------------------------------------------------------------------------------------------
 
@@ -297,18 +295,22 @@ class TransactionShard:
     def apply_marker(self, producer_id: int, committed: bool) -> None:
         """Nobody writes to this topic in a transaction: a marker here is without effect."""
 
-    def _follow(self, transactional_id: str) -> Transaction | None:
+    def _follow(self, transactional_id: str) -> None:
+        """Keeps the deadlines: one is set when a transaction opens, and stays until it ends."""
         latest = self._transactions.latest.get(transactional_id)
-        if latest is not None and latest.state is TransactionState.ONGOING:
-            self._ongoing.add(transactional_id)
-        else:
-            self._ongoing.discard(transactional_id)
-        return latest
+        if latest is None or latest.state is not TransactionState.ONGOING:
+            self._ongoing.pop(transactional_id, None)
+        elif transactional_id not in self._ongoing and latest.timeout_ms != NO_TIMEOUT_MS:
+            self._ongoing[transactional_id] = latest.start_ms + latest.timeout_ms
 
     # --- loading and unloading ---------------------------------------------------------------------------------------
 
     def loaded(self, now_ms: int) -> Outcome:
-        """See Shard.loaded: transactions whose end is decided are driven on."""
+        """See Shard.loaded: transactions whose end is decided are driven on. One that began later than it is now was
+        opened while a clock was wrong: it begins now."""
+        for transactional_id, deadline_ms in self._ongoing.items():
+            latest = self._transactions.latest[transactional_id]
+            self._ongoing[transactional_id] = min(deadline_ms, now_ms + latest.timeout_ms)
         for each in self._transactions.latest.values():
             if each.state.is_prepared:
                 self._look_again(each.transactional_id, now_ms, 0)
@@ -317,16 +319,11 @@ class TransactionShard:
         return Outcome()
 
     def revert(self, now_ms: int) -> Outcome:
-        """See Shard.revert: ends whose decision is lost are forgotten; a completion that is lost is made anew."""
+        """See Shard.revert. An end or a completion that is lost is looked at again: its `then` hears of the loss."""
         touched = self._transactions.uncommitted()
         self.timeline.revert()
         for transactional_id in touched:
-            latest = self._follow(transactional_id)
-            ending = self._endings.get(transactional_id)
-            if latest is not None and latest.state.is_prepared:
-                self._look_again(transactional_id, now_ms)
-            elif ending is not None and ending.prepared is not latest:
-                del self._endings[transactional_id]
+            self._follow(transactional_id)
         return Outcome()
 
     def unload(self, now_ms: int) -> Outcome:

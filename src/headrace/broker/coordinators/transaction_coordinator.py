@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
 from headrace.metadata.levels import TRANSACTION_VERSION
+from headrace.transactions.asks import Verdicts
+from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from headrace.broker.coordinators.door import LedPartitions, Metadata
     from headrace.broker.coordinators.marker_sender import MarkerSender
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env.node import Node
-    from headrace.transactions.asks import FreshId, Marking, TransactionSettings
+    from headrace.machine.outcome import Outcome
+    from headrace.transactions.asks import FreshId, Marking, Partitions, TransactionSettings
     from headrace.transactions.shard import TransactionShard
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -77,6 +82,18 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         assert self._metadata is not None
         return self._metadata.image.features.levels.get(TRANSACTION_VERSION, 0)
 
+    # --- leaders of partitions on this broker ------------------------------------------------------------------------
+
+    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
+        """See verifier.LocalTransactions."""
+        waiting = [_Verdict(self._node) for _ in asks]
+        for ask, waiter in zip(asks, waiting, strict=True):
+            if verify_only:
+                self.write(ask.transactional_id, partial(_verify, ask), waiter, _refused)
+            else:
+                self.write(ask.transactional_id, partial(_add, ask), waiter, _refused)
+        return [await waiter.future for waiter in waiting]
+
     # --- markers -----------------------------------------------------------------------------------------------------
 
     def _drive(self, runtime: ShardRuntime[TransactionShard], now_ms: int) -> None:
@@ -92,6 +109,34 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
     def _resigned(self, runtime: ShardRuntime[TransactionShard]) -> None:
         self.markers.drop(runtime)
         super()._resigned(runtime)
+
+
+class _Verdict:
+    """Waits for what is said of one transaction."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, node: Node) -> None:
+        self.future: Future[Verdicts] = node.future()
+
+    def resolve(self, value: Verdicts) -> None:
+        """See Waiter."""
+        if not self.future.done():
+            self.future.set_result(value)
+
+
+def _verify(ask: Partitions, shard: TransactionShard, _now_ms: int) -> Outcome:
+    return shard.verify_partitions(ask)
+
+
+def _add(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:
+    out = shard.add_partitions(ask, now_ms)
+    out.reply = Verdicts(out.reply, dict.fromkeys(ask.partitions, ErrorCode.NONE))
+    return out
+
+
+def _refused(error: ErrorCode) -> Verdicts:
+    return Verdicts(error, {})
 
 
 def settings_of(config: BrokerConfig) -> TransactionSettings:

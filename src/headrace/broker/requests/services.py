@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
     from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
@@ -72,6 +73,7 @@ class Services(NodeServices, Protocol):
     replicas: ReplicaManager
     moves: ReplicaMoves
     groups: GroupCoordinator
+    verifier: Verifier
     transactions: TransactionCoordinator
     producer_ids: ProducerIds
     fetches: Fetches
