@@ -177,8 +177,10 @@ class _Parser:
             if self._take("\\Q"):
                 found = self._text.find("\\E", self._at)
                 end = len(self._text) if found < 0 else found
-                parts += [self._char(ord(each)) for each in self._text[self._at : end]]
+                quoted = [self._char(ord(each)) for each in self._text[self._at : end]]
                 self._at = min(end + 2, len(self._text))
+                if quoted:
+                    parts += [*quoted[:-1], self._repeated(quoted[-1])]
                 continue
             atom = self._atom()
             if atom is not None:

@@ -113,7 +113,12 @@ class MarkerSender:
         self._lanes: dict[int, _Lane] = {}
         self._written = metrics.counter("transactions.markers_written")
         self._sent_again = metrics.counter("transactions.markers_sent_again")
-        metrics.gauge("transactions.ending", lambda: len(self._deliveries))
+        metrics.gauge("transactions.ending", lambda: self.deliveries)
+
+    @property
+    def deliveries(self) -> int:
+        """Transactions whose end is on its way."""
+        return len(self._deliveries)
 
     def start(self, metadata: Metadata) -> None:
         """Follows the cluster image from here on."""

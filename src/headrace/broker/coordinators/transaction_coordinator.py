@@ -45,7 +45,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         started and stopped with the coordinator."""
         self._config = config
         self._fresh_id = fresh_id
-        self._markers = markers
+        self.markers = markers
         super().__init__(
             TRANSACTIONS_TOPIC,
             "transactions",
@@ -60,12 +60,12 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
     def start(self, metadata: Metadata) -> None:
         """See Coordinator.start."""
-        self._markers.start(metadata)
+        self.markers.start(metadata)
         super().start(metadata)
 
     async def stop(self) -> None:
         """See Coordinator.stop. Markers that are not written yet are sent by whoever coordinates then."""
-        await self._markers.stop()
+        await self.markers.stop()
         await super().stop()
 
     def _id_count(self) -> int:
@@ -101,13 +101,13 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         markings = runtime.shard.markings
         while markings:
             marking = markings.popleft()
-            self._markers.send(runtime, marking, runtime.leader_epoch, partial(self._marked, runtime, marking))
+            self.markers.send(runtime, marking, runtime.leader_epoch, partial(self._marked, runtime, marking))
 
     def _marked(self, runtime: ShardRuntime[TransactionShard], marking: Marking) -> None:
         self.decide_alone(runtime, lambda shard, now_ms: shard.marked(marking, now_ms))
 
     def _resigned(self, runtime: ShardRuntime[TransactionShard]) -> None:
-        self._markers.drop(runtime)
+        self.markers.drop(runtime)
         super()._resigned(runtime)
 
 

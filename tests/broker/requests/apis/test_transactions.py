@@ -48,10 +48,13 @@ def init(raw: Raw, name: str, version: int = 5, **fields: Any) -> tuple[int, int
 
 
 def find(raw: Raw, *names: str) -> list[k10.Coordinator]:
-    found: list[k10.Coordinator] = raw.ask(
-        k10.FindCoordinatorRequest(key_type=1, coordinator_keys=[*names]), 4
-    ).coordinators
-    return found
+    """Who coordinates each, once that is known."""
+    request = k10.FindCoordinatorRequest(key_type=1, coordinator_keys=[*names])
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found: list[k10.Coordinator] = raw.ask(request, 4).coordinators
+        if not any(each.error_code == 15 for each in found) or time.monotonic() > deadline:
+            return found
 
 
 def begin(raw: Raw, name: str, version: int = 5, **fields: Any) -> tuple[int, int]:
