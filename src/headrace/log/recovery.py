@@ -55,6 +55,7 @@ def open_log(
     end_offset = _clean_end(segments[-1], recovery_point, config) if clean else None
     closed_well = end_offset is not None
     if end_offset is not None:
+        rebuilt += _mend_aborted(disk, directory, segments, sizes)
         recovered = Recovered(segments, end_offset, 1 << 63, -1, RecoveryReport())
         flushed_offset = end_offset if segments[-1].size else min(recovery_point, end_offset)
     else:
@@ -62,10 +63,8 @@ def open_log(
             disk, directory, config, segments, epochs, producers, recovery_point, distrusted=clean
         ).run(snapshots, now_ms)
         flushed_offset = min(recovery_point, recovered.end_offset)
-    rebuilt += _mend_aborted(disk, directory, recovered.segments, sizes)
-    report = recovered.report._replace(
-        rebuilt=rebuilt, unindexed=tuple(segment for segment in unindexed if not segment.is_indexed)
-    )
+    unindexed = tuple(segment for segment in unindexed if not segment.is_indexed)
+    report = recovered.report._replace(rebuilt=rebuilt, unindexed=unindexed)
     start_offset = max(log_start_offset, recovered.segments[0].base_offset)
     log = Log(
         resources,
