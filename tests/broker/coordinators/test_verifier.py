@@ -146,6 +146,9 @@ async def test_one_that_cannot_be_reached_says_nothing(make: Make) -> None:
         verifier.close()
         assert await asked == {FIRST: NOBODY}
         assert await verifier.join(about("y"), verify_only=True) == {FIRST: NOBODY}, "and it asks no more"
+        unasked = make(scripted.port)
+        unasked.close()
+        assert await unasked.join(about("y"), verify_only=True) == {FIRST: NOBODY}
         port = scripted.port
     assert await make(port).join(about("x"), verify_only=True) == {FIRST: NOBODY}
 

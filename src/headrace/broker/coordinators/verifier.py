@@ -88,6 +88,7 @@ class Verifier:
         self.config = config
         self._image = image
         self._lanes: dict[int, _Lane] = {}
+        self._is_closed = False
         self.requests = metrics.counter("transactions.verification_requests")
         self.failures = metrics.counter("transactions.verification_failures")
         metrics.gauge("transactions.verifications_wait", lambda: sum(len(lane) for lane in self._lanes.values()))
@@ -115,6 +116,8 @@ class Verifier:
         if coordinator is None:
             return _all(ask, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         lane = self._lanes.get(coordinator)
+        if self._is_closed:
+            return _all(ask, ErrorCode.NETWORK_EXCEPTION)
         if lane is None:
             lane = self._lanes[coordinator] = _Lane(self, coordinator)
         return await lane.ask(ask, verify_only)
@@ -136,6 +139,7 @@ class Verifier:
 
     def close(self) -> None:
         """Asks nothing more: whoever waits hears NETWORK_EXCEPTION."""
+        self._is_closed = True
         self.owner.close()
         for lane in self._lanes.values():
             lane.close()
@@ -153,7 +157,6 @@ class _Lane:
         self._is_running = False
         self._link: AsyncConnection | None = None
         self._to: Endpoint | None = None
-        self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._queued) + len(self._asked)
@@ -164,7 +167,7 @@ class _Lane:
         before = self._queued.get(ask.transactional_id)
         if before is not None and before.ask.producer_epoch > ask.producer_epoch:
             return _all(ask, ErrorCode.INVALID_PRODUCER_EPOCH)
-        if self._is_closed or (before is None and len(self._queued) >= QUEUED_MAX):
+        if before is None and len(self._queued) >= QUEUED_MAX:
             return _all(ask, ErrorCode.NETWORK_EXCEPTION)
         if before is not None:
             is_same = before.ask.producer_epoch == ask.producer_epoch
@@ -250,7 +253,6 @@ class _Lane:
         return self._link
 
     def close(self) -> None:
-        self._is_closed = True
         if self._link is not None:
             self._link.close()
         _tell_all([*self._asked, *self._queued.values()], ErrorCode.NETWORK_EXCEPTION)

@@ -54,17 +54,19 @@ def sequenced(records: Buffer) -> Sequenced:
     return Sequenced._make(_unpack_producer(records, _PRODUCER_AT))
 
 
-def check_request(request: ProduceRequest, context: RequestContext) -> ErrorCode:
-    """Why nothing of a Produce request is taken: transactions that the client may not write to, or are not named, and
-    those of several producers."""
-    found = {
+def producers_of(request: ProduceRequest) -> set[tuple[int, int]]:
+    """(id, epoch) of the producers whose transactions a Produce request writes to."""
+    return {
         batch[:2]
         for topic in request.topic_data
         for partition in topic.partition_data
         if (batch := transactional(partition.records)) is not None
     }
-    if not found:
-        return ErrorCode.NONE
+
+
+def check_producers(found: set[tuple[int, int]], request: ProduceRequest, context: RequestContext) -> ErrorCode:
+    """Why nothing of a Produce request is taken: transactions that the client may not write to, or are not named, and
+    those of several producers."""
     name = request.transactional_id
     if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -29,8 +29,9 @@ from headrace.broker.requests.registry import handles
 from headrace.broker.requests.verification import (
     ADDS_FROM,
     TRANSACTIONAL,
-    check_request,
+    check_producers,
     produce_error,
+    producers_of,
     sequenced,
 )
 from headrace.log.appender import ANY_BATCH_BIT
@@ -224,11 +225,11 @@ def _name(broker: Services, data: TopicProduceData, context: RequestContext) -> 
 def _produce(
     broker: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse] | Coroutine[Any, Any, Any] | None:
-    refused = check_request(request, context)
-    if refused:
+    producers = producers_of(request)
+    if producers and (refused := check_producers(producers, request, context)):
         return _refuse(broker, request, context, refused)
     plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
-    unverified = _claim(broker, context, plan)
+    unverified = _claim(broker, context, plan) if producers else {}
     late = [part for _, _, parts in plan for part in parts if part.is_late]
     if not late and not unverified:
         return _append(broker, request, context, plan)
