@@ -31,6 +31,7 @@ from headrace.wire.messages import k24_add_partitions_to_txn as k24
 from headrace.wire.messages import k25_add_offsets_to_txn as k25
 from headrace.wire.messages import k26_end_txn as k26
 from headrace.wire.messages import k27_write_txn_markers as k27
+from headrace.wire.messages import k28_txn_offset_commit as k28
 from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k33_alter_configs as k33
 from headrace.wire.messages import k34_alter_replica_log_dirs as k34
@@ -125,6 +126,8 @@ def _transactions() -> Iterator[Refusal]:
 def _groups(topic_id: bytes) -> Iterator[Refusal]:
     committed = k08.OffsetCommitRequestTopic(TOPIC, topic_id, [k08.OffsetCommitRequestPartition(0, 1)])
     yield Refusal(k08.OffsetCommitRequest(GROUP, topics=[committed]), NO_GROUP)
+    pending = k28.TxnOffsetCommitRequestTopic(TOPIC, topic_id, [k28.TxnOffsetCommitRequestPartition(0, 1)])
+    yield Refusal(k28.TxnOffsetCommitRequest("t", GROUP, 7, 0, topics=[pending]), NO_TRANSACTION)
     asked = k09.OffsetFetchRequestGroup(GROUP, topics=[k09.OffsetFetchRequestTopics(TOPIC, topic_id, [0])])
     yield Refusal(k09.OffsetFetchRequest(GROUP, [k09.OffsetFetchRequestTopic(TOPIC, [0])]), NO_GROUP, last=7)
     yield Refusal(k09.OffsetFetchRequest(groups=[asked]), NO_GROUP, first=8)
