@@ -116,9 +116,7 @@ class Broker:
             metrics=self.metrics,
         )
         self.transactions = self._make_transactions()
-        self.verifier = Verifier(
-            node, config.node_id, lambda: self.config, lambda: self.image, self.metrics, self.transactions
-        )
+        self.verifier = self._make_verifier()
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
         self.moves = ReplicaMoves(
             node,
@@ -158,6 +156,11 @@ class Broker:
             node=self.node,
             node_id=self.node_id,
             metrics=self.metrics,
+        )
+
+    def _make_verifier(self) -> Verifier:
+        return Verifier(
+            self.node, self.node_id, lambda: self.config, lambda: self.image, self.metrics, self.transactions
         )
 
     @property

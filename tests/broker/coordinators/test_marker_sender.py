@@ -93,7 +93,7 @@ class World:
         self.here_says: list[int] = []
         self.listeners: list[Any] = []
         self.done: list[str] = []
-        config = BrokerConfig.load({"request.timeout.ms": "5000"})
+        config = BrokerConfig.load({"request.timeout.ms": "60000"})
         brokers = {id_: self._broker(id_, peer.broker.port) for id_, peer in self.peers.items()}
         self.image = ClusterImage(brokers=brokers)
         self.metrics = Registry()
@@ -304,7 +304,7 @@ async def test_what_is_dropped_has_no_effect_any_more(world: World) -> None:
     await until(lambda: world.done)
     await asyncio.sleep(3 * marker_sender.BACKOFF_MS / 1000)
     assert world.done == ["c"] and not kept.left
-    assert dropped.left and queued.left
+    assert dropped.left == {("t", 0), ("t", 1)} and queued.left
     assert [[each[0] for each in request] for request in world.peers[2].requests] == [[7], [9]]
     assert len(world.peers[3].requests) <= 1
 
@@ -313,13 +313,12 @@ async def test_the_answer_to_an_older_end_does_not_count_for_a_newer_one(world: 
     """KAFKA-16352."""
     world.lead("t", 2)
     world.peers[2].goes_on.clear()
-    world.peers[2].script = [ErrorCode.INVALID_PRODUCER_EPOCH]
     older = world.send("a", ("t", 0))
     await until(lambda: world.peers[2].requests)
     newer = world.send("a", ("t", 0))
     world.peers[2].goes_on.set()
-    await until(lambda: world.done)
-    assert older.left and not newer.left and world.done == ["a"]
+    await until(lambda: not newer.left)
+    assert older.left and world.done == ["a"]
     assert len(world.peers[2].requests) == 2
 
 

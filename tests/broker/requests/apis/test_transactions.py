@@ -94,8 +94,9 @@ def end(raw: Raw, version: int, name: str, producer: tuple[int, int], committed:
 
 
 def describe(raw: Raw, name: str) -> k65.TransactionState:
-    (state,) = raw.ask(k65.DescribeTransactionsRequest([name]), 0).transaction_states
-    return state
+    states: list[k65.TransactionState] = raw.ask(k65.DescribeTransactionsRequest([name]), 0).transaction_states
+    assert len(states) == 1
+    return states[0]
 
 
 def until_state(raw: Raw, name: str, state: str) -> k65.TransactionState:
