@@ -202,9 +202,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes of one partition that a follower asks for.",
         at_least=0,
     ),
-    Setting(
-        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."
-    ),
+    Setting("replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."),
     Setting(
         "replica.fetch.response.max.bytes",
         Type.INT,
@@ -212,9 +210,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes that a follower asks for in one fetch.",
         at_least=0,
     ),
-    Setting(
-        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."
-    ),
+    Setting("replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."),
     Setting(
         "replica.lag.time.max.ms",
         Type.LONG,

@@ -61,9 +61,10 @@ class LoadedMetadata:
         """Whether a log that ends here holds what the newest snapshot ends with, or begins behind it."""
         if end_offset < self.snapshot.offset:
             return False
-        return LogView(self.start.offset, end_offset, self.epochs, self.start.epoch).epoch_below(
-            self.snapshot.offset
-        ) == self.snapshot.epoch
+        return (
+            LogView(self.start.offset, end_offset, self.epochs, self.start.epoch).epoch_below(self.snapshot.offset)
+            == self.snapshot.epoch
+        )
 
     def view(self, end_offset: int) -> LogView:
         """The shape of the log, for the quorum."""
