@@ -177,3 +177,27 @@ def test_an_empty_log_that_was_moved_begins_where_it_did(config: TopicConfig) ->
         disk.crash()
         again = make("/a", "/b", env=env).get_or_create("t", 0, TOPIC_ID, config)
         assert (again.directory, again.end_offset) == ("/b/t-0", 7), seed
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_deleted_topic_does_not_come_back_in_the_place_of_the_next_one(config: TopicConfig, is_open: bool) -> None:
+    """The next one lies in another directory, and is shorter."""
+    next_id = TOPIC_ID[::-1]
+    for seed in range(100):
+        env = by_hand(SimDisk(random.Random(seed)))
+        manager = make("/a", "/b", env=env)
+        log = manager.get_or_create("t", 0, TOPIC_ID, config, directory="/a")
+        for number in range(20):
+            add(log, NOW_MS + number)
+        log.flush()
+        if is_open:
+            manager.delete("t", 0)
+        else:
+            manager.shutdown()
+            manager = make("/a", "/b", env=env)
+        log = manager.get_or_create("t", 0, next_id, config, directory="/b")
+        add(log, NOW_MS)
+        log.flush()
+        env.disk.crash()  # type: ignore[attr-defined]
+        again = make("/a", "/b", env=env).get_or_create("t", 0, next_id, config)
+        assert (again.directory, again.end_offset) == ("/b/t-0", 1), seed

@@ -179,6 +179,7 @@ class LogManager:
                         stray = self._set_aside(home, key, log)
                         log = None
             if log is None:
+                self._settle_renames(key)
                 home = self.directories[directory] if directory is not None else self._emptiest()
                 log = self._create(home, key, topic_id, config)
                 if stray:
@@ -233,6 +234,17 @@ class LogManager:
         path = f"{log.directory}/{PARTITION_METADATA}"
         self.env.disk.write_file_atomically(path, encode_partition_metadata(topic_id))
         log.named(topic_id)
+
+    def _settle_renames(self, key: TopicPartition) -> None:
+        """No power loss brings back what lay here under the name of a partition that is about to be made: it may be in
+        another directory, and longer. Raises OSError where that may pass."""
+        for home in self.online():
+            try:
+                home.sync_renames_of(key)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                self.directory_failed(home.path, error)
 
     def _create(self, home: LogDirectory, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
         path = f"{home.path}/{directory_name(*key)}"
