@@ -21,7 +21,8 @@ class Flushing:
     __slots__ = ("_names_dirty", "flushed_offset", "fresh", "guard")
 
     def __init__(self, flushed_offset: int, guard: Lock, *, fresh: bool) -> None:
-        """`fresh`: the log's folder has been made since the start, or a crash came, and its names are not safe."""
+        """`fresh`: nobody knows that the folder's name and its topic id are safe. It has been made since the start, a
+        crash came, or the log holds nothing and may never have been flushed."""
         self.flushed_offset = flushed_offset
         self.guard = guard
         self.fresh = fresh
@@ -38,7 +39,7 @@ class Flushing:
 
     def was_never_used(self, log: Log) -> bool:
         """A log that never held anything is created again where a power cut takes its folder: it need not be synced."""
-        return self.fresh and log.end_offset == log.bases[0]
+        return self.fresh and not log.end_offset
 
     def cut(self, offset: int) -> None:
         """The log ends at an offset now: no more than that is safe."""

@@ -37,7 +37,6 @@ SCAN_BYTES = 8192
 _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
 
 
-
 class Resources:
     """What the segments of a broker share: the disk, the open files, the decoded indexes, and locks.
 
