@@ -156,7 +156,7 @@ class Transactor:
         assert self._identity is not None
         if self.protocol.adds_itself and not await self._add(place):
             return False
-        value = b"%s:%s:%d" % (self.client.host.encode(), transaction.name.encode(), self._count)
+        value = b"%s:%d" % (transaction.name.encode(), self._count)
         self._count += 1
         self.ledger.sends(transaction, value)
         sequence = self._sequences.get(place, 0)
