@@ -39,8 +39,9 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
 
 
 def aborted_in(log: Log, segment: Segment, *, wait: bool = True) -> list[AbortedTransaction]:
-    """The aborted transactions whose marker is in a segment; a damaged index is made anew from the batches. Raises
-    OSError, and BlockingIOError where the index has to be read first and `wait` is false."""
+    """The aborted transactions whose marker is in a segment; a damaged index is made anew from the batches, in memory
+    where the segment is not written to any more. Raises OSError, and BlockingIOError where the index has to be read
+    first and `wait` is false."""
     try:
         return segment.aborted(wait=wait)
     except TransactionIndexError:
@@ -48,7 +49,6 @@ def aborted_in(log: Log, segment: Segment, *, wait: bool = True) -> list[Aborted
     with log.lock:
         if segment in log.segments:
             segment.set_aborted(found)
-            segment.sync()
     return found
 
 
