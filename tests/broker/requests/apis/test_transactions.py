@@ -58,8 +58,12 @@ def find(raw: Raw, *names: str) -> list[k10.Coordinator]:
 
 
 def begin(raw: Raw, name: str, version: int = 5, **fields: Any) -> tuple[int, int]:
-    """The id and epoch of a producer that has a transactional id."""
+    """The id and epoch of a producer that has a transactional id, once the broker serves every id that it coordinates:
+    a test may ask for another."""
     assert find(raw, name)[0].error_code == 0
+    deadline = time.monotonic() + PATIENCE_S
+    while raw.ask(k66.ListTransactionsRequest(), 2).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        assert time.monotonic() < deadline, "a coordinator loads for ever"
     error, producer_id, epoch = init(raw, name, version, **fields)
     assert error == 0
     return producer_id, epoch
