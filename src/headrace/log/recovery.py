@@ -80,7 +80,7 @@ def open_log(
         producers=producers,
         snapshot_offset=recovered.snapshot_offset,
         report=report,
-        fresh=not closed_well or not any(segment.size for segment in recovered.segments),
+        fresh=not closed_well,
     )
     if start_offset > recovered.end_offset:
         # Everything had been deleted up to there, and the files went with it.
