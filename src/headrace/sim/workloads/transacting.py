@@ -36,6 +36,8 @@ TOPIC: Final = "ledger"
 PARTITIONS: Final = 3
 ABORTED_S: Final = 40.0
 """How long what nobody ends may stay open: the timeout, the coordinator's next look, and the way of the markers."""
+REPEATED_S: Final = 5.0
+"""A marker whose answer was lost is written again: by then the last one is on every replica."""
 TIMEOUT_MS: Final = 8_000
 """Of a transaction: a producer that lets one be for longer is fenced."""
 SEND_TRIES_MAX: Final = 30
@@ -331,3 +333,4 @@ class Ledgers:
         self.ledger.is_whole()
         for reader in readers:
             reader.client.die()
+        await sleep(REPEATED_S)
