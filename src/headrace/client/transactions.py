@@ -213,6 +213,11 @@ class TransactionalProducer:
         self._identity = (-1, -1)
         self._writer = None
 
+    @property
+    def renews_epoch(self) -> bool:
+        """Whether every transaction has an epoch of its own, as `initialize` has found: one that is fenced is told."""
+        return self._joins_by_writing
+
     # -- writes
 
     def send(

@@ -45,10 +45,12 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     Spark (4.3) takes no sink written in Python in update mode, so every batch is written through the batch sink. The
     options are those of the sink; ValueError, in one sentence, for what is wrong with them. At least once.
     """
+    from headrace.spark.delivery import EXACTLY_ONCE
     from headrace.spark.options import sink_options
 
     chosen = dict(options)
-    sink_options(chosen)
+    if sink_options(chosen).exactly_once is not None:
+        raise ValueError(f"write_updates delivers at least once: leave the option 'delivery' of {EXACTLY_ONCE} out.")
 
     def write(rows: DataFrame, _: int) -> None:
         rows.write.format("headrace").options(**chosen).mode("append").save()

@@ -22,6 +22,7 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
+from headrace.spark.delivery import ExactlyOnce, check_idempotence, delivery
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES
@@ -129,6 +130,7 @@ class SinkOptions:
     compression: Compression = Compression.NONE
     batch_headers: bool = False
     produce: ProduceSettings = PRODUCE
+    exactly_once: ExactlyOnce | None = None
 
 
 def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[str, str]:
@@ -430,12 +432,19 @@ def _source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpt
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write. Raises ValueError with one sentence for what is unknown, missing or wrong."""
+    if any(key.lower() == "kafka.transactional.id" for key in options):
+        raise ValueError("The headrace sink makes transactional ids of its own: leave 'kafka.transactional.id' out.")
     known = _known(options, SINK_KEYS, "sink")
     codec = known.get("kafka.compression.type", "none")
     if codec.upper() not in Compression.__members__:
         raise ValueError(f"The option 'kafka.compression.type' must be none, gzip, snappy, lz4 or zstd, not {codec!r}.")
+    checkpoint = next((text for key, text in options.items() if key.lower() == "checkpointlocation"), "")
+    exactly_once = delivery(known, checkpoint)
+    if exactly_once is not None:
+        check_idempotence(options)
     return SinkOptions(
         cluster=cluster_settings(known),
+        exactly_once=exactly_once,
         topic=known.get("topic"),
         compression=Compression[codec.upper()],
         batch_headers=_flag(known, "batchHeaders", False),
