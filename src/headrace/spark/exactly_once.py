@@ -179,17 +179,22 @@ class Batch:
         return producer
 
     def _step(self) -> Step:
-        marked = markers.read_marker(self.client, self.group, self.how.marker_topic)
+        marked = markers.read_marker(self.client, self.group, self.how.marker_topic, stable=True)
+        return self._decide(marked)
+
+    def _decide(self, marked: int | None) -> Step:
         return markers.decide(marked, self.batch_id, query_id=self.query_id, trusted=self.how.trusted)
 
     def _take_over(self) -> TransactionalProducer | None:
         """A producer that is alone with this query's id; None where the batch is in the topic already.
 
-        The mark is read before, so that a stale driver fences nobody, and after, as one that was faster may have
-        committed this batch in between.
+        The mark is read before, so that a stale driver fences nobody, and after, when no transaction is open any more:
+        one that was open may have been decided, and a driver that was faster may have committed this batch. Before, to
+        wait for an open one would be to wait for a dead driver's timeout.
         """
         partition_count(self.client, self.how.marker_topic)  # made, where brokers make topics
-        if self._step() is Step.SKIP:
+        marked = markers.read_marker(self.client, self.group, self.how.marker_topic, stable=False)
+        if marked is not None and marked >= self.batch_id and self._decide(marked) is Step.SKIP:
             return None
         producer = _producer(self.options, self.client, self.group)
         producer.initialize()

@@ -44,14 +44,17 @@ def marker(batch_id: int, run_id: str, tasks: int, rows: int) -> Committed:
     return Committed(batch_id, -1, text)
 
 
-def read_marker(client: Client, group: str, topic: str) -> int | None:
-    """The number of the last batch, once no open transaction can change it; None where there is no mark.
+def read_marker(client: Client, group: str, topic: str, *, stable: bool) -> int | None:
+    """The number of the last batch; None where there is no mark.
+
+    Where it is to be `stable` this waits for the query's open transaction, if there is one: to its timeout, where the
+    driver that has it is gone. Else what is found may be too low, as that transaction may be decided already.
 
     Raises `BrokerError`, and `HistoryError` for an offset that is no mark of ours.
     """
     if not client.supports(ApiKey.OFFSET_FETCH, _REQUIRES_STABLE):
         raise ProtocolMismatchError("delivery exactly once needs a broker of Apache Kafka 2.5 or later")
-    found = fetch_offsets(client, group, [(topic, PARTITION)], require_stable=True).get((topic, PARTITION))
+    found = fetch_offsets(client, group, [(topic, PARTITION)], require_stable=stable).get((topic, PARTITION))
     if found is None:
         return None
     try:
