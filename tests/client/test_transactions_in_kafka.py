@@ -30,7 +30,7 @@ def kafka() -> Iterator[KafkaPeer]:
         yield kafka
 
 
-@pytest.fixture(scope="module", params=[2, 1])
+@pytest.fixture(scope="module", params=[2, 1, 0])
 def cluster(kafka: KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
     with Client(kafka.bootstrap) as client:
         set_transaction_version(client, request.param)

@@ -71,7 +71,7 @@ def _arrange(death: Death) -> None:
         if death.when == "answered" and (key, answered[key]) == (death.api, death.nth):
             _die()
 
-    Connection.send = watched_send  # type: ignore[assignment, method-assign]
+    Connection.send = watched_send  # type: ignore[method-assign]
     Channel._complete = watched_complete  # type: ignore[method-assign]
 
 

@@ -44,6 +44,22 @@ def test_complaints(options: dict[str, str], sentence: str) -> None:
     assert str(said.value).endswith(".") and "\n" not in str(said.value)
 
 
-def test_the_sink_of_update_mode_cannot() -> None:
-    with pytest.raises(ValueError, match="write_updates delivers at least once"):
-        write_updates(ONCE)
+def test_the_sink_of_update_mode_says_which_batch_it_writes() -> None:
+    """Without Spark: what a batch is written with."""
+    from types import SimpleNamespace
+    from typing import Any
+
+    given: list[dict[str, str]] = []
+
+    def taken(**options: str) -> Any:
+        given.append(options)
+        return SimpleNamespace(mode=lambda _: SimpleNamespace(save=lambda: None))
+
+    rows: Any = SimpleNamespace(write=SimpleNamespace(format=lambda _: SimpleNamespace(options=taken)))
+    write_updates(ONCE)(rows, 7)
+    write_updates({**BROKERS, "topic": "t"})(rows, 8)
+    once = sink_options(given[0]).exactly_once
+    assert once is not None and once.of_batch == 7
+    assert given[1] == {**BROKERS, "topic": "t"}
+    with pytest.raises(ValueError, match="markerTopic"):
+        write_updates({**BROKERS, "delivery": "exactly-once"})

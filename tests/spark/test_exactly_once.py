@@ -330,6 +330,14 @@ def test_messages_of_another_batch_are_refused(query: Query) -> None:
         commit_batch(query.options, [*query.tasks(1), None], 1)
 
 
+def test_a_batch_write_that_is_all_of_a_streams_batch(query: Query) -> None:
+    for batch_id in (0, 0, 1):
+        once = replace(query.options.exactly_once, of_batch=batch_id)  # type: ignore[type-var]
+        commit_write(replace(query.options, exactly_once=once), query.tasks(batch_id))
+        commit(query, batch_id)
+    query.check(0, 1)
+
+
 def test_a_batch_write_is_one_transaction(query: Query) -> None:
     commit_write(query.options, [EncodedTask()])
     commit_write(query.options, query.tasks(0))

@@ -112,6 +112,7 @@ class TransactionalProducer:
         self.request_timeout_s = request_timeout_s
         self.state = State.NEW
         self.records_committed = 0
+        self.bytes_committed = 0
         self._options = options
         self._joins_by_writing = False
         self._identity = (-1, -1)
@@ -166,13 +167,14 @@ class TransactionalProducer:
         Raises `InDoubtError` where that is not known, `FencedError`, or what made a write fail: then it is not.
         """
         writer = self._flushed()
-        delivered = 0 if writer is None else writer.records_delivered
+        delivered, size = (0, 0) if writer is None else (writer.records_delivered, writer.bytes_delivered)
         if self._joined or self._groups:
             self._end(committed=True)
         self.state = State.READY if self._identity != (-1, -1) else State.NEW
         self.records_committed += delivered
+        self.bytes_committed += size
         if writer is not None:
-            writer.records_delivered = 0
+            writer.records_delivered = writer.bytes_delivered = 0
 
     def abort(self) -> None:
         """Nothing of it is ever visible to readers of what is committed. Raises `FencedError`."""

@@ -14,6 +14,8 @@ EXACTLY_ONCE: Final = "exactly-once"
 MAX_BYTES: Final = 256 << 20
 """Of one batch's records, encoded and compressed: they pass through the driver, and lie in its memory twice or so."""
 MARKER_MISSING: Final = ("fail", "trust")
+OF_BATCH: Final = "headracebatch"
+"""Not for programs: the number of the batch of a stream that a batch write is all of, as `write_updates` says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,14 @@ class ExactlyOnce:
     marker_topic: str = ""
     trusted: bool = False
     checkpoint: str = ""
+    of_batch: int | None = None
+    """Where a batch write is the whole of a stream's batch, the number of that one."""
 
 
-def delivery(known: Mapping[str, str], checkpoint: str) -> ExactlyOnce | None:
+def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce | None:
     """What the sink's options say of delivery; None is at least once.
 
-    `known` has the options by their names, with those of Kafka's client settings that would contradict.
+    `known` has them by their names, `given` as Spark hands them over, with its own.
     """
     chosen = known.get("delivery", AT_LEAST_ONCE).lower()
     if chosen not in (AT_LEAST_ONCE, EXACTLY_ONCE):
@@ -54,11 +58,9 @@ def delivery(known: Mapping[str, str], checkpoint: str) -> ExactlyOnce | None:
             "Delivery exactly once keeps a mark of its last batch beside a topic: give the option 'markerTopic', as "
             "there is no option 'topic'."
         )
-    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint)
-
-
-def check_idempotence(options: Mapping[str, str]) -> None:
-    """Raises where a program turns off what delivery exactly once is made of."""
-    for key, value in options.items():
-        if key.lower() == "kafka.enable.idempotence" and value.lower() == "false":
-            raise ValueError("Delivery exactly once needs 'kafka.enable.idempotence', which is set to false.")
+    beside = {key.lower(): text for key, text in given.items()}
+    if beside.get("kafka.enable.idempotence", "true").lower() == "false":
+        raise ValueError("Delivery exactly once needs 'kafka.enable.idempotence', which is set to false.")
+    of_batch = beside.get(OF_BATCH)
+    checkpoint = beside.get("checkpointlocation", "")
+    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, None if of_batch is None else int(of_batch))

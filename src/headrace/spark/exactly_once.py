@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -260,8 +260,15 @@ def _abort(producer: TransactionalProducer, error: BaseException) -> None:
 def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """All rows of a batch write in one transaction: seen together or never.
 
-    Whoever runs the write again writes it again: nothing tells two writes from one that is repeated.
+    Whoever runs the write again writes it again, as nothing tells two writes from one that is repeated; but where the
+    write is said to be all of a stream's batch, it is committed as that.
     """
+    assert options.exactly_once is not None
+    if (batch_id := options.exactly_once.of_batch) is not None:
+        # the number is no part of what a query's batches have in common
+        query = replace(options, exactly_once=replace(options.exactly_once, of_batch=None))
+        commit_batch(query, messages, batch_id)
+        return
     tasks = _received(options, messages)
     if not any(task.batches for task in tasks):
         return

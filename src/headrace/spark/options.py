@@ -22,7 +22,7 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
-from headrace.spark.delivery import ExactlyOnce, check_idempotence, delivery
+from headrace.spark.delivery import OF_BATCH, ExactlyOnce, delivery
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES
@@ -58,8 +58,8 @@ class Times:
 Places = Positions | Times
 """Where a read begins or ends."""
 
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
-"""Keys that Spark itself puts among the options."""
+_BESIDE: Final = frozenset({"path", "checkpointlocation", "queryname", OF_BATCH})
+"""Keys that Spark itself puts among the options, and one of `write_updates`."""
 
 DELAY_UNITS_S: Final = {
     "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
@@ -142,7 +142,7 @@ def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[s
         name = names.get(key.lower())
         if name is not None:
             found[name] = value
-        elif key.lower() not in _SPARKS_OWN and key not in ignored:
+        elif key.lower() not in _BESIDE and key not in ignored:
             raise ValueError(_unknown(key, keys, side))
     return found
 
@@ -438,13 +438,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     codec = known.get("kafka.compression.type", "none")
     if codec.upper() not in Compression.__members__:
         raise ValueError(f"The option 'kafka.compression.type' must be none, gzip, snappy, lz4 or zstd, not {codec!r}.")
-    checkpoint = next((text for key, text in options.items() if key.lower() == "checkpointlocation"), "")
-    exactly_once = delivery(known, checkpoint)
-    if exactly_once is not None:
-        check_idempotence(options)
     return SinkOptions(
         cluster=cluster_settings(known),
-        exactly_once=exactly_once,
+        exactly_once=delivery(known, options),
         topic=known.get("topic"),
         compression=Compression[codec.upper()],
         batch_headers=_flag(known, "batchHeaders", False),
