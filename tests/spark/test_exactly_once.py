@@ -19,7 +19,7 @@ from peers.transactions import SMALL, set_transaction_version, settled_ends, sta
 
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
-from headrace.client.errors import FencedError, InDoubtError
+from headrace.client.errors import ConnectionLostError, FencedError, InDoubtError
 from headrace.client.groups import commit_offsets, delete_offsets, fetch_offsets
 from headrace.client.reading import Fetcher, latest_offsets, visible_batches
 from headrace.spark import exactly_once
@@ -67,7 +67,7 @@ class Query:
         host, port = client.bootstrap[0]
         self.options = sink_options({
             "kafka.bootstrap.servers": f"{host}:{port}", "topic": self.topic, "delivery": "exactly-once",
-            "kafka.default.api.timeout.ms": "20000",
+            "kafka.default.api.timeout.ms": "60000",
         })  # fmt: skip
         self.seen: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self._over = threading.Event()
@@ -86,7 +86,7 @@ class Query:
         exactly_once._kept.clear()
 
     def _follow(self, bootstrap: str) -> None:
-        with Client(bootstrap) as client:
+        with Client(bootstrap, timeout_s=120) as client:
             positions = {(self.topic, index): 0 for index in range(PARTITIONS)}
             fetcher = Fetcher(client, positions, isolation="read_committed", max_wait_ms=50)
             while not self._over.is_set():
@@ -294,6 +294,54 @@ def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: 
     commit(query, 1)
     query.check(0, 1)
     query.check_reader(0, 1)
+
+
+@pytest.mark.slow
+def test_a_broker_killed_in_the_middle_of_a_commit(
+    query: Query, kafka: KafkaPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads everything and coordinates everything; each batch is committed by the broker that comes back."""
+    from headrace.client.transactions import TransactionalProducer
+    from headrace.wire.messages.k26_end_txn import EndTxnResponse
+
+    kills = []
+
+    def killed(point: str) -> None:
+        kills.append(point)
+        kafka.kill()
+        kafka.start()
+
+    flush, end, wait = TransactionalProducer.flush, TransactionalProducer._end, Client.wait
+
+    def before_rows_are_answered(self: Any) -> None:
+        monkeypatch.setattr(TransactionalProducer, "flush", flush)
+        killed("rows")
+        flush(self)
+
+    def before_the_end(self: Any, *, committed: bool) -> None:
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+        killed("end")
+        end(self, committed=committed)
+
+    def answer_of_the_end_is_lost(self: Client, call: Any, deadline: float) -> Any:
+        answer = wait(self, call, deadline)
+        if isinstance(answer, EndTxnResponse):
+            monkeypatch.setattr(Client, "wait", wait)
+            killed("answer")
+            raise ConnectionLostError("the answer did not come")
+        return answer
+
+    commit(query, 0)
+    monkeypatch.setattr(TransactionalProducer, "flush", before_rows_are_answered)
+    commit(query, 1)
+    monkeypatch.setattr(TransactionalProducer, "_end", before_the_end)
+    commit(query, 2)
+    monkeypatch.setattr(Client, "wait", answer_of_the_end_is_lost)
+    commit(query, 3)
+    commit(query, 4)
+    assert kills == ["rows", "end", "answer"]
+    query.check(0, 1, 2, 3, 4)
+    query.check_reader(0, 1, 2, 3, 4)
 
 
 def test_a_checkpoint_and_a_mark_that_do_not_fit(query: Query) -> None:
