@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scripts.transcript import Scripted, Words
@@ -227,7 +227,8 @@ class Coordinator(Scripted):
         self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(words.named.pop("commit_timeout_ms", NEVER_MS)))
         numbers = {key: int(value) for key, value in words.named.items()}
         of_consumers = {key[9:]: numbers.pop(key) for key in list(numbers) if key.startswith("consumer.")}
-        self.settings = replace(GroupSettings(consumer=ConsumerSettings(**of_consumers)), **numbers)
+        given: dict[str, Any] = {**numbers, "consumer": ConsumerSettings(**of_consumers)}
+        self.settings = GroupSettings(**given)
         self.reload()
 
     def do_join(self, words: Words) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from controller.clustered import ClusteredController
+from groups.consumer.scripted import ConsumerGroups
 from groups.scripted import Coordinator
 from machine.scripted import Runtimes
 from raft.scripted import Quorum
@@ -17,6 +18,7 @@ from scripts.transcript import Scripted, Words, rewritten
 
 FOLDER = Path(__file__).parent
 MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
+    "consumer_groups": ConsumerGroups,
     "controller": ClusteredController,
     "fetching": Fetching,
     "groups": Coordinator,
