@@ -32,17 +32,25 @@ class ConsumerGroups(Coordinator):
         self.topics: dict[str, TopicInfo] = {}
         self.has: dict[str, dict[bytes, list[int]]] = {}
         """What each client was last told that it has."""
+        self.version = self.created = 0
+        """Of the metadata, and of the newest topic."""
+        self.secret: set[str] = set()
+        """Topics that clients may not Describe."""
         super().__init__()
 
     # --- the shell's part --------------------------------------------------------------------------------------------
 
     def reload(self) -> None:
         super().reload()
-        self.shard.know_topics(Topics(self.topics.values()))
+        self.know_topics()
+
+    def know_topics(self) -> None:
+        """Tells the shard of the topics as they are now."""
+        self.shard.know_topics(Topics(self.topics.values(), self.version, self.created))
 
     def send(self, client: Client, request: ConsumerGroupHeartbeatRequest, what: str, version: int = 1) -> None:
         waiter = Waiter(client, what)
-        sender = Sender(client.name, "/127.0.0.1", version)
+        sender = Sender(client.name, "/127.0.0.1", version, lambda topic: topic not in self.secret)
         self.run(self.shard.consumer_heartbeat(request, sender, self.now_ms), waiter)
 
     def answer(self, waiter: Waiter, response: Any) -> None:
@@ -69,13 +77,20 @@ class ConsumerGroups(Coordinator):
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def do_topic(self, words: Words) -> None:
-        """topic NAME PARTITIONS: as many from here on, 0 for a topic that is deleted; id=NAME where it is another."""
+        """topic NAME PARTITIONS: as many from here on, 0 for a topic that is deleted; id=NAME where it is another.
+
+        --secret: clients may not Describe it.
+        """
         name, count = words.plain[0], int(words.plain[1])
-        self.topics.pop(name, None)
+        self.version += 1
+        if self.topics.pop(name, None) is None:
+            self.created = self.version
+        if "secret" in words.switches:
+            self.secret.add(name)
         if count:
             racks = tuple((rack,) for rack in words.named.get("racks", "").split(",") if rack)
             self.topics[name] = TopicInfo(name, topic_id(words.named.get("id", name)), count, racks)
-        self.shard.know_topics(Topics(self.topics.values()))
+        self.know_topics()
 
     def do_join(self, words: Words) -> None:
         """join GROUP CLIENT: a heartbeat with epoch 0, for topic t unless it says otherwise."""

@@ -50,8 +50,8 @@ class ConsumerState(Enum):
 class ConsumerGroup:
     """The records of one consumer group, and what follows from them."""
 
-    __slots__ = ("checked_topics", "currents", "epochs", "holders", "id", "instances", "known_topics", "members",
-                 "readers", "regex_readers", "regexes", "target_epochs", "targets", "votes")  # fmt: skip
+    __slots__ = ("checked_topics", "currents", "epochs", "holders", "id", "instances", "known_topics", "looked_ms",
+                 "members", "readers", "regex_readers", "regexes", "target_epochs", "targets", "votes")  # fmt: skip
 
     type: Final = "consumer"
 
@@ -78,6 +78,8 @@ class ConsumerGroup:
         """assignor -> how many members ask for it"""
         self.checked_topics: object = None
         """The topics of the cluster that the group's hash was last compared with: in memory alone."""
+        self.looked_ms = -1_000_000
+        """When its regular expressions were last looked up here: in memory alone."""
 
     # --- what it says ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.groups.consumer import fencing
+from headrace.groups.consumer import fencing, regexes
 from headrace.groups.consumer.assignors import ASSIGNORS, Subscriber
 from headrace.groups.consumer.group import NOTHING, ConsumerGroup
 from headrace.groups.consumer.reconcile import Owned, reconcile
@@ -53,6 +53,8 @@ class Sender:
     client_host: str
     """As Kafka shows it: "/127.0.0.1"."""
     api_version: int
+    may_describe: regexes.MayDescribe = regexes.everybody_may
+    """Which topics its regular expression may mean."""
 
 
 def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
@@ -163,6 +165,10 @@ class _Heartbeat:
         if refused is not None:
             return refused
         said = self._as_said()
+        if said.regex and said.regex not in self.group.regex_readers.latest:
+            wrong = regexes.what_is_wrong(said.regex)
+            if wrong:
+                return refuse(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{said.regex}`: {wrong}.")
         names_changed = said.topics != self.member.topics
         if said != self.member or self.member_id not in self.group.members.latest:
             self.write(Kind.MEMBER, self.member_id, said)
@@ -189,6 +195,9 @@ class _Heartbeat:
             fencing.forget(self.shard, self.group.id, self.replaces)
         fencing.touch(self.shard, self.group.id, self.member_id, self.now_ms)
         self.out.reply = self._answer(reached)
+        is_new = said.regex != "" and said.regex not in self.group.regexes.latest
+        if is_new or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
+            regexes.look_after(self.shard, self.group.id, self.sender.may_describe, self.out)
         return self.out
 
     # --- who it is ---------------------------------------------------------------------------------------------------

@@ -17,3 +17,5 @@ class ConsumerSettings:
     """The least time between two computations of targets (KIP-1263); 0: at once."""
     max_size: int = 2**31 - 1
     """Members of a group; whoever would be another is told GROUP_MAX_SIZE_REACHED."""
+    regex_refresh_interval_ms: int = 600_000
+    """How long what a regular expression was found to mean is believed."""

@@ -43,13 +43,15 @@ class TopicInfo:
 class Topics:
     """The topics of a cluster, as of one version of its metadata."""
 
-    __slots__ = ("by_id", "by_name", "version")
+    __slots__ = ("by_id", "by_name", "last_created_version", "version")
 
-    def __init__(self, topics: Iterable[TopicInfo] = (), version: int = 0) -> None:
+    def __init__(self, topics: Iterable[TopicInfo] = (), version: int = 0, last_created_version: int = 0) -> None:
         self.by_name = {topic.name: topic for topic in topics}
         self.by_id = {topic.id: topic for topic in self.by_name.values()}
         self.version = version
         """Grows with every change: the offset of the metadata."""
+        self.last_created_version = last_created_version
+        """The version that brought the newest topic."""
 
     def ids(self, names: Iterable[str]) -> frozenset[bytes]:
         """The ids of those topics that exist."""
