@@ -32,6 +32,10 @@ class ConsumerGroups(Coordinator):
         self.topics: dict[str, TopicInfo] = {}
         self.has: dict[str, dict[bytes, list[int]]] = {}
         """What each client was last told that it has."""
+        self.said: dict[str, tuple[int, list[str] | None, str | None]] = {}
+        """The rebalance timeout, topics and regular expression that each client last named."""
+        self.doubts: set[str] = set()
+        """Clients that do not know what became of a heartbeat: they take them out who send a full one."""
         self.version = self.created = 0
         """Of the metadata, and of the newest topic."""
         self.secret: set[str] = set()
@@ -55,6 +59,8 @@ class ConsumerGroups(Coordinator):
 
     def answer(self, waiter: Waiter, response: Any) -> None:
         if not isinstance(response, ConsumerGroupHeartbeatResponse):
+            if isinstance(response, ErrorCode):
+                self.doubts.add(waiter.client.name)
             super().answer(waiter, response)
             return
         client = waiter.client
@@ -101,12 +107,15 @@ class ConsumerGroups(Coordinator):
         self.send(client, self._request(words, client, JOINS, []), "joins", int(words.named.get("version", 1)))
 
     def do_heartbeat(self, words: Words) -> None:
-        """heartbeat GROUP CLIENT: epoch=, owns=t-0,t-1 or --done (what it was last told), and whatever changes."""
+        """heartbeat GROUP CLIENT: epoch=, owns=t-0,t-1 or --done (what it was last told), and whatever changes.
+
+        --full: all that it ever said, as clients do when an answer was lost.
+        """
         client = self.client(words.plain[1])
         owned = None
         if "owns" in words.named:
             owned = _owned(words.named["owns"])
-        elif "done" in words.switches:
+        elif words.switches & {"done", "full"}:
             owned = [TopicPartitions(topic, all_) for topic, all_ in self.has.get(client.name, {}).items()]
         epoch = int(words.named.get("epoch", client.generation))
         self.send(client, self._request(words, client, epoch, owned), "heartbeats")
@@ -122,15 +131,26 @@ class ConsumerGroups(Coordinator):
     ) -> ConsumerGroupHeartbeatRequest:
         named = words.named
         topics = named.get("topics")
+        names = None if topics is None else [topic for topic in topics.split(",") if topic]
+        rebalance_timeout_ms = int(named.get("rebalance", 300_000 if epoch == JOINS else -1))
+        regex = named.get("regex")
+        before = self.said.get(client.name, (-1, None, None))
+        if epoch != JOINS:
+            rest = (max(rebalance_timeout_ms, before[0]), before[1] if names is None else names, regex or before[2])
+        else:
+            rest = (rebalance_timeout_ms, names, regex)
+        self.said[client.name] = rest
+        if "full" in words.switches:
+            rebalance_timeout_ms, names, regex = rest
         return ConsumerGroupHeartbeatRequest(
             group_id=words.plain[0],
             member_id=named.get("member", client.name),
             member_epoch=epoch,
             instance_id=named.get("instance"),
             rack_id=named.get("rack"),
-            rebalance_timeout_ms=int(named.get("rebalance", 300_000 if epoch == JOINS else -1)),
-            subscribed_topic_names=None if topics is None else [topic for topic in topics.split(",") if topic],
-            subscribed_topic_regex=named.get("regex"),
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            subscribed_topic_names=names,
+            subscribed_topic_regex=regex,
             server_assignor=named.get("assignor"),
             topic_partitions=owned,
         )

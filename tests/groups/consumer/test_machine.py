@@ -72,7 +72,9 @@ class ConsumersInAnyOrder(RuleBasedStateMachine):
         if self.machine.client(client).generation > 0:
             told = flat(self.machine.has.get(client, {}))
             self.reads[client] = told
-            self.do(f"heartbeat g {client} --done{self.static(client)}")
+            how = "full" if client in self.machine.doubts else "done"
+            self.machine.doubts.discard(client)
+            self.do(f"heartbeat g {client} --{how}{self.static(client)}")
 
     @rule(client=CLIENTS)
     def heartbeat_whose_answer_is_lost(self, client: str) -> None:
@@ -82,6 +84,7 @@ class ConsumersInAnyOrder(RuleBasedStateMachine):
             self.do(f"heartbeat g {client} --done{self.static(client)}")
             if known.generation > 0:
                 known.generation, self.machine.has[client] = epoch, has
+                self.machine.doubts.add(client)
 
     @rule(client=CLIENTS, topics=TOPICS)
     def subscribe(self, client: str, topics: str) -> None:
