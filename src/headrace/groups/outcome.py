@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.settings import ConsumerSettings
-from headrace.groups.consumer.topics import Topics
+from headrace.groups.consumer.topics import UNTOLD, Topics
 from headrace.groups.group import Group
 from headrace.groups.offsets_table import OffsetTable
 from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, ModernRecord, StoredGroup
@@ -117,7 +117,7 @@ class ShardState:
         self.settings = settings
         self.settings_of = settings_of or (lambda _: self.settings.consumer)
         """What a consumer group obeys: asked each time, because a group's own settings change at once."""
-        self.topics = Topics()
+        self.topics: Topics = UNTOLD
         """What is known of the cluster; `GroupShard.know_topics` sets it."""
         self.new_id = new_id
         """Entropy, as the text of a random UUID."""

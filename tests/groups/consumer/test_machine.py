@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headrace.groups.consumer.group import ConsumerGroup, PartitionId
-from headrace.groups.consumer.records import ConsumerRecord, MemberState
+from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, MemberState
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.records import decode
 from headrace.groups.shard import GroupShard
@@ -335,3 +335,19 @@ def test_records_of_an_unknown_kind_of_state_are_taken_on_from_nothing_alone() -
     assert isinstance(record, ConsumerRecord)
     assert "FENCED_MEMBER_EPOCH" in machine.do("heartbeat g a --done")[-1]
     assert machine.do("join g a")[-1] == "a joins: epoch=1 has [t-0 t-1]"
+
+
+def test_who_is_fenced_before_topics_are_told_leaves_their_hash_as_it_was() -> None:
+    machine = at_rest(2, ["a"])
+    group = group_of(machine)
+    assert group is not None and group.epoch.metadata_hash != 0
+    before = group.epoch
+    shard = GroupShard(GroupSettings(), lambda: "")
+    for offset, (key, value) in enumerate(machine.log):
+        record = decode(key, value)
+        assert record is not None
+        shard.apply(record, offset)
+    shard.loaded(0)
+    out = shard.due(45_000)
+    assert out is not None
+    assert out.records[-1] == ConsumerRecord("g", Kind.EPOCH, "", GroupEpoch(before.epoch + 1, before.metadata_hash))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind, MemberState
+from headrace.groups.consumer.topics import UNTOLD
 from headrace.machine.outcome import Outcome
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k68_consumer_group_heartbeat import (
@@ -109,7 +110,10 @@ def remove(shard: ShardState, group: ConsumerGroup, member_id: str, why: str, ou
         out.records.append(ConsumerRecord(group.id, kind, member_id, None))
     if member.regex in group.regexes.latest and group.regex_readers.latest.get(member.regex) == 1:
         out.records.append(ConsumerRecord(group.id, Kind.REGEX, member.regex, None))
-    known = shard.topics.hash(group.topics_with(member, None))
+    if shard.topics is UNTOLD:
+        known = group.epoch.metadata_hash
+    else:
+        known = shard.topics.hash(group.topics_with(member, None))
     out.records.append(ConsumerRecord(group.id, Kind.EPOCH, "", GroupEpoch(group.epoch.epoch + 1, known)))
     forget(shard, group.id, member_id)
     out.notes.append(f"group {group.id}: member {member_id} is out: {why}")

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from headrace.groups.consumer.xxh3 import xxh3_64
 
@@ -65,6 +66,10 @@ class Topics:
             return 0
         found: int = _INT64.unpack(_UINT64.pack(xxh3_64(b"".join(hashes))))[0]
         return found
+
+
+UNTOLD: Final = Topics()
+"""Stands where nobody has told of any topics yet."""
 
 
 def _text(text: str) -> bytes:
