@@ -90,7 +90,7 @@ def said_partitions(partitions: Partitions | Held, tells_epochs: bool = False) -
     """Partitions in a few words, t-0 t-1; with the epochs in which they were assigned, t-0@3."""
     told = []
     for each, all_ in sorted(partitions.items()):
-        name = each.rstrip(b"\0").decode()
+        name = each.rstrip(b"\0").decode(errors="backslashreplace")
         for partition in sorted(all_):
             epoch = f"@{all_[partition]}" if tells_epochs and isinstance(all_, dict) else ""
             told.append(f"{name}-{partition}{epoch}")

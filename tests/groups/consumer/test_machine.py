@@ -334,7 +334,7 @@ def test_records_of_an_unknown_kind_of_state_are_taken_on_from_nothing_alone() -
     record = decode(*machine.log[-1])
     assert isinstance(record, ConsumerRecord)
     assert "FENCED_MEMBER_EPOCH" in machine.do("heartbeat g a --done")[-1]
-    assert machine.do("join g a")[-1] == "a joins: epoch=1 has [t-0 t-1]"
+    assert machine.do("join g a")[-1] == "a joins: epoch=2 has [t-0 t-1]"
 
 
 def test_who_is_fenced_before_topics_are_told_leaves_their_hash_as_it_was() -> None:

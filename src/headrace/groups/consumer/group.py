@@ -27,7 +27,8 @@ from headrace.machine.timeline import Timeline, TimelineTable
 NOWHERE: Final = Current()
 """What a member has that has only joined."""
 NOTHING: Final[Partitions] = {}
-_NO_EPOCH: Final = GroupEpoch(0)
+NEW_EPOCH: Final = GroupEpoch(1)
+"""The epoch of a group of which the log says none: its first subscription makes it 2, as in Kafka."""
 _NO_TARGET: Final = TargetEpoch(0)
 
 PartitionId: TypeAlias = tuple[bytes, int]
@@ -86,7 +87,7 @@ class ConsumerGroup:
     @property
     def epoch(self) -> GroupEpoch:
         """The group's epoch, as decisions see it."""
-        return self.epochs.latest.get(None, _NO_EPOCH)
+        return self.epochs.latest.get(None, NEW_EPOCH)
 
     @property
     def target_epoch(self) -> TargetEpoch:
@@ -118,7 +119,7 @@ class ConsumerGroup:
         if not members:
             return ConsumerState.EMPTY.value
         target_epoch = (self.target_epochs.committed(None) or _NO_TARGET).epoch
-        if (self.epochs.committed(None) or _NO_EPOCH).epoch > target_epoch:
+        if (self.epochs.committed(None) or NEW_EPOCH).epoch > target_epoch:
             return ConsumerState.ASSIGNING.value
         for member_id, _ in members:
             current = self.currents.committed(member_id) or NOWHERE

@@ -289,7 +289,7 @@ class _Heartbeat:
         """The group's epoch: the next one where its subscriptions or its topics changed."""
         group, topics = self.group, self.shard.topics
         before = group.epoch
-        bumps = names_changed or (regex_changed and said.regex in group.regexes.latest) or before.epoch == 0
+        bumps = names_changed or (regex_changed and said.regex in group.regexes.latest)
         if not bumps and group.checked_topics is topics:
             return before.epoch
         known = topics.hash(group.topics_with(self.member, said) if names_changed or regex_changed else group.topics())
