@@ -38,6 +38,8 @@ class ConsumerGroups(Coordinator):
         """Clients that do not know what became of a heartbeat: they take them out who send a full one."""
         self.version = self.created = 0
         """Of the metadata, and of the newest topic."""
+        self.client_id = ""
+        """What all clients call themselves; empty: by their own names."""
         self.secret: set[str] = set()
         """Topics that clients may not Describe."""
         super().__init__()
@@ -54,7 +56,7 @@ class ConsumerGroups(Coordinator):
 
     def send(self, client: Client, request: ConsumerGroupHeartbeatRequest, what: str, version: int = 1) -> None:
         waiter = Waiter(client, what)
-        sender = Sender(client.name, "/127.0.0.1", version, lambda topic: topic not in self.secret)
+        sender = Sender(self.client_id or client.name, "/127.0.0.1", version, lambda topic: topic not in self.secret)
         self.run(self.shard.consumer_heartbeat(request, sender, self.now_ms), waiter)
 
     def answer(self, waiter: Waiter, response: Any) -> None:

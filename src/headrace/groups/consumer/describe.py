@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.groups.consumer.assignors import ASSIGNORS
-from headrace.groups.consumer.group import NEW_EPOCH, NOTHING, NOWHERE
+from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE
 from headrace.wire.messages.k69_consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ CONSUMER_MEMBER = 1
 
 def describe(group: ConsumerGroup, topics: Topics) -> DescribedGroup:
     """The group with its members in the order of their ids; topics that are no more have no name and are left out."""
-    epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None)
+    epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None) or NEW_TARGET
     described = DescribedGroup(
         group_id=group.id,
         group_state=group.committed_state,
         group_epoch=epoch.epoch,
-        assignment_epoch=0 if target_epoch is None else target_epoch.epoch,
+        assignment_epoch=target_epoch.epoch,
     )
     votes = dict.fromkeys(ASSIGNORS, 0)
     for member_id, member in sorted(group.members.committed_items(), key=lambda item: item[0]):

@@ -29,7 +29,8 @@ NOWHERE: Final = Current()
 NOTHING: Final[Partitions] = {}
 NEW_EPOCH: Final = GroupEpoch(1)
 """The epoch of a group of which the log says none: its first subscription makes it 2, as in Kafka."""
-_NO_TARGET: Final = TargetEpoch(0)
+NEW_TARGET: Final = TargetEpoch(1)
+"""The epoch of targets that were never computed: those of a group that never had a subscription."""
 
 PartitionId: TypeAlias = tuple[bytes, int]
 """(topic id, partition)"""
@@ -92,7 +93,7 @@ class ConsumerGroup:
     @property
     def target_epoch(self) -> TargetEpoch:
         """The epoch of the targets, as decisions see it."""
-        return self.target_epochs.latest.get(None, _NO_TARGET)
+        return self.target_epochs.latest.get(None, NEW_TARGET)
 
     @property
     def has_members(self) -> bool:
@@ -118,7 +119,7 @@ class ConsumerGroup:
         members = self.members.committed_items()
         if not members:
             return ConsumerState.EMPTY.value
-        target_epoch = (self.target_epochs.committed(None) or _NO_TARGET).epoch
+        target_epoch = (self.target_epochs.committed(None) or NEW_TARGET).epoch
         if (self.epochs.committed(None) or NEW_EPOCH).epoch > target_epoch:
             return ConsumerState.ASSIGNING.value
         for member_id, _ in members:
