@@ -170,7 +170,8 @@ class _Heartbeat:
             if wrong:
                 return refuse(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{said.regex}`: {wrong}.")
         names_changed = said.topics != self.member.topics
-        if said != self.member or self.member_id not in self.group.members.latest:
+        is_new = self.replaces is None and self.member_id not in self.group.members.latest
+        if is_new or said != self.member:
             self.write(Kind.MEMBER, self.member_id, said)
         regex_changed = self._change_regex(said)
         epoch = self._bump(said, names_changed, regex_changed)
@@ -195,8 +196,8 @@ class _Heartbeat:
             fencing.forget(self.shard, self.group.id, self.replaces)
         fencing.touch(self.shard, self.group.id, self.member_id, self.now_ms)
         self.out.reply = self._answer(reached)
-        is_new = said.regex != "" and said.regex not in self.group.regexes.latest
-        if is_new or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
+        has_new_regex = said.regex != "" and said.regex not in self.group.regexes.latest
+        if has_new_regex or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
             regexes.look_after(self.shard, self.group.id, self.sender.may_describe, self.out)
         return self.out
 
