@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from controller.clustered import ClusteredController
+from groups.consumer.scripted import ConsumerGroups
 from groups.scripted import Coordinator
 from machine.scripted import Runtimes
 from raft.scripted import Quorum
@@ -18,6 +19,7 @@ from transactions.scripted import Transactions
 
 FOLDER = Path(__file__).parent
 MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
+    "consumer_groups": ConsumerGroups,
     "controller": ClusteredController,
     "fetching": Fetching,
     "groups": Coordinator,
