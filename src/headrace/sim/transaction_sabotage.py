@@ -92,7 +92,7 @@ async def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> Said:
     return dict.fromkeys(ask.partitions, ErrorCode.NONE)
 
 
-def _no_aborted(*_: object) -> Iterable[Any]:
+def _no_aborted(*_: object, **__: object) -> Iterable[Any]:
     return []
 
 
