@@ -56,9 +56,7 @@ def until(look: Callable[[], bool]) -> None:
 
 
 def controller_port(cluster: TestCluster, node: int) -> int:
-    return next(
-        opened.port for opened in cluster.nodes[node].inside.server.listeners if opened.name == "CONTROLLER"
-    )
+    return next(opened.port for opened in cluster.nodes[node].inside.server.listeners if opened.name == "CONTROLLER")
 
 
 def topic_of(name: str, factor: int = 3) -> k19.CreateTopicsRequest:

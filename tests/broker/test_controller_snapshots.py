@@ -37,9 +37,7 @@ async def fill(quorum: Quorum, leader: int, first: int = 1) -> None:
     before = {node: each.quorum.raft.log.end_offset for node, each in quorum.nodes.items()}
     for number in range(first, first + MANY):
         assert await quorum.alter(leader, 1_000_000 + number) is ErrorCode.NONE
-    await until(
-        lambda: all(each.quorum.raft.log.start_offset > before[node] for node, each in quorum.nodes.items())
-    )
+    await until(lambda: all(each.quorum.raft.log.start_offset > before[node] for node, each in quorum.nodes.items()))
 
 
 def same(quorum: Quorum) -> bool:

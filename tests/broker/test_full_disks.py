@@ -4,17 +4,20 @@ follows, and it catches up."""
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
 from broker.raw import Raw, batch, produce
 from broker.test_cluster import until
 from broker.test_wrong_nodes import all_in_sync, log_of, make, read, write
+from peers.link import Link
 
 import headrace.testing
 from headrace.env.posix import PosixDisk, PosixFile
 from headrace.testing import TestCluster
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.primitives import Buffer
 
 
@@ -96,3 +99,20 @@ def test_a_leader_without_room_refuses_until_there_is_some(three: TestCluster, r
         assert raw.ask(produce("t", batch(b"after")), 9).responses[0].partition_responses[0].error_code == 0
     until(lambda: all_in_sync(three, "t") and equal_logs(three, "t"))
     until(lambda: read(three, "t") == [b"before", b"after"])
+
+
+def test_a_node_that_hears_of_no_election_finds_the_controller(three: TestCluster, room: Room) -> None:
+    """Its metadata log cannot be written, so it takes no part in the quorum; what others decide it still hands on."""
+    full = three.controller()
+    asked = k55.DescribeQuorumRequest(
+        topics=[k55.TopicData(topic_name="__cluster_metadata", partitions=[k55.PartitionData()])]
+    )
+    room.none_under = f"{three.nodes[full].data}/__cluster_metadata"
+    with Link(three.nodes[full].port) as link:
+        until(lambda: three.nodes[full].call(lambda inside: inside.quorum.outputs.waits_for_room))
+        began = time.monotonic()
+        said = link.ask(asked, 2).topics[0].partitions[0]
+        assert time.monotonic() - began < 15, "it is found long before anybody gives up looking for it"
+    assert said.error_code == ErrorCode.NONE and said.leader_id not in (-1, full)
+    room.none_under = ""
+    until(lambda: not three.nodes[full].call(lambda inside: inside.quorum.outputs.waits_for_room))

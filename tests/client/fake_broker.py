@@ -22,7 +22,7 @@ from headrace.wire.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from headrace.wire.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
+from headrace.wire.messages.k18_api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdResponse
 
 HANG_UP: Final = object()
@@ -45,6 +45,7 @@ class FakeBroker:
         self.seen: list[int] = []
         self.leaderless: set[int] = set()
         self.versions_max: dict[int, int] = {}
+        self.features: dict[str, int] = {}
         self.api_versions_max = APIS[ApiKey.API_VERSIONS].max_version
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
@@ -124,7 +125,9 @@ class FakeBroker:
                     max_version=self.versions_max.get(key, APIS[key].max_version),
                 )
                 for key in sorted(keys)
-            ]
+            ],
+            finalized_features_epoch=1,
+            finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in self.features.items()],
         )
         if version > self.api_versions_max:
             body.error_code = ErrorCode.UNSUPPORTED_VERSION

@@ -11,7 +11,7 @@ import aiokafka
 import kafka as kafka_python
 import kafka.admin
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from peers.headrace import HeadracePeer
 
@@ -64,14 +64,6 @@ def test_confluent_every_codec(ours: HeadracePeer, fresh: Fresh, codec: str) -> 
 def test_confluent_idempotent_producer(ours: HeadracePeer, fresh: Fresh) -> None:
     topic = fresh("confluent-idempotent")
     assert confluent_write(ours.bootstrap, topic, **{"enable.idempotence": True}) == list(range(COUNT))
-
-
-def test_confluent_transactions_are_refused_for_good(ours: HeadracePeer, fresh: Fresh) -> None:
-    producer = Producer({"bootstrap.servers": ours.bootstrap, "transactional.id": fresh("transaction")})
-    with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(10.0)
-    assert not refused.value.args[0].retriable()
-    assert refused.value.args[0].code() != KafkaError._TIMED_OUT
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])

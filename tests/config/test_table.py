@@ -41,10 +41,14 @@ def test_a_setting_that_nobody_reads_says_that_it_has_no_effect() -> None:
 
     def has_effect(setting: Setting) -> bool:
         """Read under its own name, or for want of a setting that has effect; or it may have its default alone."""
-        return is_read(setting) or allowed(setting) == [setting.default] or any(
-            has_effect(each)
-            for each in SETTINGS
-            if setting.name in each.synonyms and (each.scope, each.name) != (setting.scope, setting.name)
+        return (
+            is_read(setting)
+            or allowed(setting) == [setting.default]
+            or any(
+                has_effect(each)
+                for each in SETTINGS
+                if setting.name in each.synonyms and (each.scope, each.name) != (setting.scope, setting.name)
+            )
         )
 
     said = [setting for setting in SETTINGS if not setting.unserved and not setting.refused]

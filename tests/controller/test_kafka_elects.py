@@ -144,9 +144,7 @@ def draw_target(rng: random.Random, partition: Partition, active: list[int]) -> 
         gone = rng.choice(replicas)
         if gone in active:
             active.remove(gone)
-        return Target(
-            isr=[r for r in isr if r != gone], election=election, lost=[gone] if kind == "lost" else []
-        )
+        return Target(isr=[r for r in isr if r != gone], election=election, lost=[gone] if kind == "lost" else [])
     if kind == "isr" and partition.leader != NO_LEADER:
         members = [partition.leader, *(r for r in replicas if r != partition.leader and r in active)]
         members = members[: rng.randint(1, len(members))]

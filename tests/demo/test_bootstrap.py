@@ -110,9 +110,7 @@ def test_flights_dropped_as_late_are_a_failure(
     assert "3 records dropped as late, as should be 0" in done.output
 
 
-def test_the_first_days_alone(
-    broker: headrace.testing.TestBroker, tmp_path: Path, some_flights: pd.DataFrame
-) -> None:
+def test_the_first_days_alone(broker: headrace.testing.TestBroker, tmp_path: Path, some_flights: pd.DataFrame) -> None:
     done = run(broker.bootstrap, tmp_path / "out", "--days", "1")
     assert done.exit_code == 0, done.output
     first = some_flights[some_flights["day"] == 1]

@@ -27,6 +27,7 @@ NOT_IDEMPOTENT = {"node"}
 UPTIME_MAX_S = 2.0
 SOAK_DEATHS = 20
 
+
 def _marks(name: str) -> list[pytest.MarkDecorator]:
     """What is built with another language's tools is for those who have them."""
     if name in programs.TOOLS:

@@ -14,6 +14,17 @@ from typing import Any
 
 from scripts.transcript import Scripted, Words
 
+from headrace.groups.consumer.records import (
+    ConsumerRecord,
+    Current,
+    GroupEpoch,
+    Held,
+    Member,
+    Partitions,
+    Resolved,
+    TargetEpoch,
+)
+from headrace.groups.consumer.settings import ConsumerSettings
 from headrace.groups.join import Asker
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
@@ -68,6 +79,22 @@ class Waiter:
 
     def resolve(self, value: Any) -> None:
         raise AssertionError("the runtime gives answers out, it does not resolve them")
+
+
+def topic_id(name: str) -> bytes:
+    """The id of a topic, as scripts have it: its name, a space, and how often it was made anew, if it was."""
+    return name.encode().ljust(16, b"\0")
+
+
+def said_partitions(partitions: Partitions | Held, tells_epochs: bool = False) -> str:
+    """Partitions in a few words, t-0 t-1; with the epochs in which they were assigned, t-0@3."""
+    told = []
+    for each, all_ in sorted(partitions.items()):
+        name = each.rstrip(b"\0").decode(errors="backslashreplace")
+        for partition in sorted(all_):
+            epoch = f"@{all_[partition]}" if tells_epochs and isinstance(all_, dict) else ""
+            told.append(f"{name}-{partition}{epoch}")
+    return " ".join(told)
 
 
 def subscription(topics: list[str], tail: bytes = b"") -> bytes:
@@ -198,7 +225,10 @@ class Coordinator(Scripted):
 
     def do_settings(self, words: Words) -> None:
         self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(words.named.pop("commit_timeout_ms", NEVER_MS)))
-        self.settings = GroupSettings(**{key: int(value) for key, value in words.named.items()})
+        numbers = {key: int(value) for key, value in words.named.items()}
+        of_consumers = {key[9:]: numbers.pop(key) for key in list(numbers) if key.startswith("consumer.")}
+        given: dict[str, Any] = {**numbers, "consumer": ConsumerSettings(**of_consumers)}
+        self.settings = GroupSettings(**given)
         self.reload()
 
     def do_join(self, words: Words) -> None:
@@ -388,7 +418,37 @@ def said_record(record: Record) -> str:
             return f"log: {record.group_id} removed"
         members = " ".join(f"{m.member_id}:{m.assignment.decode()}" for m in record.stored.members)
         return f"log: {record.group_id} generation={record.stored.generation} members=[{members}]"
+    if isinstance(record, ConsumerRecord):
+        return said_consumer_record(record)
     return f"log: {record.group_id} record of type {record.kind} {'removed' if record.value is None else 'kept'}"
+
+
+def said_consumer_record(record: ConsumerRecord) -> str:
+    """A record of a consumer group in one line."""
+    who = f"log: {record.group_id} {record.name}".rstrip()
+    value = record.value
+    if value is None:
+        return f"{who} {record.kind.name.lower()} removed"
+    if isinstance(value, GroupEpoch):
+        return f"{who} epoch={value.epoch}"
+    if isinstance(value, TargetEpoch):
+        return f"{who} targets are of epoch {value.epoch}"
+    if isinstance(value, Member):
+        said = [f"instance={value.instance_id}"] if value.instance_id is not None else []
+        said += [f"rack={value.rack_id}"] if value.rack_id is not None else []
+        said += [f"topics={','.join(sorted(value.topics))}"] if value.topics or not value.regex else []
+        said += [f"regex={value.regex}"] if value.regex else []
+        said += [f"assignor={value.assignor}"] if value.assignor is not None else []
+        return f"{who} says {' '.join(said)}"
+    if isinstance(value, Current):
+        revoking = f" revokes [{said_partitions(value.revoking)}]" if value.revoking else ""
+        where = f"epoch={value.epoch} was={value.previous_epoch} {value.state.name}"
+        return f"{who} {where} has [{said_partitions(value.assigned, tells_epochs=True)}]{revoking}"
+    if isinstance(value, Resolved):
+        return f"{who} means [{','.join(sorted(value.topics))}]"
+    if isinstance(value, bytes):
+        return f"{who} {record.kind.name.lower()} kept"
+    return f"{who} shall have [{said_partitions(value)}]"
 
 
 def said(response: Any) -> str:

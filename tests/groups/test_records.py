@@ -80,9 +80,9 @@ def test_legacy_keys_name_the_same_partition() -> None:
 
 
 def test_records_of_newer_groups_keep_their_bytes() -> None:
-    key, value = b"\x00\x05\x00\x01g\x00\x01m", b"\x00\x00anything"
+    key, value = b"\x00\x0a\x00\x01g\x00\x01m", b"\x00\x00anything"
     record = decode(key, value)
-    assert record == ModernRecord("g", 5, key, value)
+    assert record == ModernRecord("g", 10, key, value)
     assert record is not None and encode(record) == (key, value)
 
 

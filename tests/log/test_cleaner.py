@@ -18,6 +18,7 @@ from headrace.log.log import Log
 from headrace.log.segment import Segment
 from headrace.wire.batch import BATCH_OVERHEAD, iter_headers, read_header, seal_batch, unsealed
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import EndMarker, build_marker
 from headrace.wire.records import Record, build_batch, decode_batch
 
 NOW_MS = 1_700_000_000_000
@@ -355,15 +356,82 @@ def test_a_timestamp_beyond_64_bits_makes_a_log_uncleanable(
     assert log.end_offset == 3 and len(log.segments) == 2
 
 
-def test_a_transaction_index_that_cannot_be_read_makes_a_log_uncleanable(open_at: Open, append: Append) -> None:
+def test_a_transaction_index_that_cannot_be_read_is_made_again(open_at: Open, append: Append) -> None:
     log = open_at(COMPACT)
-    append(log, b"1", key=b"a")
+    begin(append, log, 1, b"aborted")
+    end(log, 1, commit=False)
     seal(log)
     log.close()
     with open(log.segments[0].path.replace(".log", ".txnindex"), "wb") as file:
         file.write(b"\xff" * 34)
-    with pytest.raises(cleaner.Uncleanable, match="txnindex"):
-        run(open_at(COMPACT, clean=True, recovery_point=1))
+    log = open_at(COMPACT, clean=True, recovery_point=2)
+    run(log)
+    assert records(log) == [(1, *ABORT)]
+
+
+ABORT, COMMIT = ((bytes([0, 0, 0, kind]), bytes(6)) for kind in (0, 1))
+
+
+def begin(append: Append, log: Log, producer: int, value: bytes, key: bytes = b"a", sequence: int = 0) -> None:
+    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+    assert not append(log, value, key=key, **fields).error
+
+
+def end(log: Log, producer: int, *, commit: bool) -> None:
+    batch = build_marker(EndMarker(producer, 0, 0, commit), NOW_MS)
+    assert not log.append(batch, leader_epoch=0, now_ms=NOW_MS, origin="marker").error
+
+
+def committed(log: Log) -> list[tuple[int, bytes | None]]:
+    """What a reader of committed records sees."""
+    stable = log.last_stable_offset(log.end_offset)
+    found = []
+    for segment in log.segments:
+        aborted = log.aborted_transactions(
+            segment.base_offset, log.read(segment.base_offset, max_bytes=1 << 20, max_offset=log.end_offset)
+        )
+        data = segment.file().read(0, segment.size)
+        for at, header in iter_headers(data):
+            is_aborted = any(
+                entry.producer_id == header.producer_id and entry.first_offset <= header.base_offset < entry.last_offset
+                for entry in aborted
+            )
+            if not header.is_control and not is_aborted:
+                found += [(r.offset, r.value) for r in decode_batch(data, at) if r.offset < stable]
+    return found
+
+
+def test_an_aborted_and_an_open_transaction(open_at: Open, append: Append) -> None:
+    """What was aborted goes and takes no other record's place; what is open stays, and so does all behind it."""
+    log = open_at(COMPACT)
+    append(log, b"plain", key=b"b")
+    begin(append, log, 1, b"aborted", b"b")
+    begin(append, log, 2, b"committed")
+    end(log, 1, commit=False)
+    end(log, 2, commit=True)
+    seal(log)
+    begin(append, log, 3, b"open", b"b")
+    append(log, b"newest", key=b"a")
+    seal(log)
+    append(log, b"active", key=b"c")
+    assert committed(log) == [(0, b"plain"), (2, b"committed")]
+    last = run(log)
+    assert last == 5
+    assert (1, b"b", b"aborted") not in records(log) and (3, *ABORT) in records(log)
+    for _ in range(2):
+        assert committed(log) == [(0, b"plain"), (2, b"committed")]
+        assert (log.last_stable_offset(8), log.producers.first_undecided_offset) == (5, 5)
+        assert (5, b"b", b"open") in records(log) and (6, b"a", b"newest") in records(log)
+        log.flush()
+        log = open_at(COMPACT, recovery_point=0)
+    end(log, 3, commit=False)
+    seal(log)
+    run(log, last)
+    assert committed(log) == [(0, b"plain"), (6, b"newest"), (7, b"active")]
+    left = records(log)
+    assert (5, b"b", b"open") not in left
+    assert (8, *ABORT) in left, "the last marker of its producer"
+    assert log.last_stable_offset(9) == 9
 
 
 def test_snapshots_of_merged_segments_go(open_at: Open, append: Append) -> None:

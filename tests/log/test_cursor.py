@@ -82,9 +82,7 @@ def whole(log: Log, offset: int) -> int:
     return max(read_header(found.read()).base_offset, log.log_start_offset)
 
 
-def test_in_sequence_only_what_is_given_is_read(
-    open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_sequence_only_what_is_given_is_read(open_at: Open, append: Append, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_at(SMALL)
     for _ in range(60):
         append(log, b"v" * 500)

@@ -349,9 +349,7 @@ def test_retention_by_time_goes_over_what_compaction_has_emptied(open_at: Open, 
 
 
 @pytest.mark.parametrize(("policy", "segments"), [("compact", 10), ("delete", 1), ("compact,delete", 10)])
-def test_max_compaction_lag_rolls_the_active_segment(
-    open_at: Open, append: Append, policy: str, segments: int
-) -> None:
+def test_max_compaction_lag_rolls_the_active_segment(open_at: Open, append: Append, policy: str, segments: int) -> None:
     hour = 3_600_000
     log = open_at({"cleanup_policy": frozenset(policy.split(",")), "max_compaction_lag_ms": hour})
     for number in range(20):

@@ -78,6 +78,34 @@ def test_a_folder_of_a_deleted_topic_is_set_aside(tmp_path: Path) -> None:
     assert len([name for name in os.listdir(tmp_path) if name.endswith("-stray")]) == 1
 
 
+@pytest.mark.parametrize("left", [b"", b"version: 0\ntopi", bytes(58)])
+def test_a_log_of_nobody_knows_which_topic_is_set_aside(tmp_path: Path, left: bytes) -> None:
+    """A power loss took back the deletion of a topic, and tore the file that says which one it was."""
+    manager = make(tmp_path)
+    fill(manager, manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager)))
+    manager.unlock()
+    (tmp_path / "t-0/partition.metadata").write_bytes(left)
+    again = make(tmp_path)
+    log = again.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(again))
+    assert (log.topic_id, log.end_offset) == (TOPIC_ID[::-1], 0)
+    (stray,) = [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
+    assert log.recovery_report.stray == str(tmp_path / stray)
+    assert (tmp_path / stray / "00000000000000000000.log").stat().st_size > 0
+
+
+def test_a_log_from_before_topics_had_ids_gets_one_for_good(tmp_path: Path) -> None:
+    manager = make(tmp_path)
+    fill(manager, manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager)))
+    manager.shutdown()
+    (tmp_path / "t-0/partition.metadata").unlink()
+    manager = make(tmp_path)
+    log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager))
+    assert (log.topic_id, log.end_offset, log.recovery_report.stray) == (TOPIC_ID, 10, "")
+    manager.shutdown()
+    manager = make(tmp_path)
+    assert manager.get_or_create("t", 0, TOPIC_ID[::-1], settings_of(manager)).end_offset == 0
+
+
 def test_deletion_takes_two_steps(tmp_path: Path) -> None:
     manager = make(tmp_path)
     log = manager.get_or_create("t", 0, TOPIC_ID, settings_of(manager, file_delete_delay_ms="1000"))

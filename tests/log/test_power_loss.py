@@ -141,3 +141,63 @@ def test_a_log_that_was_moved_has_safe_indexes_below_its_recovery_point(config: 
         assert again.recovery_report.batches_scanned < 20, "the checkpoint covers the log"
         assert_indexes_are_true(again, seed)
         assert len(again.active.index) > 5
+
+
+@pytest.mark.parametrize("was_named", [True, False])
+def test_what_was_flushed_is_of_its_topic_whatever_power_takes(config: TopicConfig, was_named: bool) -> None:
+    """The log was there and empty at a clean stop, or was of a time before topics had ids."""
+    for seed in range(100):
+        disk = SimDisk(random.Random(seed))
+        env = by_hand(disk)
+        manager = make("/a", env=env)
+        log = manager.get_or_create("t", 0, TOPIC_ID, config)
+        if not was_named:
+            add(log, NOW_MS)
+        manager.shutdown()
+        if not was_named:
+            disk.remove("/a/t-0/partition.metadata")
+        manager = make("/a", env=env)
+        log = manager.get_or_create("t", 0, TOPIC_ID, config)
+        add(log, NOW_MS)
+        log.flush()
+        disk.crash()
+        again = make("/a", env=env).get_or_create("t", 0, TOPIC_ID, config)
+        assert again.end_offset == (1 if was_named else 2), seed
+
+
+def test_an_empty_log_that_was_moved_begins_where_it_did(config: TopicConfig) -> None:
+    for seed in range(100):
+        disk = SimDisk(random.Random(seed))
+        env = by_hand(disk)
+        manager = make("/a", "/b", env=env)
+        log = manager.get_or_create("t", 0, TOPIC_ID, config, directory="/a")
+        log.truncate_fully_and_start_at(7)
+        begin_move(manager, ("t", 0), "/b")
+        finish_move(manager, ("t", 0))
+        disk.crash()
+        again = make("/a", "/b", env=env).get_or_create("t", 0, TOPIC_ID, config)
+        assert (again.directory, again.end_offset) == ("/b/t-0", 7), seed
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_deleted_topic_does_not_come_back_in_the_place_of_the_next_one(config: TopicConfig, is_open: bool) -> None:
+    """The next one lies in another directory, and is shorter."""
+    next_id = TOPIC_ID[::-1]
+    for seed in range(100):
+        env = by_hand(SimDisk(random.Random(seed)))
+        manager = make("/a", "/b", env=env)
+        log = manager.get_or_create("t", 0, TOPIC_ID, config, directory="/a")
+        for number in range(20):
+            add(log, NOW_MS + number)
+        log.flush()
+        if is_open:
+            manager.delete("t", 0)
+        else:
+            manager.shutdown()
+            manager = make("/a", "/b", env=env)
+        log = manager.get_or_create("t", 0, next_id, config, directory="/b")
+        add(log, NOW_MS)
+        log.flush()
+        env.disk.crash()  # type: ignore[attr-defined]
+        again = make("/a", "/b", env=env).get_or_create("t", 0, next_id, config)
+        assert (again.directory, again.end_offset) == ("/b/t-0", 1), seed

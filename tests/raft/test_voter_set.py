@@ -167,9 +167,7 @@ def test_before_something_of_its_epoch_is_committed_a_leader_changes_nothing() -
 
 def test_at_kraft_version_0_the_voters_stay() -> None:
     voter = Voter(1, bytes(16), ENDPOINTS)
-    raft = Raft(
-        ReplicaKey(1), VoterHistory(VoterSet((voter,), kraft_version=0)), LogView(), None, jitter=lambda _: 0
-    )
+    raft = Raft(ReplicaKey(1), VoterHistory(VoterSet((voter,), kraft_version=0)), LogView(), None, jitter=lambda _: 0)
     raft.start(0)
     raft.step(ev.Synced(raft.log.last), 0)
     for request in (ADD, RemoveVoterRequest(KEYS[2]), UpdateVoterRequest(1, VOTERS[1])):

@@ -8,21 +8,25 @@ from typing import Final
 
 import pytest
 from controller.clustered import ClusteredController
+from groups.consumer.scripted import ConsumerGroups
 from groups.scripted import Coordinator
 from machine.scripted import Runtimes
 from raft.scripted import Quorum
 from replicas.fetching import Fetching
 from replicas.scripted import Replica
 from scripts.transcript import Scripted, Words, rewritten
+from transactions.scripted import Transactions
 
 FOLDER = Path(__file__).parent
 MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
+    "consumer_groups": ConsumerGroups,
     "controller": ClusteredController,
     "fetching": Fetching,
     "groups": Coordinator,
     "machine": Runtimes,
     "raft": Quorum,
     "replicas": Replica,
+    "transactions": Transactions,
 }
 SCRIPTS = sorted(FOLDER.glob("*/*.txt"))
 

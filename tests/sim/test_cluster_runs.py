@@ -41,6 +41,19 @@ FOUND_AT = {
     "commits-with-too-few-in-sync": 1,
     "ignores-leader-epochs": 24,
     "applies-what-is-not-committed": 1,
+    "marks-what-is-not-committed": 13,
+    "answers-what-is-not-committed": 12,
+    "forgets-ends-when-it-loads": 2,
+    "times-out-without-a-raise": 5,
+    "keeps-the-last-partitions": 1,
+    "sends-a-marker-once": 1,
+    "ends-some-the-other-way": 1,
+    "believes-whoever-writes": 1,
+    "takes-what-comes-late": 1,
+    "takes-any-marker": 1,
+    "names-no-aborted": 1,
+    "reads-what-is-not-replicated": 1,
+    "lets-two-live": 1,
 }
 """The first seed that finds each fault: the search begins with it."""
 SEEDS_OF_A_PLANT = 6

@@ -32,9 +32,7 @@ class Pair:
         return node
 
     def connect(self, port: int = 9) -> None:
-        self.client.network.connect(
-            "server", port, on_connected=self.connected.append, on_failure=self.failed.append
-        )
+        self.client.network.connect("server", port, on_connected=self.connected.append, on_failure=self.failed.append)
         self.run(1)
 
     def run(self, seconds: float) -> None:

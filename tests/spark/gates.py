@@ -4,11 +4,12 @@
 leaves `NAME.reached` and waits. Run from `tests` it is a driver to be killed, copying a topic of any growth into
 another:
 
-    python -m spark.gates BOOTSTRAP FROM TO GATES CHECKPOINT forever|now
+    python -m spark.gates BOOTSTRAP FROM TO GATES CHECKPOINT forever|now [SINK OPTIONS AS JSON]
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -97,7 +98,8 @@ class GatedReader(StreamReader):
 
 
 class GatedWriter(StreamWriter):
-    """Gates: `written` when a task has written and flushed its rows, `done` when all have, before Spark hears of it."""
+    """Gates: `written` when a task has written and flushed its rows, `done` when all have, `committed` when the commit
+    is over, before Spark hears of it."""
 
     gates: Gates
 
@@ -109,6 +111,7 @@ class GatedWriter(StreamWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self.gates.stop_here("done")
         super().commit(messages, batchId)
+        self.gates.stop_here("committed")
 
 
 def register_gated(spark: Any, directory: Path) -> Gates:
@@ -139,7 +142,9 @@ def register_gated(spark: Any, directory: Path) -> Gates:
     return gates
 
 
-def main(bootstrap: str, source: str, sink: str, gates: str, checkpoint: str, how_long: str) -> None:
+def main(
+    bootstrap: str, source: str, sink: str, gates: str, checkpoint: str, how_long: str, sink_options: str = "{}"
+) -> None:
     """Copy rows, where each came from as its key, from what is latest when the query begins."""
     from spark.copying import session
 
@@ -152,6 +157,7 @@ def main(bootstrap: str, source: str, sink: str, gates: str, checkpoint: str, ho
     trigger: dict[str, Any] = {"availableNow": True} if how_long == "now" else {"processingTime": "0 seconds"}
     writer = rows.writeStream.format("gated").option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", sink).option("batchHeaders", "true").option("checkpointLocation", checkpoint)
+    writer = writer.options(**json.loads(sink_options))
     writer.trigger(**trigger).start().awaitTermination()
     spark.stop()
 

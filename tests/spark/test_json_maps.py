@@ -29,7 +29,7 @@ BESIDE = pa.struct([*SCHEMA, pa.field("labels", MAPS.field("labels").type)])
 
 FLAT = parse_schema(
     "id BIGINT, labels MAP<STRING, STRING>, counts MAP<STRING, BIGINT>, prices MAP<STRING, DECIMAL(12,2)>, "
-    "days MAP<STRING, DATE>, parts STRUCT<a: INT, b: ARRAY<STRING>>, `a\"b\\\\.c` MAP<STRING, BOOLEAN>"
+    'days MAP<STRING, DATE>, parts STRUCT<a: INT, b: ARRAY<STRING>>, `a"b\\\\.c` MAP<STRING, BOOLEAN>'
 )
 
 strings = text | st.sampled_from(['"', "\\", "\n", "ü\U0001f600", "{", "},", ":", "key"])
@@ -60,8 +60,10 @@ flat = st.fixed_dictionaries(
     optional={
         "other": st.recursive(
             scalars,
-            lambda inner: st.lists(inner, max_size=2)
-            | st.dictionaries(st.sampled_from(["labels", "counts", "x", '"labels']) | strings, inner, max_size=2),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(st.sampled_from(["labels", "counts", "x", '"labels']) | strings, inner, max_size=2)
+            ),
             max_leaves=4,
         ),
         "id": st.integers(-5, 5),

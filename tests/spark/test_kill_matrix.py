@@ -6,6 +6,7 @@ topic says what the source gave to each batch, and what was written again.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -38,8 +39,9 @@ Copied = dict[tuple[int, int], list[tuple[bytes, int, int]]]
 class Matrix:
     """A broker, a query's checkpoint, and drivers one after the other."""
 
-    def __init__(self, bootstrap: str, directory: Path) -> None:
+    def __init__(self, bootstrap: str, directory: Path, sink_options: dict[str, str] | None = None) -> None:
         self.bootstrap = bootstrap
+        self.sink_options = json.dumps(sink_options or {})
         self.directory = directory
         self.written = 0
         self.runs = 0
@@ -57,7 +59,17 @@ class Matrix:
         places = [str(gates.directory), str(self.directory / "checkpoint")]
         with (self.directory / "said.txt").open("w") as said:
             return subprocess.Popen(
-                [sys.executable, "-m", "spark.gates", self.bootstrap, SOURCE, SINK, *places, how_long],
+                [
+                    sys.executable,
+                    "-m",
+                    "spark.gates",
+                    self.bootstrap,
+                    SOURCE,
+                    SINK,
+                    *places,
+                    how_long,
+                    self.sink_options,
+                ],
                 cwd=Path(__file__).parent.parent,
                 stdout=said,
                 stderr=said,

@@ -21,6 +21,7 @@ from headrace.wire.batch import (
     CorruptBatch,
     check_crc,
     iter_headers,
+    iter_whole_headers,
     read_header,
     records_are_whole,
     set_log_append_time,
@@ -59,6 +60,20 @@ def test_header_reads_what_was_built() -> None:
     other = AioBatch(batch)
     assert (other.crc, other.producer_id, other.next_offset) == (header.crc, 11, 207)
     assert other.validate_crc()
+
+
+def test_whole_batches_end_where_the_bytes_do_and_where_no_length_is_true() -> None:
+    batches = [build_batch(RECORDS[:count], base_offset=count) for count in (1, 2, 3)]
+    data = b"before" + b"".join(batches)
+    ends = [6 + sum(map(len, batches[:count])) for count in range(4)]
+    for size in range(6, len(data) + 1):
+        found = list(iter_whole_headers(memoryview(data)[:size], 6))
+        count = sum(end <= size for end in ends[1:])
+        assert found == [(ends[index], read_header(batches[index])) for index in range(count)]
+    for length in (-1, 0, 48, len(batches[1]) + len(batches[2])):
+        spoilt = bytearray(data)
+        struct.pack_into(">i", spoilt, ends[1] + 8, length)
+        assert [at for at, _ in iter_whole_headers(spoilt, 6)] == [6]
 
 
 def test_sequences_wrap() -> None:

@@ -244,5 +244,3 @@ class _Buffers:
         starts = self._take("header_starts", 4 * (columns.row + 1))
         bits = self._bits("header_bits", columns.header_nulls)
         return pa.Array.from_buffers(HEADER_TYPE, columns.row, [bits, starts], columns.header_nulls, children=[items])
-
-

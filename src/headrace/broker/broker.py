@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Final
 from headrace import __version__
 from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+from headrace.broker.coordinators.marker_sender import MarkerSender
+from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
+from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from headrace.controller.requests import AlterPartitions
     from headrace.env import Node
     from headrace.metadata.image import ClusterImage
+    from headrace.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 DRAIN_S: Final = 0.05
 """How long a stopping broker gives its last answers to leave."""
@@ -68,9 +72,11 @@ class Broker:
     node_id: int
     cluster_id: str
     epoch: int
+    producer_ids: ProducerIds
 
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.node = node
+        self.node_id = config.node_id
         self._log = node.logger("broker")
         self.metrics = Registry()
         self._events = ClusterEvents(node.logger("cluster"), self.metrics)
@@ -109,6 +115,8 @@ class Broker:
             node_id=config.node_id,
             metrics=self.metrics,
         )
+        self.transactions = self._make_transactions()
+        self.verifier = self._make_verifier()
         self.background = Background(node, self.metrics, self.logs, self.replicas.directory_failed)
         self.moves = ReplicaMoves(
             node,
@@ -119,7 +127,6 @@ class Broker:
             self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
-        self.node_id = config.node_id
         self.cluster_id = ""
         self.epoch = -1
         self.controller_link: ControllerLink | None = None
@@ -136,6 +143,25 @@ class Broker:
 
             self.self_topics = SelfTopics(self)
         self.monitor = monitor_of_broker(self)
+
+    def _make_transactions(self) -> TransactionCoordinator:
+        markers = MarkerSender(
+            self.node, self.metrics, config=lambda: self.config, node_id=self.node_id, write_here=self._write_markers
+        )
+        return TransactionCoordinator(
+            config=lambda: self.config,
+            partitions=self.replicas,
+            fresh_id=self._fresh_producer_id,
+            markers=markers,
+            node=self.node,
+            node_id=self.node_id,
+            metrics=self.metrics,
+        )
+
+    def _make_verifier(self) -> Verifier:
+        return Verifier(
+            self.node, self.node_id, lambda: self.config, lambda: self.image, self.metrics, self.transactions
+        )
 
     @property
     def config(self) -> BrokerConfig:
@@ -178,7 +204,7 @@ class Broker:
             self.monitor.follows(quorum)
             self.cluster_id = self.layout.cluster_id
             self._reach_controller(quorum)
-            self.producer_ids = ProducerIds(self.controller, self.node_id)
+            self.producer_ids = ProducerIds(self.controller, self.node_id, self.requests_owner)
             self.assignments = DirectoryAssignment(
                 self.controller,
                 lambda: self.image,
@@ -207,6 +233,7 @@ class Broker:
             self._say_what_is_not_served()
             # Not before: after a crash the registration raises every leader epoch, and all would be loaded twice.
             self.groups.start(self.quorum)
+            self.transactions.start(self.quorum)
             if self.self_topics is not None:
                 await self.self_topics.start()
             self._must_be_served()  # it may have taken a while until here
@@ -234,6 +261,7 @@ class Broker:
                 self.self_topics.close()
             await self.moves.stop()
             self.monitor.close()
+            self.verifier.close()
             await self.replicas.stop_fetching()
             await self.server.close()
             await self._leave_cluster()
@@ -264,6 +292,17 @@ class Broker:
 
     def _alter_partitions(self, request: AlterPartitions) -> Awaitable[PartitionsAltered]:
         return self.controller.ask(request)
+
+    def _fresh_producer_id(self) -> int | None:
+        return self.producer_ids.take_or_fetch()
+
+    def _write_markers(
+        self, request: WriteTxnMarkersRequest, answered: Callable[[WriteTxnMarkersResponse], None]
+    ) -> None:
+        # Imported with the first transaction that ends.
+        from headrace.broker.requests.apis.k27_write_txn_markers import write_here
+
+        write_here(self, request, answered)
 
     def _registration(self) -> Registration:
         ports = {opened.name: opened.port for opened in self.server.listeners}
@@ -341,6 +380,8 @@ class Broker:
         if self._membership is not None:
             await self._membership.leave()
         self.server.stop_listening()
+        self.verifier.close()
+        await self.transactions.stop()
         await self.groups.stop()
         await self.moves.stop()
         if self.self_topics is not None:

@@ -55,9 +55,7 @@ def make_controller(config: BrokerConfig) -> ControllerNode:
     return ControllerNode(config, PosixNode(worker_threads=WORKER_THREADS))
 
 
-def run(
-    properties: Mapping[str, str], say: Callable[[str], None] = say_line, *, lifeline: int | None = None
-) -> int:
+def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line, *, lifeline: int | None = None) -> int:
     """Serves until SIGTERM or SIGINT, then shuts down cleanly; returns the exit status.
 
     `properties` is what a server.properties file says. Raises ConfigError for what cannot be served, and StartError

@@ -104,11 +104,13 @@ class Request:
     max_per_batch: int | None
     settings: tuple[str, ...]
     as_json: bool
+    delivery: str = "at-least-once"
+    """Where a pipeline lets one choose."""
 
     @classmethod
     def out_of(cls, given: dict[str, Any]) -> Request:
         """Takes its fields out of the arguments of a command."""
-        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__ if name in given})
 
     def job(self, sink: str) -> Job:
         """What Spark is to do; `sink` is --to, as it is to be shown."""
@@ -123,6 +125,7 @@ class Request:
             once=self.once,
             trigger_ms=self.trigger,
             max_per_batch=self.max_per_batch,
+            delivery=self.delivery,
         )
 
 

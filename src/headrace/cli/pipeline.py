@@ -27,9 +27,9 @@ def pipeline() -> None:
 def run() -> None:
     """Run the pipeline NAME: headrace pipeline run NAME --checkpoint DIR, with its source and its target.
 
-    A run goes on from its checkpoint, also after a kill. Delivery is at least once: a run may write a result again,
-    under the same key. log-monitor, sessions and surge read JSON objects; the options ending in -field name their
-    fields. They skip a record that lacks a needed field, and count it as unreadable.
+    A run goes on from its checkpoint, also after a kill. Delivery is at least once, unless --delivery says otherwise: a
+    run may write a result again, under the same key. log-monitor, sessions and surge read JSON objects; the options
+    ending in -field name their fields. They skip a record that lacks a needed field, and count it as unreadable.
     """
 
 
@@ -52,6 +52,8 @@ def shared_options(command: F) -> F:
     @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; if new, compacted.")
     @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX),
                   help="Partitions of --to if it is new. Default: as --from.")  # fmt: skip
+    @click.option("--delivery", type=click.Choice(["at-least-once", "exactly-once"]), default="at-least-once",
+                  show_default=True, help="exactly-once: a batch of results is one transaction.")  # fmt: skip
     @run_options
     @wraps(command)
     def with_request(**given: Any) -> Any:
@@ -165,6 +167,9 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
         raise click.UsageError(str(error)) from error
     program = _program(name, chosen)
     ours = {"pipeline": name, "from": request.source, "to": request.sink, **asdict(program)}
+    if request.delivery != "at-least-once":
+        # a batch that was begun one way must not be repeated in the other
+        ours["delivery"] = request.delivery
     claim_checkpoint(request.checkpoint, ours)
     _prepare_topics(request)
     route = f"{request.source} to {request.sink}"

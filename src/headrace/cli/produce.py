@@ -9,7 +9,7 @@ import select
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import click
 
@@ -19,6 +19,8 @@ from headrace.cli.output import Progress, counted, print_json
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client
+    from headrace.client.producer import Producer
+    from headrace.client.transactions import TransactionalProducer
 
 CHUNK_SIZE = 256 << 10
 IDLE_S = 0.01
@@ -68,6 +70,11 @@ class Parsed:
 @click.option("--ignore-partition", is_flag=True, help="json: keys choose partitions, whatever the objects say.")
 @click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
+@click.option(
+    "--transactional-id",
+    metavar="TEXT",
+    help="All records in one transaction of this id, open for a minute at most: seen together or never.",
+)
 @json_option
 @cluster_options
 def produce(
@@ -85,13 +92,17 @@ def produce(
     ignore_partition: bool,
     compression: str,
     acks: str,
+    transactional_id: str | None,
     as_json: bool,
 ) -> None:
     """Write records to TOPIC, from standard input or FILEs ("-" is standard input), one a line.
 
     Records with a key go where Kafka's own clients put that key. Delivery is idempotent: a retry doubles nothing.
-    A line that is not a record ends the command; it has written the records before it, and says how many.
+    A line that is not a record ends the command; it has written the records before it, and says how many. With
+    --transactional-id it has written none, and an earlier command that uses the id ends too.
     """
+    if transactional_id is not None and acks != "all":
+        raise click.UsageError("--transactional-id needs --acks all")
     if whole and not files:
         raise click.UsageError("--whole needs files")
     if form == "json" and (key_separator is not None or parse_headers or whole):
@@ -103,9 +114,10 @@ def produce(
     parse = _parse_json if form == "json" else _TextParser(key_separator, parse_headers, null_marker)
     extra: Headers = [(name, value.encode()) for name, value in parse_pairs(fixed, "--header").items()]
     fixed_key = None if key is None else key.encode()
-    written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra, compression, ACKS[acks])
+    written = _Writer(client, topic, partition, ignore_partition, fixed_key, extra)
+    written.open(compression, ACKS[acks], transactional_id)
     total = sum(path.stat().st_size for path in files if str(path) != "-") or None
-    with Progress(f"writing to {topic}", total, unit="bytes") as progress:
+    with written, Progress(f"writing to {topic}", total, unit="bytes") as progress:
         for path in files or (Path("-"),):
             if whole:
                 data = path.read_bytes()
@@ -120,12 +132,12 @@ def produce(
                         where = "standard input" if str(path) == "-" else str(path)
                         raise Failure(f"{where} line {number}: {error}; {written.said()}") from error
                     progress.advance(len(line) + 1)
-        written.producer.flush()
+        written.finish()
     _report(written, topic, as_json)
 
 
 def _report(written: _Writer, topic: str, as_json: bool) -> None:
-    records, size = written.producer.records_delivered, written.producer.bytes_delivered
+    records, size = written.counts()
     if as_json:
         print_json({"topic": topic, "records": records, "bytes": size})
     else:
@@ -143,21 +155,54 @@ class _Writer:
         ignore_partition: bool,
         key: bytes | None,
         extra: Headers,
-        compression: str,
-        acks: int,
     ) -> None:
-        from headrace.client.producer import Producer
-        from headrace.wire.records import Compression
-
+        self.client = client
         self.partitions = len(client.topic(topic).partitions)
         if partition is not None and partition >= self.partitions:
             raise Failure(f"topic {topic} has no partition {partition}", NOT_FOUND)
-        self.producer = Producer(client, acks=acks, compression=Compression[compression.upper()], linger_ms=20)
         self.topic = topic
         self.partition = partition
         self.ignore_partition = ignore_partition
         self.key = key
         self.extra = extra
+
+    def open(self, compression: str, acks: int, transactional_id: str | None) -> None:
+        """Makes the producer, and begins the transaction where there is to be one."""
+        from headrace.client.producer import Producer
+        from headrace.client.transactions import TransactionalProducer
+        from headrace.wire.records import Compression
+
+        codec = Compression[compression.upper()]
+        self.producer: Producer | TransactionalProducer
+        self.transaction: TransactionalProducer | None = None
+        if transactional_id is None:
+            self.producer = Producer(self.client, acks=acks, compression=codec, linger_ms=20)
+            return
+        options = {"compression": codec, "linger_ms": 20}
+        self.producer = self.transaction = TransactionalProducer(self.client, transactional_id, **options)
+        self.transaction.begin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if self.transaction is not None:
+            self.transaction.__exit__(kind, *rest)
+
+    def finish(self) -> None:
+        """Until all is written; commits the transaction."""
+        if self.transaction is not None:
+            self.transaction.commit()
+        else:
+            self.producer.flush()
+
+    def counts(self) -> tuple[int, int]:
+        """Records and bytes that are written, and committed where that is what counts."""
+        from headrace.client.producer import Producer
+
+        if isinstance(self.producer, Producer):
+            return self.producer.records_delivered, self.producer.bytes_delivered
+        return self.producer.records_committed, self.producer.bytes_committed
 
     def send(self, record: Parsed) -> None:
         """Queues it. Raises ValueError for a partition that the topic does not have."""
@@ -183,7 +228,7 @@ class _Writer:
     def said(self) -> str:
         """How much of the input is in the topic, after all of it that was read has been sent."""
         self.producer.flush()
-        written = self.producer.records_delivered
+        written, _ = self.counts()
         if written == 0:
             return "the command wrote no record"
         before = "record" if written == 1 else f"{written:,} records"

@@ -123,8 +123,17 @@ def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
         if each["configs"]:
             click.echo("  " + "  ".join(f"{key}={value}" for key, value in each["configs"].items()))
         rows = [
-            (p["partition"], p["leader"], p["replicas"], p["isr"], p["offline"], p["elr"], p["earliest"], p["latest"],
-             _size(p["size"]))
+            (
+                p["partition"],
+                p["leader"],
+                p["replicas"],
+                p["isr"],
+                p["offline"],
+                p["elr"],
+                p["earliest"],
+                p["latest"],
+                _size(p["size"]),
+            )
             for p in each["partitions"]
         ]
         columns = ["partition", "leader", "replicas", "in sync", "offline", "eligible", "earliest", "latest", "size"]

@@ -5,9 +5,10 @@
             ...
 
 `Client` is the cluster; the modules beside it are what one can do with it: `reading` (offsets, batches), `producer`,
-`admin` (topics and configs), `describe` (cluster, quorum, log directories), `health`, `moves` (where replicas are, who
-leads), `placement` (plans of moves), `throttles` (their pace), `groups` (offsets, members), `membership` (taking part
-in a consumer group). None of it is safe to share between threads: make a client a thread.
+`transactions`, `admin` (topics and configs), `describe` (cluster, quorum, log directories), `health`, `moves` (where
+replicas are, who leads), `placement` (plans of moves), `throttles` (their pace), `groups` (offsets, members),
+`membership` (taking part in a consumer group). None of it is safe to share between threads:
+make a client a thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.client.errors import ClientError as ClientError
     from headrace.client.producer import Producer as Producer
     from headrace.client.reading import Fetcher as Fetcher
+    from headrace.client.transactions import TransactionalProducer as TransactionalProducer
 
 _HOME = {
     "Client": "cluster",
@@ -27,9 +29,10 @@ _HOME = {
     "ClientError": "errors",
     "Producer": "producer",
     "Fetcher": "reading",
+    "TransactionalProducer": "transactions",
 }
 
-__all__ = ["BrokerError", "Client", "ClientError", "Fetcher", "Producer"]
+__all__ = ["BrokerError", "Client", "ClientError", "Fetcher", "Producer", "TransactionalProducer"]
 
 
 def __getattr__(name: str) -> object:

@@ -42,6 +42,9 @@ enough for a mistyped name."""
 
 CONNECT_TIMEOUT_S = 5.0
 
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is asked for by: FindCoordinator's kinds of key."""
+
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -143,7 +146,7 @@ class Client:
         self._names: dict[bytes, str] = {}
         self._connections: dict[int, Connection] = {}
         self._seed: Connection | None = None
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -475,11 +478,11 @@ class Client:
         retry.pause(cause)
         self.forget({topic for topic, _ in pending})
 
-    # -- calls that go to a group's coordinator
+    # -- calls that go to the coordinator of a group, or of a transactional id
 
-    def coordinator(self, group: str, *, timeout_s: float | None = None) -> int:
-        """The broker that coordinates a group, from the cache or asked for."""
-        known = self._coordinators.get(group)
+    def coordinator(self, key: str, *, kind: int = GROUP, timeout_s: float | None = None) -> int:
+        """The broker that coordinates a group, or a transactional id; from the cache or asked for."""
+        known = self._coordinators.get((kind, key))
         if known is not None:
             return known
         from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -492,16 +495,20 @@ class Client:
 
         connection = self.any_connection()
         batched = connection.channel.version_for(ApiKey.FIND_COORDINATOR) >= 4
-        request = FindCoordinatorRequest(coordinator_keys=[group]) if batched else FindCoordinatorRequest(key=group)
-        about = f"coordinator of group {group}"
+        request = FindCoordinatorRequest(key_type=kind)
+        if batched:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        about = f"coordinator of {'group' if kind == GROUP else 'transactional id'} {key}"
         response = self.checked(request, FindCoordinatorResponse, error_of, about, timeout_s=timeout_s)
         found = response.coordinators[0] if response.coordinators else response
         self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
-        self._coordinators[group] = found.node_id
+        self._coordinators[kind, key] = found.node_id
         return found.node_id
 
-    def forget_coordinator(self, group: str) -> None:
-        self._coordinators.pop(group, None)
+    def forget_coordinator(self, key: str, *, kind: int = GROUP) -> None:
+        self._coordinators.pop((kind, key), None)
 
     def at_coordinator(
         self,

@@ -70,6 +70,19 @@ class UnknownTopicError(BrokerError):
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, where, "the cluster has no such topic or partition")
 
 
+class FencedError(BrokerError):
+    """A newer producer has the transactional id: this one is out, and nothing of its open transaction is ever seen."""
+
+    def __init__(self, transactional_id: str, code: int) -> None:
+        self.transactional_id = transactional_id
+        why = "a newer producer with this id has taken over; run one producer an id"
+        super().__init__(code, f"transactional id {transactional_id}", why)
+
+
+class InDoubtError(ClientError):
+    """Whether a transaction was committed is not known: the request was sent, and what came back does not say."""
+
+
 def code_name(code: int) -> str:
     """`ErrorCode.NAME` of a code, or its number where we do not know it (a newer broker)."""
     try:

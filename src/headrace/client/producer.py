@@ -34,7 +34,8 @@ from headrace.client.errors import (
 )
 from headrace.client.partitioner import partition_for_key
 from headrace.wire import uuids
-from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.apis import ApiKey
+from headrace.wire.batch import BATCH_OVERHEAD, TRANSACTIONAL_BIT, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     PartitionProduceData,
@@ -69,6 +70,20 @@ PRODUCER_AT = 43
 
 _RECORD_OVERHEAD = 24
 """About what a record costs beyond key and value: lengths, deltas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Whom a producer writes as, in the transactions of one epoch; see `transactions`.
+
+    `produce_version_max` says by which of Kafka's protocols: from Produce v12 on a write adds its partition to the
+    transaction, below that it must be there already.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    produce_version_max: int
 
 
 @dataclass(slots=True, eq=False)
@@ -142,9 +157,14 @@ class _Flight:
     deadline: float
 
 
-def stamp_producer(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
-    """Write producer id, epoch and base sequence into a batch and make its CRC right again."""
+def stamp_producer(
+    batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
+) -> None:
+    """Write producer id, epoch and base sequence into a batch, mark it where it is `transactional`, and make its CRC
+    right again."""
     view = memoryview(batch)
+    if transactional:
+        view[ATTRIBUTES_AT + 1] |= TRANSACTIONAL_BIT
     view[PRODUCER_AT : PRODUCER_AT + 8] = producer_id.to_bytes(8, "big", signed=True)
     view[PRODUCER_AT + 8 : PRODUCER_AT + 10] = epoch.to_bytes(2, "big", signed=True)
     view[PRODUCER_AT + 10 : PRODUCER_AT + 14] = sequence.to_bytes(4, "big", signed=True)
@@ -166,8 +186,12 @@ class Producer:
         buffer_size: int = BUFFER_SIZE,
         delivery_timeout_s: float = 120.0,
         request_timeout_s: float = 30.0,
+        transaction: Transaction | None = None,
     ) -> None:
-        """Idempotence needs acks=-1 and is dropped otherwise. The cluster is not asked before the first send."""
+        """Idempotence needs acks=-1 and is dropped otherwise. The cluster is not asked before the first send.
+
+        In a `transaction`, which another begins and ends, a lost sequence ends the producer too.
+        """
         self.client = client
         self.acks = acks
         self.compression = compression
@@ -179,8 +203,9 @@ class Producer:
         self.request_timeout_s = request_timeout_s
         self.records_delivered = 0
         self.bytes_delivered = 0
-        self._producer_id = -1
-        self._producer_epoch = -1
+        self.transaction = transaction
+        self._producer_id = -1 if transaction is None else transaction.producer_id
+        self._producer_epoch = -1 if transaction is None else transaction.epoch
         self._open: dict[TopicPartition, _Open] = {}
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._sticky: dict[str, int] = {}
@@ -211,7 +236,7 @@ class Producer:
         """Queue one record. Waits while the buffer is full. Raises what made the producer stop."""
         self._raise_failure()
         if partition is None:
-            partition = self._choose(topic, key)
+            partition = self.choose(topic, key)
         at = (topic, partition)
         batch = self._open.get(at)
         now = time.monotonic()
@@ -230,7 +255,7 @@ class Producer:
             self._close_lingering(now)
             self._pump(0.0)
 
-    def _choose(self, topic: str, key: bytes | None) -> int:
+    def choose(self, topic: str, key: bytes | None) -> int:
         """By the key's hash; without a key, one partition at random until its batch is full (KIP-480)."""
         count = len(self.client.topic(topic).partitions)
         if key is not None:
@@ -290,7 +315,8 @@ class Producer:
 
     def _stamp(self, state: _Partition, data: bytearray | memoryview, record_count: int) -> None:
         """The next sequence of the partition."""
-        stamp_producer(data, self._producer_id, state.epoch, state.next_sequence)
+        transactional = self.transaction is not None
+        stamp_producer(data, self._producer_id, state.epoch, state.next_sequence, transactional=transactional)
         state.next_sequence = (state.next_sequence + record_count) % SEQUENCE_LIMIT
 
     def _start_anew(self, state: _Partition, refused: BrokerError) -> None:
@@ -437,7 +463,12 @@ class Producer:
             acks=self.acks, timeout_ms=int(self.request_timeout_s * 1000), topic_data=list(topics.values())
         )
         connection = self.client.node_connection(node_id)
-        call = connection.send(request, ProduceResponse, expect_reply=self.acks != 0)
+        version = None
+        if self.transaction is not None:
+            request.transactional_id = self.transaction.transactional_id
+            highest = connection.channel.version_for(ApiKey.PRODUCE)
+            version = min(highest, self.transaction.produce_version_max)
+        call = connection.send(request, ProduceResponse, version=version, expect_reply=self.acks != 0)
         return call, {topic.topic_id: name for name, topic in topics.items()}
 
     # -- answers
@@ -498,7 +529,7 @@ class Producer:
         if error.retriable:
             batch.unsure = True
             self._again(state, batch)
-        elif code not in SEQUENCE_LOST or not self.idempotent:
+        elif code not in SEQUENCE_LOST or not self.idempotent or self.transaction is not None:
             self._fail(error)
         elif any(other.order < batch.order for other in (*state.queue, *state.flying)):
             # the gap is a batch before this one, still to be acknowledged

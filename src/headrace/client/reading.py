@@ -25,7 +25,7 @@ from headrace.client.errors import (
 )
 from headrace.client.sizes import FETCH_SIZE, MAX_WAIT_MS, PARTITION_FETCH_SIZE
 from headrace.wire import uuids
-from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
+from headrace.wire.batch import BatchHeader, iter_whole_headers, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages.k01_fetch import (
@@ -138,22 +138,17 @@ def whole_batches(records: memoryview, position: int = 0) -> tuple[memoryview, i
     header, or it does not end above `position`. Of two of which the later begins before the end of the earlier one,
     either may be wrong, and both go.
     """
-    before = at = 0
+    before = end = 0
     due_before = due = position
-    size = len(records)
-    while size - at >= BATCH_OVERHEAD:
-        header = read_header(records, at)
-        if not BATCH_OVERHEAD <= header.size <= size - at:
-            break
+    for at, header in iter_whole_headers(records):
         if at and header.base_offset < due:
-            at, due = before, due_before
+            end, due = before, due_before
             break
         if header.next_offset <= max(due, header.base_offset):
             break
-        before, due_before = at, due
-        at += header.size
-        due = header.next_offset
-    return records[:at], due if at else None
+        before, due_before = end, due
+        end, due = at + header.size, header.next_offset
+    return records[:end], due if end else None
 
 
 def visible_batches(fetched: Fetched, *, committed: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:

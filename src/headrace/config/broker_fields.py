@@ -14,6 +14,8 @@ class BrokerFields:
     """
 
     acks_flush: str
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     alter_log_dirs_replication_quota_window_num: int
     alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
@@ -105,6 +107,7 @@ class BrokerFields:
     replica_socket_timeout_ms: int
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
+    request_timeout_ms: int
     security_inter_broker_protocol: str
     self_topics: bool
     self_topics_metrics_interval_ms: int
@@ -113,7 +116,14 @@ class BrokerFields:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    transaction_partition_verification_enable: bool
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_max_timeout_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
+    transactional_id_expiration_ms: int
     unclean_leader_election_interval_ms: int

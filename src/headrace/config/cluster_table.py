@@ -9,6 +9,7 @@ from .setting import LONG_MAX, Family, Setting, Type
 _OWN: Final = "a broker has no controller but its own yet"
 _NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _NO_TRANSACTIONS: Final = "this release does not serve transactions"
+_SMALL_PIECES: Final = "logs are read 64 KB at a time, so that others have their turn"
 
 CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
     Setting(
@@ -202,9 +203,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes of one partition that a follower asks for.",
         at_least=0,
     ),
-    Setting(
-        "replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."
-    ),
+    Setting("replica.fetch.min.bytes", Type.INT, 1, "Bytes that a follower's fetch waits for."),
     Setting(
         "replica.fetch.response.max.bytes",
         Type.INT,
@@ -212,9 +211,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "Bytes that a follower asks for in one fetch.",
         at_least=0,
     ),
-    Setting(
-        "replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."
-    ),
+    Setting("replica.fetch.wait.max.ms", Type.INT, 500, "The longest wait of a follower's fetch."),
     Setting(
         "replica.lag.time.max.ms",
         Type.LONG,
@@ -240,7 +237,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         900000,
         "The longest timeout that a transaction may ask for.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.state.log.num.partitions",
@@ -248,7 +244,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         50,
         "Partitions of `__transaction_state`.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.state.log.replication.factor",
@@ -256,7 +251,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         3,
         "Replicas of `__transaction_state`.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.state.log.min.isr",
@@ -264,7 +258,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         2,
         "`min.insync.replicas` of `__transaction_state`.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.state.log.segment.bytes",
@@ -272,7 +265,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         104857600,
         "Segment size of `__transaction_state`.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.state.log.load.buffer.size",
@@ -280,7 +272,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         5242880,
         "Bytes that the coordinator reads at a time when it loads transactions from the log.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
+        unserved=_SMALL_PIECES,
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -288,7 +280,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         10000,
         "How often the coordinator aborts transactions past their timeout.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -296,7 +287,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         3600000,
         "How often the coordinator removes expired transactional ids.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.partition.verification.enable",
@@ -304,14 +294,12 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         True,
         "Whether the broker checks a transactional write against its transaction.",
         update="cluster-wide",
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transaction.two.phase.commit.enable",
         Type.BOOLEAN,
         False,
         "Whether an outside coordinator may decide a transaction.",
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "transactional.id.expiration.ms",
@@ -319,7 +307,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         604800000,
         "How long the coordinator keeps an unused transactional id.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -327,7 +314,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         20,
         "How long the broker pauses before it asks again to add a partition to a transaction.",
         at_least=1,
-        unserved=_NO_TRANSACTIONS,
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
@@ -335,7 +321,6 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         100,
         "How long the broker keeps asking.",
         at_least=0,
-        unserved=_NO_TRANSACTIONS,
     ),
 )
 

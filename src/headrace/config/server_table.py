@@ -16,7 +16,6 @@ _BY_CONNECTION: Final = (
     "`connection.max.queued.requests` bounds them for each connection, and `queued.max.request.bytes` bounds bytes"
 )
 _NO_ELECTION: Final = "there are no other replicas to elect yet"
-_NO_REQUESTS: Final = "the broker sends no requests of its own yet"
 _STABLE: Final = "this broker serves only stable versions"
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -259,8 +258,8 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "request.timeout.ms",
         Type.INT,
         30000,
-        "How long the broker waits for the response to a request of its own.",
-        unserved=_NO_REQUESTS,
+        "How long another broker may take to answer, and a transaction's state to be committed.",
+        at_least=1,
     ),
     Setting(
         "unstable.api.versions.enable",

@@ -54,9 +54,7 @@ class Departure:
             topic = topics.by_name(self._waiting[-1])
             if topic is not None:
                 known = len(changes.records)
-                if not changes.take_out(
-                    topic, self.broker_id, was_clean=self.was_clean, records_max=PIECE_RECORDS
-                ):
+                if not changes.take_out(topic, self.broker_id, was_clean=self.was_clean, records_max=PIECE_RECORDS):
                     return False
                 done.add(topic.name)
                 if len(changes.records) == known:

@@ -80,9 +80,7 @@ def _alter(
     return ErrorCode.NONE, after
 
 
-def _refusal(
-    changes: PartitionChanges, broker_id: int, partition: Partition, asked: PartitionAlteration
-) -> ErrorCode:
+def _refusal(changes: PartitionChanges, broker_id: int, partition: Partition, asked: PartitionAlteration) -> ErrorCode:
     # Who knows later epochs knows a later controller.
     if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
         return ErrorCode.NOT_CONTROLLER

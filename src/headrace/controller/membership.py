@@ -56,9 +56,7 @@ def decide_register_in_cluster(
         cordoned_directories=registration.cordoned_directories or (),
     )
     if old is not None and old.incarnation_id == registration.incarnation_id:
-        broker = replace(
-            broker, epoch=old.epoch, fenced=old.fenced, in_controlled_shutdown=old.in_controlled_shutdown
-        )
+        broker = replace(broker, epoch=old.epoch, fenced=old.fenced, in_controlled_shutdown=old.in_controlled_shutdown)
     else:
         stored = None if old is None else old.epoch
         was_clean = not changes.has_elr or registration.previous_broker_epoch == stored
@@ -168,9 +166,7 @@ def decide_fence_brokers(
     return Decision(None, changes.records)
 
 
-def fence(
-    changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: im.Broker
-) -> bool:
+def fence(changes: PartitionChanges, sessions: BrokerSessions | None, departure: Departure, broker: im.Broker) -> bool:
     """The broker leaves all that it held, and then clients do not see it any more; True when that is decided."""
     is_over = leave(changes, sessions, departure, broker)
     if is_over:

@@ -1,4 +1,4 @@
-"""Consumer groups as a pure machine: classic membership and rebalances, committed offsets, their records.
+"""Groups as a pure machine: classic ones, consumer groups (`consumer`), committed offsets, their records.
 
 `shard.GroupShard` is the whole machine of one partition's groups, and runs on `machine.runtime`. A request is *decided*
 into an `Outcome` (records to append, answers to release); `apply` takes those records once they are in the log, live

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.groups.group import Group, Member, session_key
-from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ShardState, tombstones
+from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ShardState
 from headrace.groups.rebalance import (
     answer_join,
     answer_sync,
@@ -79,7 +79,7 @@ def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: 
         return _refuse(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if modern is not None:
         # An empty consumer group gives way to a classic one of the same name, offsets and all, as in Kafka.
-        joining.out.records.extend(tombstones(modern))
+        joining.out.records.extend(modern.tombstones())
     if is_new:
         shard.groups[group.id] = group
         joining.out.records.append(GroupRecord(group.id, snapshot(group, {})))

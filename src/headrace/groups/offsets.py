@@ -10,9 +10,11 @@ from collections.abc import Collection, Container, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.offsets import check_commit, check_fetch
 from headrace.groups.group import Group
 from headrace.groups.offsets_table import OffsetTable, PartitionKey
-from headrace.groups.outcome import NEVER_JOINED, ShardState, tombstones
+from headrace.groups.outcome import NEVER_JOINED, ShardState
 from headrace.groups.rebalance import touch
 from headrace.groups.records import GroupRecord, Offset, OffsetRecord, Record
 from headrace.groups.states import GroupState
@@ -57,7 +59,7 @@ def commit(shard: ShardState, request: OffsetCommitRequest, api_version: int, no
     `reply` holds exactly the request's topics, in its order.
     """
     group = shard.groups.get(request.group_id)
-    error = _check_commit(shard, request, api_version >= _GROUP_ID_NOT_FOUND_FROM)
+    error = _check_commit(shard, request, api_version, api_version >= _GROUP_ID_NOT_FOUND_FROM)
     if error is not ErrorCode.NONE:
         return Outcome(commit_error(request, error))
     if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -84,7 +86,10 @@ def commit(shard: ShardState, request: OffsetCommitRequest, api_version: int, no
 
 
 def _check_commit(
-    shard: ShardState, request: OffsetCommitRequest | TxnOffsetCommitRequest, names_unknown_groups: bool
+    shard: ShardState,
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    api_version: int,
+    names_unknown_groups: bool,
 ) -> ErrorCode:
     """Why a commit is refused. A transactional one of nobody in particular passes in every state: what fences it is its
     producer."""
@@ -95,6 +100,8 @@ def _check_commit(
     group = shard.groups.get(request.group_id)
     if group is None:
         modern = shard.modern.latest.get(request.group_id)
+        if isinstance(modern, ConsumerGroup):
+            return check_commit(modern, request, api_version, is_transactional, shard.topics)
         if modern is not None:
             # Its members do not speak to us, so that only an administrator's commit to an empty group can be meant.
             passes = (is_transactional and is_nobodys) or (generation < 0 and not modern.has_members)
@@ -137,7 +144,7 @@ def commit_in_transaction(shard: ShardState, request: TxnOffsetCommitRequest, ap
 
     `reply` holds exactly the request's topics, in its order.
     """
-    error = _check_commit(shard, request, api_version >= _TXN_GROUP_ID_NOT_FOUND_FROM)
+    error = _check_commit(shard, request, api_version, api_version >= _TXN_GROUP_ID_NOT_FOUND_FROM)
     if error is not ErrorCode.NONE:
         return Outcome(txn_commit_error(request, error))
     out = Outcome(producer=(request.producer_id, request.producer_epoch))
@@ -178,7 +185,12 @@ def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOf
 def fetch(shard: ShardState, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     """The committed offsets of one group; an unknown group, like an unknown partition, has -1 and no error."""
     group_id = request.group_id
-    known = shard.classic.committed(group_id) is not None or shard.modern.committed(group_id) is not None
+    modern = shard.modern.committed(group_id)
+    if isinstance(modern, ConsumerGroup):
+        error = check_fetch(modern, request)
+        if error is not ErrorCode.NONE:
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=error)
+    known = modern is not None or shard.classic.committed(group_id) is not None
     table = (shard.offsets.committed(group_id) if known else None) or _EMPTY_TABLE
     unstable = table.unstable() if require_stable else _NONE
     committed = table.positions.committed
@@ -242,7 +254,11 @@ def delete_offsets(shard: ShardState, request: OffsetDeleteRequest) -> Outcome:
     out = Outcome()
     topics = []
     for topic in request.topics:
-        subscribed = modern.has_members if group is None and modern is not None else _reads(group, topic.name)
+        subscribed = _reads(group, topic.name)
+        if isinstance(modern, ConsumerGroup):
+            subscribed = modern.is_subscribed(topic.name)
+        elif modern is not None and group is None:
+            subscribed = modern.has_members
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
         for asked in topic.partitions:
             if not subscribed and _holds(table, (topic.name, asked.partition_index)):
@@ -273,7 +289,7 @@ def delete_group(shard: ShardState, group_id: str) -> tuple[ErrorCode, list[Reco
     if table is not None:
         records.extend(OffsetRecord(group_id, topic, partition, None) for topic, partition in sorted(table.keys()))
     if modern is not None:
-        records.extend(tombstones(modern))
+        records.extend(modern.tombstones())
     else:
         records.append(GroupRecord(group_id, None))
     return ErrorCode.NONE, records
@@ -323,9 +339,28 @@ def expire(shard: ShardState, now_ms: int) -> Outcome:
         holds = len(expired) < len(table.latest) or bool(table.pending.latest)
         if group.state is GroupState.EMPTY and not holds and not group.pending_joins:
             out.records.append(GroupRecord(group_id, None))
+    for _, modern in sorted(shard.modern.latest.items()):
+        if isinstance(modern, ConsumerGroup):
+            _expire_consumer_group(shard, modern, now_ms, out)
     if out.records:
         out.notes.append(f"{len(out.records)} expired offsets and empty groups are removed")
     return out
+
+
+def _expire_consumer_group(shard: ShardState, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+    """Offsets of a consumer group count from their commit; topics that somebody in it reads keep theirs."""
+    table = shard.offsets.latest.get(group.id) or _EMPTY_TABLE
+    retention_ms = shard.settings.offsets_retention_ms
+    expired = [
+        key
+        for key, offset in table.latest.items()
+        if not group.is_subscribed(key[0])
+        and not table.is_pending(key)
+        and now_ms >= (offset.expires_ms if offset.expires_ms >= 0 else offset.committed_ms + retention_ms)
+    ]
+    out.records.extend(OffsetRecord(group.id, topic, partition, None) for topic, partition in sorted(expired))
+    if not group.has_members and len(expired) == len(table.latest) and not table.pending.latest:
+        out.records.extend(group.tombstones())
 
 
 def _expired(shard: ShardState, group: Group, table: OffsetTable, now_ms: int) -> list[PartitionKey]:

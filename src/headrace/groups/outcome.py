@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.settings import ConsumerSettings
+from headrace.groups.consumer.topics import UNTOLD, Topics
 from headrace.groups.group import Group
 from headrace.groups.offsets_table import OffsetTable
-from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, STREAMS_KEYS, ModernRecord, StoredGroup
+from headrace.groups.records import MODERN_MEMBER_KEYS, SHARE_KEYS, ModernRecord, StoredGroup
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import Timers
 
@@ -29,6 +32,8 @@ class GroupSettings:
     retention_check_interval_ms: int = 600_000
     groups_max: int = 100_000
     """Groups of all shards of a broker; whoever would make another is told COORDINATOR_NOT_AVAILABLE."""
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    """For consumer groups that have no settings of their own."""
 
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
@@ -40,14 +45,14 @@ PENDING_MEMBERS_MAX: Final = 10_000
 
 
 class ModernGroup:
-    """A consumer, share or streams group found in the log: kept, listed, and otherwise left alone."""
+    """A share or streams group found in the log: kept, listed, and otherwise left alone."""
 
     __slots__ = ("id", "keys", "members", "type")
 
     def __init__(self, group_id: str, group_type: str, timeline: Timeline) -> None:
         self.id = group_id
         self.type = group_type
-        """As ListGroups names it: "consumer", "share" or "streams"."""
+        """As ListGroups names it: "share" or "streams"."""
         self.keys: TimelineTable[bytes, ModernRecord] = TimelineTable(timeline)
         """Its live records, for their tombstones should the group be deleted."""
         self.members: TimelineTable[bytes, ModernRecord] = TimelineTable(timeline)
@@ -57,6 +62,11 @@ class ModernGroup:
     def has_members(self) -> bool:
         """Whether anybody is in it, as far as the records tell."""
         return bool(self.members.latest)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the log holds nothing of it any more."""
+        return not self.keys.latest
 
     @property
     def committed_state(self) -> str:
@@ -71,12 +81,21 @@ class ModernGroup:
             if record.value is not None:
                 table.put(record.key, record)
 
+    def tombstones(self) -> list[ModernRecord]:
+        """Removes every record of the group, members before the group itself."""
+        return [
+            ModernRecord(self.id, record.kind, record.key, None)
+            for record in sorted(self.keys.latest.values(), key=lambda record: (-record.kind, record.key))
+        ]
+
+
+NewerGroup: TypeAlias = ConsumerGroup | ModernGroup
+"""A group of a kind that came after the classic ones."""
+
 
 def modern_type(kind: int) -> str:
     """The group type that a record's key type belongs to."""
-    if kind in SHARE_KEYS:
-        return "share"
-    return "streams" if kind in STREAMS_KEYS else "consumer"
+    return "share" if kind in SHARE_KEYS else "streams"
 
 
 class ShardState:
@@ -86,10 +105,20 @@ class ShardState:
     """
 
     __slots__ = ("classic", "group_count", "groups", "modern", "new_id", "offsets", "open_transactions", "settings",
-                 "timeline", "timers")  # fmt: skip
+                 "settings_of", "timeline", "timers", "topics")  # fmt: skip
 
-    def __init__(self, settings: GroupSettings, new_id: Callable[[], str], group_count: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+        group_count: Callable[[], int],
+        settings_of: Callable[[str], ConsumerSettings] | None = None,
+    ) -> None:
         self.settings = settings
+        self.settings_of = settings_of or (lambda _: self.settings.consumer)
+        """What a consumer group obeys: asked each time, because a group's own settings change at once."""
+        self.topics: Topics = UNTOLD
+        """What is known of the cluster; `GroupShard.know_topics` sets it."""
         self.new_id = new_id
         """Entropy, as the text of a random UUID."""
         self.group_count = group_count
@@ -97,7 +126,7 @@ class ShardState:
         self.timeline = timeline = Timeline()
         self.classic: TimelineTable[str, StoredGroup] = TimelineTable(timeline)
         """Classic groups, each with its last stored generation, or NEVER_JOINED."""
-        self.modern: TimelineTable[str, ModernGroup] = TimelineTable(timeline)
+        self.modern: TimelineTable[str, NewerGroup] = TimelineTable(timeline)
         self.offsets: TimelineTable[str, OffsetTable] = TimelineTable(timeline)
         """Committed offsets by group id, whatever the type of the group."""
         self.open_transactions: TimelineTable[int, frozenset[str]] = TimelineTable(timeline)
@@ -110,11 +139,3 @@ class ShardState:
     def is_full(self) -> bool:
         """Whether there is no room for another group."""
         return self.group_count() >= self.settings.groups_max
-
-
-def tombstones(modern: ModernGroup) -> list[ModernRecord]:
-    """Records that remove every record of a group of the newer kinds, members before the group itself."""
-    return [
-        ModernRecord(modern.id, record.kind, record.key, None)
-        for record in sorted(modern.keys.latest.values(), key=lambda record: (-record.kind, record.key))
-    ]

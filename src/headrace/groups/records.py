@@ -13,6 +13,8 @@ from functools import lru_cache
 from sys import intern
 from typing import Final, TypeAlias
 
+from headrace.groups.consumer import records as consumer_records
+from headrace.groups.consumer.records import ConsumerRecord
 from headrace.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -29,14 +31,14 @@ LEGACY_OFFSET_KEY: Final = 0
 OFFSET_KEY: Final = 1
 GROUP_KEY: Final = 2
 
-CONSUMER_KEYS: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
-"""Key types of KIP-848 consumer groups; 5 is a member."""
+CONSUMER_KEYS: Final = frozenset(consumer_records.Kind)
+"""Key types of KIP-848 consumer groups."""
 SHARE_KEYS: Final = frozenset({10, 11, 12, 13, 14, 15})
 """Key types of KIP-932 share groups; 10 is a member."""
 STREAMS_KEYS: Final = frozenset({17, 18, 19, 20, 21, 22, 23})
 """Key types of KIP-1071 streams groups; 19 is a member."""
-MODERN_KEYS: Final = CONSUMER_KEYS | SHARE_KEYS | STREAMS_KEYS
-MODERN_MEMBER_KEYS: Final = frozenset({5, 10, 19})
+MODERN_KEYS: Final = SHARE_KEYS | STREAMS_KEYS
+MODERN_MEMBER_KEYS: Final = frozenset({10, 19})
 
 _GROUP_VALUE_VERSION: Final = 3
 _OFFSET_VALUE_VERSION: Final = 4
@@ -107,7 +109,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class ModernRecord:
-    """A record of a consumer, share or streams group, which is kept as it is."""
+    """A record of a share or streams group, which is kept as it is."""
 
     group_id: str
     kind: int
@@ -115,7 +117,7 @@ class ModernRecord:
     value: bytes | None
 
 
-Record: TypeAlias = OffsetRecord | GroupRecord | ModernRecord
+Record: TypeAlias = OffsetRecord | GroupRecord | ConsumerRecord | ModernRecord
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
@@ -127,6 +129,8 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
         if record.stored is None:
             return key, None
         return key, _INT16.pack(_GROUP_VALUE_VERSION) + record.stored.encode(_GROUP_VALUE_VERSION)
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode(record)
     return record.key, record.value
 
 
@@ -193,6 +197,8 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
         return OffsetRecord(where.group, intern(where.topic), where.partition, _decode_offset(value))
     if kind == GROUP_KEY:
         return GroupRecord(GroupMetadataKey.decode(key, 0, 2).group, _decode_group(value))
+    if kind in CONSUMER_KEYS:
+        return consumer_records.decode(kind, key, value)
     if kind in MODERN_KEYS:
         # Every one of these keys starts with the group id, so that none needs its own class here.
         return ModernRecord(GroupMetadataKey.decode(_first_string(key), 0).group, kind, key, value)

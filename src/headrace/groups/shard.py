@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 
 from headrace.groups import membership, offsets, rebalance
+from headrace.groups.consumer import describe, fencing
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.heartbeat import Sender, heartbeat
+from headrace.groups.consumer.records import ConsumerRecord
+from headrace.groups.consumer.settings import ConsumerSettings
+from headrace.groups.consumer.topics import Topics
 from headrace.groups.group import CONSUMER_PROTOCOL, Group, restored, session_key
 from headrace.groups.join import Asker, join
 from headrace.groups.outcome import NEVER_JOINED, GroupSettings, ModernGroup, ShardState, modern_type
@@ -29,6 +35,8 @@ from headrace.wire.messages.k16_list_groups import ListedGroup
 from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 from headrace.wire.messages.k42_delete_groups import DeletableGroupResult
 from headrace.wire.messages.k47_offset_delete import OffsetDeleteRequest
+from headrace.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from headrace.wire.messages.k69_consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 
 EXPIRE_KEY: TimerKey = ("expire",)
 
@@ -37,12 +45,17 @@ class GroupShard:
     """The groups of one partition.
 
     `group_count` says how many groups there are with those of the other shards; None where this is the only one.
+    `settings_of` says what a consumer group obeys, by its id; None where no group has settings of its own.
     """
 
     def __init__(
-        self, settings: GroupSettings, new_id: Callable[[], str], group_count: Callable[[], int] | None = None
+        self,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+        group_count: Callable[[], int] | None = None,
+        settings_of: Callable[[str], ConsumerSettings] | None = None,
     ) -> None:
-        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count))
+        self.state = ShardState(settings, new_id, group_count or (lambda: self.group_count), settings_of)
         self.timeline = self.state.timeline
 
     @property
@@ -69,6 +82,14 @@ class GroupShard:
     def leave(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Outcome:
         """LeaveGroup, for all of `members`."""
         return membership.leave(self.state, group_id, members, now_ms)
+
+    def know_topics(self, topics: Topics) -> None:
+        """What consumer groups know of the cluster from here on: each looks at its next heartbeat what that changes."""
+        self.state.topics = topics
+
+    def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
+        """ConsumerGroupHeartbeat of somebody who may read the group and the topics that it names."""
+        return heartbeat(self.state, request, sender, now_ms)
 
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
         """OffsetCommit of topics that exist."""
@@ -127,6 +148,20 @@ class GroupShard:
             members=_stored_members(stored.members) if stable else _living_members(group),
         )
 
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe for one group; GROUP_ID_NOT_FOUND where there is none, or one of another type."""
+        group = self.state.modern.committed(group_id)
+        if not isinstance(group, ConsumerGroup):
+            exists = group is not None or self.state.classic.committed(group_id) is not None
+            return DescribedConsumerGroup(
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=f"Group {group_id} is not a consumer group."
+                if exists
+                else f"Group {group_id} not found.",
+                group_id=group_id,
+            )
+        return describe.describe(group, self.state.topics)
+
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """ListGroups, filtered by lower-case state and type names; an empty filter lets everything pass."""
         found = []
@@ -169,6 +204,12 @@ class GroupShard:
         if key == EXPIRE_KEY:
             self.state.timers.schedule(EXPIRE_KEY, now_ms + self.state.settings.retention_check_interval_ms)
             return offsets.expire(self.state, now_ms)
+        if key[0].startswith("consumer-"):
+            consumer_group = self.state.modern.latest.get(key[1])
+            if isinstance(consumer_group, ConsumerGroup):
+                expired = fencing.session_expired if key[0] == "consumer-session" else fencing.rebalance_expired
+                expired(self.state, consumer_group, key[2], out)
+            return out
         group = self.state.groups.get(key[1])
         if group is None:
             return out
@@ -197,7 +238,7 @@ class GroupShard:
         elif isinstance(record, GroupRecord):
             self._apply_group(record)
         else:
-            self._apply_modern(record)
+            self._apply_newer(record)
 
     def apply_marker(self, producer_id: int, committed: bool) -> None:
         """See Shard.apply_marker."""
@@ -223,20 +264,30 @@ class GroupShard:
         self.state.timers.cancel(rebalance.join_key(group.id))
         self.state.timers.cancel(rebalance.sync_key(group.id))
 
-    def _apply_modern(self, record: ModernRecord) -> None:
+    def _apply_newer(self, record: ConsumerRecord | ModernRecord) -> None:
         state, group_id = self.state, record.group_id
+        group_type = ConsumerGroup.type if isinstance(record, ConsumerRecord) else modern_type(record.kind)
         modern = state.modern.latest.get(group_id)
-        if modern is None:
+        if modern is None or modern.type != group_type:
+            # A tombstone of a group of another type is what compaction left of an earlier one of that name.
             if record.value is None:
                 return
-            modern = ModernGroup(group_id, modern_type(record.kind), state.timeline)
+            if isinstance(record, ConsumerRecord):
+                modern = ConsumerGroup(group_id, state.timeline)
+            else:
+                modern = ModernGroup(group_id, group_type, state.timeline)
             state.modern.put(group_id, modern)
             if state.classic.latest.get(group_id) is NEVER_JOINED and state.groups[group_id].protocol_type is None:
                 # It only held offsets that came before: they belong to the group of the newer kind.
                 state.classic.remove(group_id)
                 del state.groups[group_id]
-        modern.apply(record)
-        if not modern.keys.latest:
+        if isinstance(modern, ConsumerGroup):
+            assert isinstance(record, ConsumerRecord)
+            modern.apply(record)
+        else:
+            assert isinstance(record, ModernRecord)
+            modern.apply(record)
+        if modern.is_gone:
             state.modern.remove(group_id)
             if group_id in state.offsets.latest and group_id not in state.classic.latest:
                 state.classic.put(group_id, NEVER_JOINED)
@@ -254,7 +305,13 @@ class GroupShard:
                 _send_away(group, now_ms, out)
             if group_id in state.classic.latest:
                 self._stand_up(group_id, now_ms)
+        self._stand_up_consumer_groups(now_ms)
         return out
+
+    def _stand_up_consumer_groups(self, now_ms: int) -> None:
+        for modern in self.state.modern.latest.values():
+            if isinstance(modern, ConsumerGroup):
+                fencing.stand_up(self.state, modern, now_ms)
 
     def _stand_up(self, group_id: str, now_ms: int) -> Group:
         """A group as it is stored; its members' sessions start again."""
@@ -272,6 +329,7 @@ class GroupShard:
             group = self._stand_up(group_id, now_ms)
             if len(group.members) > self.state.settings.max_size:
                 rebalance.prepare(self.state, group, "group.max.size is lower than its size now", now_ms, out)
+        self._stand_up_consumer_groups(now_ms)
         self.state.timers.schedule(EXPIRE_KEY, now_ms + self.state.settings.retention_check_interval_ms)
         return out
 

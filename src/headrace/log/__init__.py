@@ -4,7 +4,7 @@ What lives here
     `Log` is one partition replica. It is cut by what its parts answer for:
     - `appender.Appender`: what is staged, written and rolled; it owns the end offset. Plain batches of clients are
       checked in it, others in `careful`, those of coordinators, controllers and leaders in `trusted`; `validate` knows
-      the rules, `producers` the sequences, `rolling` when a segment is full.
+      the rules, `producers` the sequences, `guards` who waits to be verified, `rolling` when a segment is full.
     - `segment_list.SegmentList`: which segments there are, and how some take the place of others.
     - `segment.Segment`: a `.log` file with its indexes (`offset_index`, `transaction_index`); `scan` walks its batches,
       `segment_end` judges where they end, `files` bounds how many are open.

@@ -15,6 +15,7 @@ from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.log.appender import Appender
+    from headrace.log.guards import Guard
 
 _pack_prefix = Struct(">qii").pack
 _PREFIX_BYTES = 16
@@ -47,7 +48,8 @@ def stage_checked(log: Appender, checked: Accepted, leader_epoch: int, now_ms: i
     delta = header.last_offset_delta
     producer_id, producer_epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
     if producer_id >= 0:
-        refused = check_producer(log, producer_id, producer_epoch, sequence, delta, transactional)
+        guard = checked.guard if transactional else None
+        refused = check_producer(log, producer_id, producer_epoch, sequence, delta, transactional, guard)
         if refused is not None:
             return refused
     offset = log.staged_offset
@@ -64,12 +66,21 @@ def stage_checked(log: Appender, checked: Accepted, leader_epoch: int, now_ms: i
 
 
 def check_producer(
-    log: Appender, producer_id: int, epoch: int, sequence: int, delta: int, transactional: bool
+    log: Appender,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+    delta: int,
+    transactional: bool,
+    guard: Guard | None = None,
 ) -> AppendResult | None:
-    """The answer to a batch that may not follow its producer's last one, None where it may."""
+    """The answer to a batch that may not follow its producer's last one, None where it may. `guard` is what it has
+    claimed, where transactions are verified."""
     offset = log.staged_offset
     producers = log.producers
     refusal = producers.check(producer_id, epoch, sequence, (sequence + delta) & 0x7FFFFFFF, offset)
+    if guard is not None and (refusal is None or refusal.duplicate is None):
+        refusal = producers.check_guard(producer_id, epoch, sequence, offset, guard) or refusal
     if refusal is None:
         refusal = producers.check_transaction(producer_id, transactional, offset)
     if refusal is None:

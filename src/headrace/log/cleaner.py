@@ -16,9 +16,10 @@ from headrace.log import compaction
 from headrace.log.compaction import OffsetMap, Rules, Scratch, Transactions, open_body
 from headrace.log.filenames import CLEANED
 from headrace.log.log import Log
+from headrace.log.lookup import aborted_in
 from headrace.log.scan import Scan
 from headrace.log.segment import RELATIVE_OFFSET_MAX, Segment
-from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
+from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import BatchHeader, read_header
 from headrace.wire.primitives import Buffer
 from headrace.wire.records import CorruptBatch
@@ -174,6 +175,7 @@ def clean(
     before = sum(segment.size for segment in segments)
     after = 0
     transactions = Transactions()
+    transactions.add_aborted(_aborted(log, log.bases[0], found.end_offset))
     producers = _last_batches(log, segments, pace)
     for group in _groups(log, segments):
         rules = Rules(offsets, now_ms, log.config.delete_retention_ms, found.end_offset, scratch, producers)
@@ -191,8 +193,8 @@ def _map_offsets(found: Candidate, pace: Pace, offsets: OffsetMap, scratch: Scra
     log = found.log
     offsets.end_offset = found.first_dirty_offset
     transactions = Transactions()
+    transactions.add_aborted(_aborted(log, found.first_dirty_offset, found.end_offset))
     for segment in _range(log, found.first_dirty_offset, found.end_offset):
-        transactions.add_aborted(_aborted(segment))
         for header, batch in _batches(segment):
             if header.is_control:
                 transactions.is_marker_of_nothing(header, batch)
@@ -230,11 +232,12 @@ def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
         raise Uncleanable(f"{segment.path} at byte {scan.position}: {scan.problem}", segment)
 
 
-def _aborted(segment: Segment) -> list[AbortedTransaction]:
-    try:
-        return segment.aborted()
-    except TransactionIndexError as error:
-        raise Uncleanable(str(error), segment) from error
+def _aborted(log: Log, from_offset: int, to_offset: int) -> Iterator[AbortedTransaction]:
+    """The aborted transactions with data in a range: their markers lie in segments of it, or behind it."""
+    for segment in log.segments[log.segment_of(from_offset) :]:
+        for entry in aborted_in(log, segment):
+            if entry.first_offset < to_offset:
+                yield entry
 
 
 def _range(log: Log, from_offset: int, to_offset: int) -> list[Segment]:
@@ -275,7 +278,6 @@ def _clean_group(log: Log, group: list[Segment], rules: Rules, transactions: Tra
     try:
         writer = _Writer(new, log.config.index_interval_bytes)
         for segment in group:
-            transactions.add_aborted(_aborted(segment))
             for header, batch in _batches(segment):
                 pace.spent(header.size)
                 try:

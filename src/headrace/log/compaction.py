@@ -126,7 +126,7 @@ class Transactions:
         """Aborted transactions whose marker stays because data of theirs was seen: the new transaction index."""
 
     def add_aborted(self, entries: Iterable[AbortedTransaction]) -> None:
-        """Announces aborted transactions of a segment that comes next."""
+        """Announces aborted transactions, before the first batch of theirs that is read."""
         for entry in entries:
             heapq.heappush(self._aborted, (entry.first_offset, entry))
 

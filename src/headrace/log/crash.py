@@ -15,6 +15,7 @@ from headrace.log.epochs import LeaderEpochs
 from headrace.log.offset_index import IndexDamaged, OffsetIndex, TimeIndex, times_rise
 from headrace.log.producer_history import load_producers
 from headrace.log.producers import Producers
+from headrace.log.rebuild import rebuild_aborted
 from headrace.log.results import LogCorrupt, LogDamaged, RecoveryReport
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment, index_of
@@ -60,13 +61,18 @@ class Recovery:
         self.recovery_point = recovery_point
         self.distrusted = distrusted
         self.snapshot_offset = -1
-        self._disk = disk
+        self.disk = disk
 
     def load_producers(self, snapshots: list[int], end_offset: int, now_ms: int) -> None:
         """What was known of producers at an offset, from the newest of the snapshots. Raises OSError."""
         self.snapshot_offset = load_producers(
-            self.producers, self._disk, self.directory, self.segments, end_offset, now_ms, snapshots
+            self.producers, self.disk, self.directory, self.segments, end_offset, now_ms, snapshots
         )
+
+    @property
+    def has_ended_transactions(self) -> bool:
+        """Whether a marker is known to be in the log, as far as it was read."""
+        return any(producer.coordinator_epoch >= 0 for _, producer in self.producers.items())
 
     def run(self, snapshots: list[int], now_ms: int) -> Recovered:
         """Scans and cuts. Raises OSError, LogDamaged."""
@@ -181,12 +187,18 @@ class SegmentScan:
         segment.complete_files()
 
     def _aborted_before(self, offset: int) -> list[AbortedTransaction]:
+        """What the transaction index says of the part that is not scanned; from the batches where it is damaged, or
+        not there and may have been."""
+        segment, recovery = self.segment, self.recovery
         try:
-            self._aborted = self.segment.aborted()
+            self._aborted = segment.aborted()
+            is_known = bool(self._aborted) or offset <= segment.base_offset or not recovery.has_ended_transactions
         except TransactionIndexError:
-            self.segment.set_aborted([])
-            self._aborted = []
-        return [entry for entry in self._aborted if entry.last_offset < offset]
+            segment.set_aborted([])
+            self._aborted, is_known = [], False
+        if is_known or offset <= segment.base_offset:
+            return [entry for entry in self._aborted if entry.last_offset < offset]
+        return rebuild_aborted(recovery.disk, recovery.directory, recovery.segments, segment, below=offset)
 
     def _trusted_start(self) -> tuple[int, int, int]:
         """(where to begin the scan, from where on checksums are needed, the offset at the former).

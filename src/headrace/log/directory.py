@@ -58,6 +58,8 @@ class LogDirectory:
         self.partitions = 0
         self.forgotten: set[TopicPartition] = set()
         """Partitions that are gone, and that checkpoints on disk may still speak of."""
+        self._renamed: set[TopicPartition] = set()
+        """Partitions whose folders have been renamed, which a power loss may undo."""
         self._lock: DiskLock | None = None
         self._written: dict[str, bytes] = {}
         self._write_lock = write_lock
@@ -113,12 +115,16 @@ class LogDirectory:
         with self._write_lock:
             data = encode_offsets(dict(offsets))
             if self._written.get(name) != data:
+                renamed = list(self._renamed)
                 self._disk.write_file_atomically(f"{self.path}/{name}", data)
                 self._written[name] = data
+                self._renamed.difference_update(renamed)  # that has synced this directory
 
     def forget(self, key: TopicPartition) -> None:
         """A partition is gone: what the checkpoints say of it must not be taken for the next one of that name."""
-        self.partitions -= self.found.pop(key, None) is not None
+        if self.found.pop(key, None) is not None:
+            self.partitions -= 1
+            self._renamed.add(key)
         if any(key in offsets for offsets in (self.recovery_points, self.log_starts, self.high_watermarks)):
             self.forgotten.add(key)
         for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
@@ -143,6 +149,13 @@ class LogDirectory:
             self.write(LOG_STARTS, self.log_starts)
             self.write(HIGH_WATERMARKS, self.high_watermarks)
             self.forgotten -= gone
+
+    def sync_renames_of(self, key: TopicPartition) -> None:
+        """Sees to it that no power loss brings back the folder that was found of a partition. Raises OSError."""
+        if key in self._renamed:
+            renamed = list(self._renamed)
+            self._disk.sync_directory(self.path)
+            self._renamed.difference_update(renamed)
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Notes that every log in here was closed. Raises OSError."""

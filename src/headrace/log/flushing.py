@@ -18,13 +18,14 @@ class Flushing:
     `guard` keeps out those who flush: whoever cuts the log holds it.
     """
 
-    __slots__ = ("_names_dirty", "flushed_offset", "fresh", "guard")
+    __slots__ = ("_is_named", "_names_dirty", "flushed_offset", "fresh", "guard")
 
     def __init__(self, flushed_offset: int, guard: Lock, *, fresh: bool) -> None:
         """`fresh`: the log's folder has been made since the start, or a crash came, and its names are not safe."""
         self.flushed_offset = flushed_offset
         self.guard = guard
         self.fresh = fresh
+        self._is_named = not fresh and flushed_offset > 0  # one that was never flushed may have lost its topic id
         self._names_dirty = True  # who made the files may have died before syncing their names
 
     def new_name(self) -> None:
@@ -38,7 +39,7 @@ class Flushing:
 
     def was_never_used(self, log: Log) -> bool:
         """A log that never held anything is created again where a power cut takes its folder: it need not be synced."""
-        return self.fresh and log.end_offset == log.bases[0]
+        return self.fresh and not log.end_offset
 
     def cut(self, offset: int) -> None:
         """The log ends at an offset now: no more than that is safe."""
@@ -84,13 +85,14 @@ class Flushing:
 
     def _sync_names(self, log: Log) -> None:
         disk = log.resources.disk
-        if self.fresh:
+        if not self._is_named:
             path = f"{log.directory}/{PARTITION_METADATA}"
             if disk.exists(path):
                 file = disk.open(path)
                 file.sync()
                 file.close()
             disk.sync_directory(log.directory.rpartition("/")[0])
+            self._is_named = True
             self.fresh = False
         disk.sync_directory(log.directory)
 

@@ -131,7 +131,7 @@ class ProducerExpiry(Pass):
             if log is None:
                 continue
             log.producers.expire_after(expiration_ms)
-            if not len(log.producers):
+            if not len(log.producers) and log.producers.guards is None:
                 continue
             # A worker has the lock where it changes the log's files: nobody waits here for that.
             if not log.lock.acquire(blocking=False):

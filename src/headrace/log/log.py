@@ -235,6 +235,7 @@ class Log(Appender):
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
         listed = self.segment_list
+        lookup.aborted_in(self, listed.segments[listed.index_of(offset)])  # a damaged index cannot be cut
         with self._flushing.guard, listed.lock:
             listed.give_up_swap()
             keep = listed.index_of(offset)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from headrace.log.rebuild import rebuild_aborted
 from headrace.log.results import ReadResult, TimestampOffset
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment
-from headrace.log.transaction_index import AbortedTransaction
+from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.wire._walk import find
 from headrace.wire.batch import LOG_APPEND_TIME, BatchHeader
 from headrace.wire.records import CorruptBatch, batch_body
@@ -25,7 +26,7 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
     segments = log.segments
     to_offset = -1
     for index in range(log.segment_of(from_offset), len(segments)):
-        for entry in segments[index].aborted(wait=wait):
+        for entry in aborted_in(log, segments[index], wait=wait):
             if entry.last_offset < from_offset:
                 continue
             if to_offset < 0:
@@ -34,6 +35,20 @@ def aborted_transactions(log: Log, from_offset: int, read: ReadResult, wait: boo
                 found.append(entry)
             if entry.last_stable_offset >= to_offset:
                 return found  # later markers end transactions that begin at or after that offset
+    return found
+
+
+def aborted_in(log: Log, segment: Segment, *, wait: bool = True) -> list[AbortedTransaction]:
+    """The aborted transactions whose marker is in a segment; a damaged index is made anew from the batches, in memory
+    where the segment is not written to any more. Raises OSError, and BlockingIOError where the index has to be read
+    first and `wait` is false."""
+    try:
+        return segment.aborted(wait=wait)
+    except TransactionIndexError:
+        found = rebuild_aborted(log.resources.disk, log.directory, log.segments, segment)
+    with log.lock:
+        if segment in log.segments:
+            segment.set_aborted(found)
     return found
 
 

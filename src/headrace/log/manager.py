@@ -42,9 +42,7 @@ class LogManager:
         self.config = config
         files_max = min(config.log_open_segments_max, env.disk.held_open_max())
         self.resources = Resources(env.disk, env.lock, files_max)
-        self.directories = {
-            path: LogDirectory(env.disk, path, env.lock()) for path in directories or config.log_dirs
-        }
+        self.directories = {path: LogDirectory(env.disk, path, env.lock()) for path in directories or config.log_dirs}
         self.logs: dict[TopicPartition, Log] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.damaged: dict[TopicPartition, LogCorrupt] = {}
@@ -150,8 +148,10 @@ class LogManager:
     ) -> Log:
         """Opens the log of a partition, or starts one in `directory` (None: the one with the fewest partitions).
 
-        A folder of another topic id is what a deleted topic of that name left: it is set aside. Raises LogDamaged where
-        the log must not be served, LogDirFailed where its disk fails. Safe on worker threads for different partitions.
+        A folder of another topic id is what a deleted topic of that name left: it is set aside. So is one that holds
+        something and whose topic id a crash has torn: nothing in it was ever flushed, and it may be of a deleted topic.
+        Raises LogDamaged where the log must not be served, LogDirFailed where its disk fails. Safe on worker threads
+        for different partitions.
         """
         key = (topic, partition)
         log = self.logs.get(key)
@@ -168,15 +168,22 @@ class LogManager:
         if home is None and (lost := next((each for each in self.directories.values() if key in each.found), None)):
             # An empty log in its place would be a hole where acknowledged records were.
             raise LogDirFailed(lost.path, lost.failure)
+        stray = ""
         try:
             if home is not None:
-                log = self._open(home, key, home.found[key], topic_id, config)
-                if log.topic_id not in (topic_id, NO_TOPIC_ID) and topic_id != NO_TOPIC_ID:
-                    self._set_aside(home, key, log)
-                    log = None
+                log = self._open(home, key, home.found[key], config)
+                if topic_id not in (NO_TOPIC_ID, log.topic_id):
+                    if self._may_be_named(log):
+                        self._name(log, topic_id)
+                    else:
+                        stray = self._set_aside(home, key, log)
+                        log = None
             if log is None:
+                self._settle_renames(key)
                 home = self.directories[directory] if directory is not None else self._emptiest()
                 log = self._create(home, key, topic_id, config)
+                if stray:
+                    log.recovery_report = log.recovery_report._replace(stray=stray)
         except LogDamaged as damage:
             self.damaged[key] = damage.corrupt
             raise
@@ -202,7 +209,7 @@ class LogManager:
             producers_max=self.config.producer_ids_max_per_partition,
         )
 
-    def _open(self, home: LogDirectory, key: TopicPartition, path: str, topic_id: bytes, config: TopicConfig) -> Log:
+    def _open(self, home: LogDirectory, key: TopicPartition, path: str, config: TopicConfig) -> Log:
         log = open_log(
             self.resources,
             path,
@@ -215,10 +222,29 @@ class LogManager:
             producers=self.new_producers(),
         )
         self.reindexing.add(log)
-        if log.topic_id == NO_TOPIC_ID and topic_id != NO_TOPIC_ID:
-            self.env.disk.write_file(f"{path}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
-            log.named(topic_id)
         return log
+
+    def _may_be_named(self, log: Log) -> bool:
+        """Whether a log is of whatever topic has its name: it is empty, or of a time before topics had ids."""
+        has_file = self.env.disk.exists(f"{log.directory}/{PARTITION_METADATA}")
+        return log.topic_id == NO_TOPIC_ID and not (has_file and log.end_offset)
+
+    def _name(self, log: Log, topic_id: bytes) -> None:
+        """Safe at once: what the log holds may be so, and the next start must not take it for another topic's."""
+        path = f"{log.directory}/{PARTITION_METADATA}"
+        self.env.disk.write_file_atomically(path, encode_partition_metadata(topic_id))
+        log.named(topic_id)
+
+    def _settle_renames(self, key: TopicPartition) -> None:
+        """No power loss brings back what lay here under the name of a partition that is about to be made: it may be in
+        another directory, and longer. Raises OSError where that may pass."""
+        for home in self.online():
+            try:
+                home.sync_renames_of(key)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                self.directory_failed(home.path, error)
 
     def _create(self, home: LogDirectory, key: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
         path = f"{home.path}/{directory_name(*key)}"
@@ -247,13 +273,14 @@ class LogManager:
             raise LogDirFailed(first.path, first.failure)
         return min(candidates, key=lambda home: home.partitions)
 
-    def _set_aside(self, home: LogDirectory, key: TopicPartition, log: Log) -> None:
-        """Renames a folder that belongs to a topic that is gone."""
+    def _set_aside(self, home: LogDirectory, key: TopicPartition, log: Log) -> str:
+        """Renames a folder that belongs to a topic that is gone; returns its new path."""
         for segment in log.segments:
             segment.release()
         new = f"{home.path}/{stray_directory_name(*key, self.env.entropy.uuid())}"
         self.env.disk.rename(log.directory, new)
         home.forget(key)
+        return new
 
     def mark_stray(self, topic: str, partition: int) -> str | None:
         """Renames the folder of a partition that the metadata does not know to `-stray`; returns its new path."""

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, Literal, NamedTuple
 
+from headrace.log.guards import Guard, Guards
 from headrace.log.producer_snapshot import SnapshotEntry
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.errors import ErrorCode
@@ -100,6 +101,7 @@ class Producers:
         "_owed",
         "_staged_transactions",
         "expiration_ms",
+        "guards",
         "producers_max",
         "staged",
         "unstable",
@@ -118,6 +120,8 @@ class Producers:
         changed, so that whoever follows it sees by its identity that there is no news."""
         self.staged: dict[int, Producer] = {}
         """What the next commit makes known."""
+        self.guards: Guards | None = None
+        """Of the transactions whose first batch waits to be verified; None: there never was one."""
         self._staged_transactions: tuple[dict[int, int], list[tuple[int, int]]] | None = None
         # `_ongoing` after it, and what is to be added to `_completed`; None: no transaction begins or ends with it
 
@@ -143,6 +147,7 @@ class Producers:
         self._completed = ()
         self._owed = _NOTHING_OWED
         self.unstable = ()
+        self.guards = None
         self.drop()
 
     # Deciding
@@ -247,6 +252,56 @@ class Producers:
             )
         return None
 
+    def claim(
+        self, producer_id: int, epoch: int, first_sequence: int, offset: int, *, raises: bool, now_ms: int
+    ) -> Guard | Refusal:
+        """What a client's transactional batch has to present when it is appended (see `check_guard`).
+
+        Where its transaction is open here the guard has a `first_offset`; else the coordinator is to be asked whether
+        the partition is in the transaction. `raises`: its end will raise the epoch. A producer that a newer one has
+        replaced is refused before anybody is asked.
+        """
+        producer = self._latest(producer_id)
+        if producer is not None:
+            if epoch < producer.epoch:
+                return _stale_epoch(producer_id, epoch, producer.epoch, offset)
+            if epoch == producer.epoch and producer.transaction_first_offset >= 0:
+                return Guard(epoch, first_sequence, raises, now_ms, producer.transaction_first_offset)
+        if self.guards is None:
+            self.guards = Guards(self.producers_max)
+        guard = self.guards.begin(producer_id, epoch, first_sequence, raises=raises, now_ms=now_ms)
+        if guard is None:
+            waiting = self.guards.get(producer_id)
+            assert waiting is not None, "a newer one waits"
+            return _stale_epoch(producer_id, epoch, waiting.epoch, offset)
+        return guard
+
+    def check_guard(
+        self, producer_id: int, epoch: int, first_sequence: int, offset: int, guard: Guard
+    ) -> Refusal | None:
+        """Whether a transactional batch that has claimed `guard` may be appended: its transaction is open here, or what
+        its coordinator said is about the transaction that it is going to open."""
+        producer = self._latest(producer_id)
+        if producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0:
+            if guard.first_offset == producer.transaction_first_offset:
+                return None
+        standing = None if self.guards is None else self.guards.get(producer_id)
+        if guard is not standing or guard.epoch != epoch:
+            return Refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                f"The batch of producer {producer_id} at offset {offset} is not part of an ongoing transaction",
+            )
+        if producer_id in self.staged:
+            return None  # it comes behind the one that opens the transaction, with the same write
+        first = 0 if guard.raises and producer is None else guard.lowest_sequence
+        if first_sequence > first:
+            return Refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {producer_id} at offset {offset}: {first_sequence} "
+                f"(incoming seq. number), the transaction is to begin with {first}",
+            )
+        return None
+
     # Taking in
 
     def stage(
@@ -305,6 +360,12 @@ class Producers:
         if self._owed:
             for producer_id in staged:
                 self._owed.pop(producer_id, None)  # what was refused has come again, or a newer epoch has
+        if self.guards is not None:
+            for producer_id, producer in staged.items():
+                if producer.transaction_first_offset >= 0:
+                    self.guards.opened(producer_id, producer.epoch, producer.transaction_first_offset)
+                else:
+                    self.guards.ended(producer_id, producer.epoch)
         staged.clear()
         if self._staged_transactions is not None:
             self._ongoing, completed = self._staged_transactions
@@ -379,6 +440,8 @@ class Producers:
             del self._by_id[producer_id]
         if self._owed:
             self._owed = {each: owed for each, owed in self._owed.items() if owed.timestamp > oldest}
+        if self.guards is not None:
+            self.guards.remove_before(oldest)
 
     def _make_room(self) -> None:
         """Forgets those idle longest where what is staged is too many; one hundredth of the bound more than that, so

@@ -1,12 +1,18 @@
-"""What is read from the batches again where its own file is missing or cannot be read: the leader epochs of a log."""
+"""What is read from the batches again where its own file is missing or cannot be read: the leader epochs of a log, and
+which transactions were aborted in a segment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.env import Disk
 from headrace.log.epochs import LeaderEpochs
+from headrace.log.producer_history import load_producers, snapshot_offsets
+from headrace.log.producers import Producers
 from headrace.log.scan import Scan
 from headrace.log.segment import Segment
+from headrace.log.transaction_index import AbortedTransaction
+from headrace.log.trusted import note_producer
 from headrace.wire.batch import BATCH_OVERHEAD, BatchHeader, read_header
 
 
@@ -37,3 +43,26 @@ def _first_header(segment: Segment) -> BatchHeader | None:
 def _take(epochs: LeaderEpochs, header: BatchHeader) -> None:
     if header.partition_leader_epoch > epochs.latest:
         epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+
+def rebuild_aborted(
+    disk: Disk, directory: str, segments: Sequence[Segment], segment: Segment, *, below: int = 1 << 63
+) -> list[AbortedTransaction]:
+    """The aborted transactions whose marker lies in a segment, below an offset. Raises OSError.
+
+    Where they begin is known from the snapshot at the beginning of the segment, else from the batches before it. Those
+    that begin in what is deleted are left out, as nobody reads anything of them.
+    """
+    producers = Producers()
+    base_offset = segment.base_offset
+    snapshots = [offset for offset in snapshot_offsets(list(disk.list(directory))) if offset <= base_offset]
+    load_producers(producers, disk, directory, segments, base_offset, 0, snapshots)
+    found: list[AbortedTransaction] = []
+    for _, header, data in Scan(segment.file(), 0, segment.size, crc_from=segment.size):
+        if header.base_offset >= below:
+            break
+        if header.producer_id >= 0:
+            entry = note_producer(producers, header, lambda data=data: data)  # type: ignore[misc]
+            if entry is not None:
+                found.append(entry)
+    return found

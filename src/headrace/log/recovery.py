@@ -12,15 +12,16 @@ from headrace.env import Disk
 from headrace.log.checkpoints import CheckpointError
 from headrace.log.crash import Recovered, Recovery
 from headrace.log.epochs import LeaderEpochs
-from headrace.log.filenames import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, offset_name
+from headrace.log.filenames import LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, TRANSACTION_INDEX, offset_name
 from headrace.log.folder import NO_TOPIC_ID, find_segments, finish_swaps, lacks_index, read_topic_id
 from headrace.log.log import Log
 from headrace.log.producer_history import snapshot_offsets
 from headrace.log.producers import Producers
-from headrace.log.rebuild import rebuild_epochs
+from headrace.log.rebuild import rebuild_aborted, rebuild_epochs
 from headrace.log.results import LogDamaged, RecoveryReport
 from headrace.log.segment import Resources, Segment
 from headrace.log.segment_end import check_end
+from headrace.log.transaction_index import TransactionIndexError
 from headrace.wire.batch import CorruptBatch
 
 
@@ -54,6 +55,7 @@ def open_log(
     end_offset = _clean_end(segments[-1], recovery_point, config) if clean else None
     closed_well = end_offset is not None
     if end_offset is not None:
+        rebuilt += _mend_aborted(disk, directory, segments, sizes)
         recovered = Recovered(segments, end_offset, 1 << 63, -1, RecoveryReport())
         flushed_offset = end_offset if segments[-1].size else min(recovery_point, end_offset)
     else:
@@ -61,9 +63,8 @@ def open_log(
             disk, directory, config, segments, epochs, producers, recovery_point, distrusted=clean
         ).run(snapshots, now_ms)
         flushed_offset = min(recovery_point, recovered.end_offset)
-    report = recovered.report._replace(
-        rebuilt=rebuilt, unindexed=tuple(segment for segment in unindexed if not segment.is_indexed)
-    )
+    unindexed = tuple(segment for segment in unindexed if not segment.is_indexed)
+    report = recovered.report._replace(rebuilt=rebuilt, unindexed=unindexed)
     start_offset = max(log_start_offset, recovered.segments[0].base_offset)
     log = Log(
         resources,
@@ -137,6 +138,22 @@ def _read_epochs(
     if not epochs.epochs:
         rebuild_epochs(epochs, [segment for segment in segments if segment.base_offset < below])
     return epochs, damaged
+
+
+def _mend_aborted(disk: Disk, directory: str, segments: list[Segment], sizes: dict[str, int]) -> tuple[str, ...]:
+    """Reads the transaction index of the last segment, which appends add to; returns its name where it was damaged, and
+    is made anew. The others are looked at when they are asked for. Raises OSError."""
+    active = segments[-1]
+    name = offset_name(active.base_offset, TRANSACTION_INDEX)
+    if name not in sizes:
+        return ()
+    try:
+        active.aborted()
+    except TransactionIndexError:
+        active.set_aborted(rebuild_aborted(disk, directory, segments, active))
+        active.sync()
+        return (name,)
+    return ()
 
 
 def _remove_stray_snapshots(log: Log, snapshots: list[int]) -> None:

@@ -106,3 +106,5 @@ class RecoveryReport(NamedTuple):
     """Names of files that were missing or damaged, and were written again from the batches."""
     unindexed: tuple[Segment, ...] = ()
     """Segments without an index: it is rebuilt when it is asked for, or in the background."""
+    stray: str = ""
+    """Where the folder lies now that was in the log's place and was of another topic, or of nobody knows which."""

@@ -19,7 +19,7 @@ from headrace.log.filenames import CLEANED, DELETED, INDEX, LOG, REBUILT, SWAP, 
 from headrace.log.files import OPEN_FILES_MAX, OpenFiles
 from headrace.log.offset_index import WRITE_OUT_ENTRIES, IndexCache, IndexDamaged, OffsetIndex, TimeIndex
 from headrace.log.scan import Scan
-from headrace.log.transaction_index import AbortedTransaction
+from headrace.log.transaction_index import AbortedTransaction, TransactionIndexError
 from headrace.wire.batch import BATCH_OVERHEAD, BATCH_PLACE, read_header
 from headrace.wire.primitives import Buffer
 
@@ -35,7 +35,6 @@ SCAN_BYTES = 8192
 """Bytes read at a time while looking for a batch from an index entry on: an index interval and a header."""
 
 _UNKNOWN = -2  # of max_timestamp: to be taken from the time index when it is asked for
-
 
 
 class Resources:
@@ -456,7 +455,10 @@ class Segment:
         if self._aborted is None:
             if not wait:
                 raise BlockingIOError(f"the transaction index of {self.stem} was not read yet")
-            found = transaction_index.read(self._resources.disk, f"{self.stem}{TRANSACTION_INDEX}{self.suffix}")
+            path = f"{self.stem}{TRANSACTION_INDEX}{self.suffix}"
+            found = transaction_index.read(self._resources.disk, path)
+            if found and found[0].last_offset < self.base_offset:
+                raise TransactionIndexError(f"{path}: its first entry is of another segment")
             with self._resources.index_making:
                 if self._aborted is None:
                     self._aborted = found

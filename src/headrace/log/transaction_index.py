@@ -39,7 +39,7 @@ def decode(path: str, data: bytes) -> list[AbortedTransaction]:
     entries: list[AbortedTransaction] = []
     for at in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
         version, producer_id, first_offset, last_offset, last_stable_offset = _ENTRY.unpack_from(data, at)
-        if version != VERSION or first_offset > last_offset or (entries and last_offset <= entries[-1].last_offset):
+        if version != VERSION or first_offset >= last_offset or (entries and last_offset <= entries[-1].last_offset):
             raise TransactionIndexError(f"{path}: entry {len(entries)} is not one")
         entries.append(AbortedTransaction(producer_id, first_offset, last_offset, last_stable_offset))
     return entries

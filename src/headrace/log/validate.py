@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headrace.config.topic import TopicConfig
+from headrace.log.guards import Guard
 from headrace.wire._walk import BAD_OFFSET, BAD_TIMESTAMP, MALFORMED, NULL_KEY, examine
 from headrace.wire.batch import (
     BATCH_OVERHEAD,
@@ -69,11 +70,14 @@ def _misshapen(error: ErrorCode, message: str) -> Invalid:
 class Accepted:
     """A batch as it is to be appended: as it came, or rewritten. The time of its append is the log's to write."""
 
-    __slots__ = ("data", "max_timestamp")
+    __slots__ = ("data", "guard", "max_timestamp")
 
     def __init__(self, data: Buffer, max_timestamp: int) -> None:
         self.data = data
         self.max_timestamp = max_timestamp
+        self.guard: Guard | None = None
+        """What a transactional batch has claimed of its producer's partition; None where transactions are not
+        verified."""
 
     def __len__(self) -> int:
         return len(self.data)

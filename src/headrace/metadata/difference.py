@@ -56,9 +56,7 @@ def _config_records(old: ClusterImage, new: ClusterImage) -> Iterator[Any]:
     gone = {topic.name for topic in old.topics if topic.id not in new.topics.topics_by_id}
     for kind, name in sorted(old.configs.overrides.keys() | new.configs.overrides.keys()):
         # With a topic went its configuration.
-        before: Mapping[str, str] = (
-            {} if kind == ResourceType.TOPIC and name in gone else old.configs.of(kind, name)
-        )
+        before: Mapping[str, str] = {} if kind == ResourceType.TOPIC and name in gone else old.configs.of(kind, name)
         after = new.configs.of(kind, name)
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):

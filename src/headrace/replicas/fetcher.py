@@ -340,4 +340,3 @@ class Fetcher:
         followed.until_ms = now_ms + self._backoff_ms
         self._waiting[followed] = None
         self._touch(followed.key)
-

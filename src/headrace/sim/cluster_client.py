@@ -22,6 +22,9 @@ from headrace.wire.messages.k11_join_group import JoinGroupRequest
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
 from headrace.wire.messages.k14_sync_group import SyncGroupRequest
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
+from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest
+from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
+from headrace.wire.messages.k26_end_txn import EndTxnRequest
 
 if TYPE_CHECKING:
     from headrace.sim.checkers.history import Place
@@ -29,13 +32,16 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Response)
 
-_OF_GROUPS: Final = (
+_OF_COORDINATORS: Final = (
     OffsetCommitRequest,
     OffsetFetchRequest,
     JoinGroupRequest,
     HeartbeatRequest,
     SyncGroupRequest,
     DescribeGroupsRequest,
+    InitProducerIdRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
 )
 
 
@@ -76,7 +82,7 @@ class ClusterClient(SimClient):
         if isinstance(request, DescribeGroupsRequest):
             await self._find_coordinator(request.groups[0])
         try:
-            link = await (self._link(self._coordinator) if self._is_of_group(request) else self.connection(place))
+            link = await (self._link(self._coordinator) if self._is_of_coordinator(request) else self.connection(place))
             answer = await self._said(link, request, response_class, version)
         except ClientError:
             self.moved(place)
@@ -87,8 +93,8 @@ class ClusterClient(SimClient):
             self.moved(place)
         return answer
 
-    def _is_of_group(self, request: object) -> bool:
-        return isinstance(request, _OF_GROUPS) and self._coordinator is not None
+    def _is_of_coordinator(self, request: object) -> bool:
+        return isinstance(request, _OF_COORDINATORS) and self._coordinator is not None
 
     async def connection(self, place: Place | None = None) -> AsyncConnection:
         """See SimClient: to the leader of a partition, or to any broker. Raises ClientError."""

@@ -41,6 +41,7 @@ from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
+from headrace.sim.workloads.transacting import PARTITIONS, TOPIC, Ledgers
 from headrace.sim.workloads.voting import VoterOperator
 from headrace.sim.workloads.watching import Watcher
 from headrace.sim.world import World
@@ -74,6 +75,9 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
     "replica.lag.time.max.ms": "4000",
@@ -113,6 +117,8 @@ class Options:
     """After how much of the metadata log each node writes a snapshot, and keeps little of what lies before it."""
     is_emptied: bool
     """Whether a broker that votes nowhere loses its disks where another one would lose its power."""
+    transactors: int
+    """Producers with transactional ids; of three, two have the same."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -147,6 +153,7 @@ class Options:
             links_are_lossy=rng.random() < 0.3,
             snapshot_bytes=rng.choice((SNAPSHOT_BYTES_RARE, SNAPSHOT_BYTES_RARE, 2_000, 10_000)),
             is_emptied=rng.random() < 0.5,
+            transactors=rng.choice((0, 0, 2, 3)),
         )
 
 
@@ -191,6 +198,7 @@ class ClusterRun:
         self._operator: VoterOperator | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
+        self.ledgers = Ledgers(self.world, self._client)
         self.quorum = Quorum(self.world, self._voting)
         self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
         self.faults = [
@@ -306,6 +314,8 @@ class ClusterRun:
         await make_topic(self._client("admin"), "log", 3, {}, replicas=3)
         for place in self._places:
             self.history.track(place)
+        if options.transactors:
+            await make_topic(self._client("admin"), TOPIC, PARTITIONS, {}, replicas=3)
         self._start_clients()
         nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
         faults = [world.loop.create_task(each.run()) for each in nemeses]
@@ -369,6 +379,8 @@ class ClusterRun:
             self._operator.client.owner.spawn(self._operator.run())
         watcher = Watcher(self._client("watcher"), self._places)
         watcher.client.owner.spawn(watcher.run())
+        if options.transactors:
+            self.ledgers.start(options.transactors)
 
     async def _restore_voters(self, operator: VoterOperator) -> None:
         """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
@@ -403,10 +415,13 @@ class ClusterRun:
         controller goes on as its coordinator, and clients find it, as in Kafka.
         """
         until = self.world.loop.time() + SETTLE_S
-        expected = self.crowd.expectation()
+        expected = [self.crowd.expectation()]
+        if self.world.calm_since is not None:
+            # a coordinator that does not reach a leader ends no transaction there, as in Kafka
+            expected.append(self.ledgers.expectation())
         observer = self._client("observer")
         while self.world.objection is None:
-            late = expected()
+            late = [text for each in expected for text in each()]
             late += self._out_of_sync() if is_whole else []
             if is_whole and self._members and not await is_settled(observer, "group", self._members):
                 late.append("the group does not settle")
@@ -433,6 +448,7 @@ class ClusterRun:
         self._clients.clear()
         await sleep(5.0)
         await self.crowd.read_all("before")
+        await self.ledgers.read_all()
         self._compare()
         await gather(*[machine.stop() for machine in self.machines.values()])
         for machine in self.machines.values():
@@ -443,7 +459,7 @@ class ClusterRun:
 
     def _compare(self) -> None:
         """The logs of all replicas are equal, byte for byte."""
-        for topic, index in self._places:
+        for topic, index in [*self._places, *(self.ledgers.places if self.options.transactors else ())]:
             found = {
                 broker.node_id: _bytes_of(broker, topic, index)
                 for broker in self._up()

@@ -3,7 +3,8 @@
 What each crash does is drawn from the given generator:
 - of each file, the writes since its last sync survive as a random prefix, the last of them possibly cut in the middle
   or followed by zeros where the file was longer (a file system that noted the size and not the data);
-- of each folder, the creations, renames and removals since its last sync survive as a random prefix.
+- of each folder, the creations, renames and removals since its last sync survive as a random prefix; a rename, of a
+  file or of a folder with all that it holds, is one step, as a journal has it.
 A file that was synced and whose name was not is lost with its name. `fail` injects errors, `room_bytes` is a full disk.
 """
 
@@ -165,6 +166,9 @@ class SimDiskLock:
         self._disk.locks.discard(self._path)
 
 
+RENAME = "rename "
+"""The kind of a change that gives a file or a folder another name, before that name."""
+
 Names = dict[str, "_Node | None"]
 """Path -> content, None for a folder."""
 
@@ -289,16 +293,7 @@ class SimDisk:
         if old not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         node = self._names[old]
-        if node is not None:
-            _apply(self._names, "gone", old, None)
-            _apply(self._names, "set", new, node)
-            self._unsynced_names.append((f"rename {new}", old, node))
-            return
-        for path in sorted(path for path in self._names if path == old or path.startswith(old + "/")):
-            content = self._names[path]
-            self._change("set", new + path[len(old) :], content)
-        for path in sorted((path for path in self._names if path == old or path.startswith(old + "/")), reverse=True):
-            self._change("gone", path, None)
+        self._change(f"rename {new}", old, node)
 
     def remove(self, path: str) -> None:
         """See Disk.remove."""
@@ -317,10 +312,14 @@ class SimDisk:
     def sync_directory(self, path: str) -> None:
         """See Disk.sync_directory: the names in that folder (and how it came to be) are safe."""
         self.take(path, "sync", 0)
-        prefix = path.rstrip("/") + "/"
+        safe = {path}
+        for kind, name, _ in reversed(self._unsynced_names):
+            # What is safe under a folder's new name was done under its old one before.
+            if kind.startswith(RENAME) and any(_lies_in(kind.removeprefix(RENAME), each) for each in safe):
+                safe.add(name)
         rest: list[tuple[str, str, _Node | None]] = []
         for kind, name, node in self._unsynced_names:
-            if _parent(name) == path or name == path or name.startswith(prefix):
+            if any(_lies_in(name, each) for each in safe):
                 _apply(self._durable_names, kind, name, node)
             else:
                 rest.append((kind, name, node))
@@ -392,12 +391,22 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def _lies_in(path: str, directory: str) -> bool:
+    """Whether a path is a folder, or of something under it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
 def _apply(names: Names, kind: str, path: str, node: _Node | None) -> None:
     if kind == "set":
         names[path] = node
     elif kind == "gone":
         names.pop(path, None)
     else:
-        # A rename is one step: a crash leaves the old name or the new one, never none.
-        names.pop(path, None)
-        names[kind.partition(" ")[2]] = node
+        # A rename is one step: a crash leaves the old name or the new one, never none, nor a half of each.
+        new = kind.removeprefix(RENAME)
+        if node is None:
+            for each in [name for name in names if _lies_in(name, path)]:
+                names[new + each[len(path) :]] = names.pop(each)
+        else:
+            names.pop(path, None)
+            names[new] = node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from asyncio import Event, Task, shield, sleep
+from asyncio import Event, Task, sleep
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from headrace.broker.storage.storage_format import StorageError
@@ -68,7 +68,8 @@ class Machine(Generic[S]):
         self._rng = world.rng(host)
         self._supervisor: Task[None] | None = None
         self._life: Task[None] | None = None
-        self._stopping: Task[None] | None = None
+        self._stopping: set[Task[None]] = set()
+        """Clean stops under way; one whose process is killed within it stays where it is until the world ends."""
         self._ended = Event()
         self._up = Event()
         self._wanted = True
@@ -217,11 +218,19 @@ class Machine(Generic[S]):
         self.resume()
         self.broker = None
         self._up.clear()
-        self._stopping = self.world.loop.create_task(self._stop(broker, node))
-        await shield(self._stopping)
+        stopping = self.world.loop.create_task(self._stop(broker, node))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+        await self._ended.wait()
 
     async def _stop(self, broker: S, node: SimNode) -> None:
-        await broker.stop()
+        try:
+            await broker.stop()
+        except PowerCut:
+            return
+        except Exception as error:
+            self.world.object(f"{self.host} does not stop: {error!r}", error)
+            return
         if node is self.node and not self._ended.is_set():
             self.world.network.gone(node, power=False)
             self._ended.set()

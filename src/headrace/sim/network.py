@@ -200,9 +200,7 @@ class SimStream:
 class SimListener:
     """See `env.network.Listener`. Who knocks while it is paused waits, and before it ever went on is refused."""
 
-    def __init__(
-        self, network: SimNetwork, node: SimNode, port: int, on_connection: Callable[[Stream], None]
-    ) -> None:
+    def __init__(self, network: SimNetwork, node: SimNode, port: int, on_connection: Callable[[Stream], None]) -> None:
         self.host = node.host
         self.port = port
         self.node = node

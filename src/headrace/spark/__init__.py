@@ -43,14 +43,17 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     """The sink for a stream in update mode, to be given to `writeStream.foreachBatch`.
 
     Spark (4.3) takes no sink written in Python in update mode, so every batch is written through the batch sink. The
-    options are those of the sink; ValueError, in one sentence, for what is wrong with them. At least once.
+    options are those of the sink; ValueError, in one sentence, for what is wrong with them. With `delivery` set to
+    exactly-once, `checkpointLocation` among them lets the offsets of sources be committed too.
     """
+    from headrace.spark.delivery import OF_BATCH
     from headrace.spark.options import sink_options
 
     chosen = dict(options)
-    sink_options(chosen)
+    once = sink_options(chosen).exactly_once is not None
 
-    def write(rows: DataFrame, _: int) -> None:
-        rows.write.format("headrace").options(**chosen).mode("append").save()
+    def write(rows: DataFrame, batch_id: int) -> None:
+        of_batch = {OF_BATCH: str(batch_id)} if once else {}
+        rows.write.format("headrace").options(**chosen, **of_batch).mode("append").save()
 
     return write

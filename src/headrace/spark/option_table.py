@@ -203,6 +203,26 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "false",
         ),
     ),
+    "Delivery": (
+        Option(
+            "delivery", Use.SINK, "`at-least-once`, `exactly-once`",
+            "Whether each batch is one [transaction](exactly-once.md), sent from the driver, that a replay finds done.",
+            "at-least-once",
+        ),
+        Option(
+            "exactlyOnceMaxBytes", Use.SINK, "bytes",
+            "A larger batch of encoded records ends the query: the driver holds all of it.", "268435456",
+        ),
+        Option(
+            "markerTopic", Use.SINK, "text",
+            "The topic in whose partition 0 the query's group keeps the number of its last batch.",
+            otherwise="`topic`",
+        ),
+        Option(
+            "markerMissing", Use.SINK, "`fail`, `trust`",
+            "Whether a query that goes on ends if that number is gone, or takes its checkpoint's word.", "fail",
+        ),
+    ),
 }  # fmt: skip
 """All of them, under the titles of the page."""
 

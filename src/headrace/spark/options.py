@@ -22,6 +22,7 @@ from headrace.spark.client_settings import (
     fetch_settings,
     produce_settings,
 )
+from headrace.spark.delivery import OF_BATCH, ExactlyOnce, delivery
 from headrace.spark.java_patterns import to_python
 from headrace.spark.option_table import BATCH_KEYS, IGNORED, SINK_KEYS, SOURCE_KEYS
 from headrace.spark.row_types import CORRUPT, EVENT_TIME, HEADERS, RECORD_TYPES
@@ -57,8 +58,8 @@ class Times:
 Places = Positions | Times
 """Where a read begins or ends."""
 
-_SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
-"""Keys that Spark itself puts among the options."""
+_BESIDE: Final = frozenset({"path", "checkpointlocation", "queryname", OF_BATCH})
+"""Keys that Spark itself puts among the options, and one of `write_updates`."""
 
 DELAY_UNITS_S: Final = {
     "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
@@ -129,6 +130,7 @@ class SinkOptions:
     compression: Compression = Compression.NONE
     batch_headers: bool = False
     produce: ProduceSettings = PRODUCE
+    exactly_once: ExactlyOnce | None = None
 
 
 def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[str, str]:
@@ -140,7 +142,7 @@ def _known(options: Mapping[str, str], keys: Sequence[str], side: str) -> dict[s
         name = names.get(key.lower())
         if name is not None:
             found[name] = value
-        elif key.lower() not in _SPARKS_OWN and key not in ignored:
+        elif key.lower() not in _BESIDE and key not in ignored:
             raise ValueError(_unknown(key, keys, side))
     return found
 
@@ -430,12 +432,15 @@ def _source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpt
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """The options of a write. Raises ValueError with one sentence for what is unknown, missing or wrong."""
+    if any(key.lower() == "kafka.transactional.id" for key in options):
+        raise ValueError("The headrace sink makes transactional ids of its own: leave 'kafka.transactional.id' out.")
     known = _known(options, SINK_KEYS, "sink")
     codec = known.get("kafka.compression.type", "none")
     if codec.upper() not in Compression.__members__:
         raise ValueError(f"The option 'kafka.compression.type' must be none, gzip, snappy, lz4 or zstd, not {codec!r}.")
     return SinkOptions(
         cluster=cluster_settings(known),
+        exactly_once=delivery(known, options),
         topic=known.get("topic"),
         compression=Compression[codec.upper()],
         batch_headers=_flag(known, "batchHeaders", False),

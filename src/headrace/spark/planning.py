@@ -16,6 +16,7 @@ from headrace.wire.errors import ErrorCode
 
 Offsets = dict[TopicPartition, int]
 
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Offsets [start, end) of one partition, of the topic that has this id (zero from brokers without ids)."""

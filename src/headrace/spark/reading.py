@@ -76,18 +76,14 @@ def _read(ranges: dict[TopicPartition, Range], options: SourceOptions, rows: Row
         while not fetcher.finished:
             try:
                 for fetched in fetcher:
-                    for batch in decode_fetched(
-                        fetched, rows.fetched, committed=options.isolation == "read_committed"
-                    ):
+                    for batch in decode_fetched(fetched, rows.fetched, committed=options.isolation == "read_committed"):
                         yield rows.of(batch, fetched.topic, fetched.partition)
             except UnknownTopicError as error:
                 lost(f"topic {error.topic} was deleted during the read", options)
                 for at in [at for at in fetcher.positions if at[0] == error.topic]:
                     fetcher.remove(at)
             except OffsetOutOfRangeError as error:
-                lost(
-                    f"topic {error.topic} partition {error.partition} has no offset {error.offset} any more", options
-                )
+                lost(f"topic {error.topic} partition {error.partition} has no offset {error.offset} any more", options)
                 _go_on(fetcher, (error.topic, error.partition), client)
     finally:
         fetcher.close()

@@ -1,14 +1,14 @@
 """The writers of `format("headrace")`: batch and stream, to one topic or to a `topic` column.
 
-Delivery is at least once: a task that Spark runs again writes its rows again. Within a task the producer is idempotent,
-so that retries towards the brokers double nothing. A task writes and flushes in `write` and reports what it wrote; what
-is to become visible, and when, is decided in `commit`, beside the driver: today it is visible already.
+At least once, a task writes and flushes in `write` and reports what it wrote; a task that Spark runs again writes its
+rows again. Within a task the producer is idempotent, so that retries towards the brokers double nothing. Exactly once,
+a task encodes its rows and reports them, and `commit`, beside the driver, sends those of all tasks: see `exactly_once`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.arrow.encode import Headers, check_schema, encode_batch
+from headrace.arrow.encode import Encoded, Headers, check_schema, encode_batch
 from headrace.client.cluster import Client
 from headrace.client.errors import UnknownTopicError
 from headrace.client.producer import Delivery, Producer
@@ -66,7 +66,8 @@ def _kept_producer(options: SinkOptions) -> Producer:
     return producer
 
 
-def _partition_count(client: Client, topic: str) -> int:
+def partition_count(client: Client, topic: str) -> int:
+    """How many partitions a topic has that is to be written to."""
     try:
         return len(client.topic(topic).partitions)
     except UnknownTopicError:
@@ -89,39 +90,46 @@ def batch_headers() -> Headers:
     return (*marks, ("headrace.partition", str(task.partitionId()).encode()))
 
 
+def encoder(client: Client, options: SinkOptions) -> Callable[[pa.RecordBatch], Iterator[Encoded]]:
+    """What makes record batches of one task's rows."""
+    seen: set[str] = set()
+    marks = batch_headers() if options.batch_headers else ()
+
+    def count(topic: str) -> int:
+        if topic not in seen:
+            # partitions may have been added since this worker's last task
+            client.forget([topic])
+            seen.add(topic)
+        return partition_count(client, topic)
+
+    def encoded(rows: pa.RecordBatch) -> Iterator[Encoded]:
+        return encode_batch(
+            rows,
+            options.topic,
+            count,
+            now_ms=time.time_ns() // 1_000_000,
+            compression=options.compression,
+            batch_bytes=options.produce.batch_bytes,
+            marks=marks,
+        )
+
+    return encoded
+
+
 def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
     """Write and flush the rows of one task. Raises `headrace.client.ClientError`, and ValueError for a wrong row."""
     producer = _kept_producer(options)
     client = producer.client
     deliveries: list[Delivery] = []
     sources: list[tuple[int, int]] = []
-    seen: set[str] = set()
-
-    def partition_count(topic: str) -> int:
-        if topic not in seen:
-            # partitions may have been added since this worker's last task
-            client.forget([topic])
-            seen.add(topic)
-        return _partition_count(client, topic)
-
-    marks = batch_headers() if options.batch_headers else ()
+    encoded_rows = encoder(client, options)
     try:
         for rows in batches:
-            now_ms = time.time_ns() // 1_000_000
             offsets = None
             if SOURCE_OFFSET in rows.schema.names:
                 offsets = _in_order_of_writing(rows)
                 rows = rows.drop_columns([SOURCE_OFFSET])
-            encoded = encode_batch(
-                rows,
-                options.topic,
-                partition_count,
-                now_ms=now_ms,
-                compression=options.compression,
-                batch_bytes=options.produce.batch_bytes,
-                marks=marks,
-            )
-            for topic, partition, batch, count in encoded:
+            for topic, partition, batch, count in encoded_rows(rows):
                 deliveries.append(producer.send_batch(topic, partition, batch))
                 if offsets is not None:
                     sources.append((offsets[0].as_py(), offsets[count - 1].as_py()))
@@ -149,13 +157,18 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self.options)
+        return _write(iterator, self.options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done: nothing is left to decide while delivery is at least once."""
+        """All tasks are done: at least once, nothing is left to decide."""
+        if self.options.exactly_once is not None:
+            from headrace.spark.exactly_once import commit_write
+
+            commit_write(self.options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed: what others wrote stays, and a repeated write doubles it."""
+        """A task failed. At least once, what others wrote stays, and a repeated write doubles it; exactly once, nothing
+        was sent, or it is decided."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -165,13 +178,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(iterator, self.options)
+        return _write(iterator, self.options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks are done: nothing is left to decide while delivery is at least once."""
+        """All tasks are done: at least once, nothing is left to decide."""
+        if self.options.exactly_once is not None:
+            from headrace.spark.exactly_once import commit_batch
+
+            commit_batch(self.options, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A task failed: what others wrote stays, and Spark's repetition of the batch doubles it."""
+        """A task failed, or `commit` did. At least once, what others wrote stays, and Spark's repetition of the batch
+        doubles it; exactly once, nothing was sent, or it may be decided and must not be undone."""
+
+
+def _write(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> WriterCommitMessage:
+    if options.exactly_once is None:
+        return write_rows(rows, options)
+    from headrace.spark.exactly_once import encode_rows
+
+    return encode_rows(rows, options)
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:

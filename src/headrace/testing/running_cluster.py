@@ -54,6 +54,7 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "replica.fetch.backoff.ms": "50",
     "replica.lag.time.max.ms": "1500",
     "replica.socket.timeout.ms": "1000",
+    "request.timeout.ms": "3000",
 }
 """What the nodes of a test's cluster have other than the defaults: as `SETTINGS`, and timers in proportion to a test.
 A silent broker is fenced after a session of 1.5 s (Kafka: 9 s), a dead one at once."""
@@ -197,6 +198,7 @@ class TestCluster:
             **CLUSTER_SETTINGS,
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
             "min.insync.replicas": "2" if count >= REPLICAS else "1",
             **self._settings,
             "node.id": str(node_id),

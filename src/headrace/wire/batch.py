@@ -141,6 +141,21 @@ def iter_headers(buf: Buffer, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         at += header.size
 
 
+def iter_whole_headers(buf: Buffer, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every batch up to the first that is not wholly there, as a limit of bytes leaves the last.
+
+    It ends as well before one whose length cannot be true, and looks at nothing but lengths: to tell damage from a cut
+    is the caller's part, who knows how much was asked for.
+    """
+    size = len(buf)
+    while size - at >= BATCH_OVERHEAD:
+        header = read_header(buf, at)
+        if not BATCH_OVERHEAD <= header.size <= size - at:
+            return
+        yield at, header
+        at += header.size
+
+
 def checksum(buf: Buffer, at: int, size: int) -> int:
     """The CRC-32C that a batch of `size` bytes at `at` ought to carry."""
     return crc32c(memoryview(buf)[at + _CHECKED_AT : at + size])

@@ -177,7 +177,7 @@ def test_a_bad_batch_is_one_line_and_many_are_few(
     port = raw.socket.getsockname()[1]
     assert raw.ask(produce(name, broken(_30=77)), 9).responses[0].partition_responses[0].error_code == 2
     (line,) = lines()
-    start = f"batch refused client=127.0.0.1:{port} partition={name}-0 error=CORRUPT_MESSAGE why=\"Record is corrupt"
+    start = f'batch refused client=127.0.0.1:{port} partition={name}-0 error=CORRUPT_MESSAGE why="Record is corrupt'
     assert line.startswith(start)
     assert counters() == (before[0] + 1, before[1])
     raw.ask(produce(name, batch(b"x" * 2_000_000)), 9)

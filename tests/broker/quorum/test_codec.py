@@ -108,9 +108,7 @@ def test_a_piece_of_a_snapshot(message: FetchSnapshotResponse) -> None:
         answer = over_the_wire(codec().fetch_snapshot_response(message, version), version)
         assert codec().response(asked, answer) == message
     refused = codec().response(asked, codec().fetch_snapshot_response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 1))
-    assert refused == FetchSnapshotResponse(
-        3, None, Position(2, 5), error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    )
+    assert refused == FetchSnapshotResponse(3, None, Position(2, 5), error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 @given(KEYS, KEYS, DIRECTORIES)

@@ -33,7 +33,7 @@ TOPIC = 2
 def alone() -> Iterator[Raw]:
     def lose(broker: Broker) -> None:
         broker.controller = AbsentController()
-        broker.producer_ids = ProducerIds(broker.controller, broker.node_id)
+        broker.producer_ids = ProducerIds(broker.controller, broker.node_id, broker.requests_owner)
 
     with running_broker() as running, Raw(running.port) as connection:
         running.call(lose)

@@ -38,9 +38,7 @@ def asked(raw: Raw, name: str, topic_id: bytes, version: int, offset: int, **fie
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
 @pytest.mark.parametrize("version", range(4, 19))
-def test_the_same_bytes_as_the_long_way(
-    served: TestBroker, taken: Taken, version: int, isolation_level: int
-) -> None:
+def test_the_same_bytes_as_the_long_way(served: TestBroker, taken: Taken, version: int, isolation_level: int) -> None:
     name = f"alike-{version}-{isolation_level}"
     topic_id = create_topic(served.port, name)
     with Raw(served.port) as raw:

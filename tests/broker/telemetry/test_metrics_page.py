@@ -285,7 +285,8 @@ def test_a_held_loop_is_seen(node: TestBroker) -> None:
     wait_for(lambda: lag.max_s >= 0.2)
     found = page(node)
     assert found[key("headrace_loop_lag_max_seconds")] >= 0.2
-    late = found[key("headrace_loop_lag_seconds_bucket", le="+Inf")] - found[
-        key("headrace_loop_lag_seconds_bucket", le="0.1")
-    ]
+    late = (
+        found[key("headrace_loop_lag_seconds_bucket", le="+Inf")]
+        - found[key("headrace_loop_lag_seconds_bucket", le="0.1")]
+    )
     assert late >= 1

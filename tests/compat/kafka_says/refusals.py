@@ -27,7 +27,11 @@ from headrace.wire.messages import k20_delete_topics as k20
 from headrace.wire.messages import k21_delete_records as k21
 from headrace.wire.messages import k22_init_producer_id as k22
 from headrace.wire.messages import k23_offset_for_leader_epoch as k23
+from headrace.wire.messages import k24_add_partitions_to_txn as k24
+from headrace.wire.messages import k25_add_offsets_to_txn as k25
+from headrace.wire.messages import k26_end_txn as k26
 from headrace.wire.messages import k27_write_txn_markers as k27
+from headrace.wire.messages import k28_txn_offset_commit as k28
 from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k33_alter_configs as k33
 from headrace.wire.messages import k34_alter_replica_log_dirs as k34
@@ -44,6 +48,8 @@ from headrace.wire.messages import k57_update_features as k57
 from headrace.wire.messages import k60_describe_cluster as k60
 from headrace.wire.messages import k61_describe_producers as k61
 from headrace.wire.messages import k64_unregister_broker as k64
+from headrace.wire.messages import k65_describe_transactions as k65
+from headrace.wire.messages import k66_list_transactions as k66
 from headrace.wire.messages import k74_list_config_resources as k74
 from headrace.wire.messages import k75_describe_topic_partitions as k75
 from headrace.wire.messages import k80_add_raft_voter as k80
@@ -79,7 +85,7 @@ class Refusal:
 
 def refusals(topic_id: bytes) -> list[Refusal]:
     """`topic_id` is that of `TOPIC`."""
-    return [*_records(topic_id), *_groups(topic_id), *_topics(topic_id), *_configs(), *_cluster()]
+    return [*_records(topic_id), *_transactions(), *_groups(topic_id), *_topics(topic_id), *_configs(), *_cluster()]
 
 
 def _records(topic_id: bytes) -> Iterator[Refusal]:
@@ -106,9 +112,22 @@ def _records(topic_id: bytes) -> Iterator[Refusal]:
     yield Refusal(k22.InitProducerIdRequest("t", 60_000), NO_TRANSACTION)
 
 
+def _transactions() -> Iterator[Refusal]:
+    joined = [k24.AddPartitionsToTxnTopic(TOPIC, [0, 1])]
+    yield Refusal(k24.AddPartitionsToTxnRequest([], "t", 7, 0, joined), 2 * NO_TRANSACTION, last=3)
+    of_broker = k24.AddPartitionsToTxnTransaction("t", 7, 0, False, joined)
+    yield Refusal(k24.AddPartitionsToTxnRequest([of_broker]), NO_CLUSTER, first=4)
+    yield Refusal(k25.AddOffsetsToTxnRequest("t", 7, 0, GROUP), NO_TRANSACTION)
+    yield Refusal(k26.EndTxnRequest("t", 7, 0, True), NO_TRANSACTION)
+    yield Refusal(k65.DescribeTransactionsRequest(["t"]), NO_TRANSACTION)
+    yield Refusal(k66.ListTransactionsRequest(), LEFT_OUT)
+
+
 def _groups(topic_id: bytes) -> Iterator[Refusal]:
     committed = k08.OffsetCommitRequestTopic(TOPIC, topic_id, [k08.OffsetCommitRequestPartition(0, 1)])
     yield Refusal(k08.OffsetCommitRequest(GROUP, topics=[committed]), NO_GROUP)
+    pending = k28.TxnOffsetCommitRequestTopic(TOPIC, topic_id, [k28.TxnOffsetCommitRequestPartition(0, 1)])
+    yield Refusal(k28.TxnOffsetCommitRequest("t", GROUP, 7, 0, topics=[pending]), NO_TRANSACTION)
     asked = k09.OffsetFetchRequestGroup(GROUP, topics=[k09.OffsetFetchRequestTopics(TOPIC, topic_id, [0])])
     yield Refusal(k09.OffsetFetchRequest(GROUP, [k09.OffsetFetchRequestTopic(TOPIC, [0])]), NO_GROUP, last=7)
     yield Refusal(k09.OffsetFetchRequest(groups=[asked]), NO_GROUP, first=8)
@@ -189,7 +208,7 @@ def codes_of(answer: Any) -> tuple[int, ...]:
     found: tuple[int, ...] = ()
     for field in type(answer).__match_args__:
         value = getattr(answer, field)
-        if field != "error_code":
+        if field not in ("error_code", "partition_error_code"):
             found += codes_of(value)
         elif value:
             found += (value,)

@@ -3,14 +3,15 @@
 What lives here
     `coordinator.Coordinator`, the shell around the pure runtime of `machine.runtime`: it appends what shards decide,
     loads them from their logs, wakes them in time, and gives out their answers. `group_coordinator.GroupCoordinator`
-    is the one for groups, over `__consumer_offsets`; those for transactions and share groups will stand beside it, each
-    with its topic, its kind of shard and its settings, and no runtime of its own. `loading` reads a log back, on
-    workers. `door` says what the room asks of its neighbours.
+    is the one for groups, over `__consumer_offsets`, `transaction_coordinator.TransactionCoordinator` the one for
+    transactions, over `__transaction_state`; one for share groups will stand beside them, each with its topic, its kind
+    of shard and its settings, and no runtime of its own. `marker_sender` brings the ends of transactions to the leaders
+    of their partitions. `loading` reads a log back, on workers. `door` says what the room asks of its neighbours.
 
 What comes in
-    - Requests, from the handlers of groups: `write(key, decide, waiter, refuse)` has the shard of a key decide, and
-      answers the waiter when the decision is committed; `read(key)` and `read_all()` give shards to be asked what is
-      committed. Both say why a key is not served here: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+    - Requests, from the handlers of groups and of transactions: `write(key, decide, waiter, refuse)` has the shard of a
+      key decide, and answers the waiter when the decision is committed; `read(key)` and `read_all()` give shards to be
+      asked what is committed. Both say why a key is not served here: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
     - The cluster's image, when it changes: which partitions this broker leads, under which epochs; topics that were
       deleted, whose offsets go.
     - The end of each append: committed, or not to be known any more.
@@ -18,6 +19,7 @@ What comes in
 
 What goes out
     - Appends, to the partitions that this broker leads, one at a time and in the order of the decisions.
+    - Markers, to the brokers that lead what a transaction wrote to: until each has taken its own.
     - Answers, to whoever waits. Events, to the node's log; defects, to its defect handler.
 
 How a request goes through

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headrace.wire.errors import ErrorCode
 
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from headrace.log.producers import Origin
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
+    from headrace.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+MarkersHere: TypeAlias = "Callable[[WriteTxnMarkersRequest, Callable[[WriteTxnMarkersResponse], None]], None]"
+"""Writes the ends of transactions into partitions that this broker leads, and calls back once with the answer, perhaps
+before it returns."""
 
 
 class LedPartition(Protocol):

@@ -368,7 +368,7 @@ class Connection:
         elif type(result) is CoroutineType:
             self.block(Blocked.HANDLER)
             self._expect(reply)
-            self.server.start_task(self._finish_task(reply, result))
+            self.server.start_task(self._finish_task(reply, result), result)
             return
         if result is not None:
             parts = self._encode(reply, result)

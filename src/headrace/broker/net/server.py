@@ -242,9 +242,10 @@ class Server:
             self._spares.append(buffer)
             self._spare_bytes += size
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a handler that cannot answer at once."""
-        self.owner.spawn(work)
+    def start_task(self, work: Coroutine[Any, Any, None], handler: Coroutine[Any, Any, Any]) -> None:
+        """Runs what awaits a handler that cannot answer at once. A server that ends in the same turn of the loop never
+        comes to the first step of it: nobody awaits the handler then, and it is closed."""
+        self.owner.spawn(work).add_done_callback(lambda _: handler.close())
 
     def defect(self, connection: Connection, key: int, version: int, error: BaseException) -> None:
         """Something raised what nobody expected while it answered a request: the connection ends."""

@@ -307,6 +307,8 @@ class Opener:
             if opened is None:
                 continue
             name, report = opened.name, opened.recovery_report
+            if report.stray:
+                self._log.warning("folder of another topic is set aside", partition=name, folder=report.stray)
             if report.unindexed:
                 count = len(report.unindexed)
                 self._log.warning("missing indexes are rebuilt from the batches", partition=name, segments=count)

@@ -7,7 +7,7 @@ disk that fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.appending import Appender
 from headrace.broker.partitions.epoch_starts import EpochStarts
@@ -21,8 +21,6 @@ from headrace.broker.partitions.record_deletions import RecordDeletions
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
-from headrace.broker.storage.open_transactions import open_in_logs
-from headrace.broker.storage.storage_format import StorageError
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
@@ -42,6 +40,9 @@ if TYPE_CHECKING:
     from headrace.log.producers import Origin
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Partition, Topic
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+"""Where it is known how transactions go on."""
 
 ImageListener = Callable[["ClusterImage", "ClusterImage", "ImageDelta"], None]
 
@@ -156,8 +157,7 @@ class ReplicaManager:
         """Takes up everything that the image names, and follows it from here on (`on_image` registers for that).
 
         After a crash every log is recovered first, on so many worker threads for each directory. After a clean stop
-        logs are opened when they are asked for, and the rest in the background. Raises StorageError where recovery
-        finds an open transaction.
+        logs are opened when they are asked for, and the rest in the background.
         """
         logs = self._logs
         self._assignments = assignments
@@ -168,8 +168,6 @@ class ReplicaManager:
         logs.watch_high_watermarks(self._high_watermark)
         if not logs.was_clean:
             await self._opener.recover([key for key in logs.found() if self._is_ours(key)], recovery_threads)
-            if reasons := open_in_logs(logs, self._image()):
-                raise StorageError(f"{', '.join(logs.directories)} cannot be served: {'; '.join(reasons)}")
         # In one go: in a cluster the metadata go on while logs are recovered.
         image = self._image()
         for topic in image.topics:
@@ -304,7 +302,7 @@ class ReplicaManager:
         assert self._assignments is not None, "logs are opened after the start"
         self._assignments.note(opened)
         undecided = opened.producers.first_undecided_offset
-        if undecided is not None:
+        if undecided is not None and self._image().topics.by_name(TRANSACTIONS_TOPIC) is None:
             event = "an open transaction without a coordinator keeps read_committed back"
             self._log.error(event, partition=opened.name, offset=undecided)
         known = self._logs.directory_of(opened).high_watermarks.get(key, 0)

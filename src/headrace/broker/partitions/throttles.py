@@ -81,17 +81,11 @@ class Throttles:
 
     def holds_back_follower(self, replica: Replica, node_id: int) -> bool:
         """Whether a follower gets nothing now of a replica that is led here."""
-        return (
-            self.counts_as_leader(replica) and node_id not in replica.state.isr and self.leader.wait_s > 0
-        )
+        return self.counts_as_leader(replica) and node_id not in replica.state.isr and self.leader.wait_s > 0
 
     def holds_back(self, replica: Replica) -> bool:
         """Whether a replica is not to be fetched now that this broker follows."""
-        return (
-            self.counts_as_follower(replica)
-            and self._node_id not in replica.state.isr
-            and self.follower.wait_s > 0
-        )
+        return self.counts_as_follower(replica) and self._node_id not in replica.state.isr and self.follower.wait_s > 0
 
     def _is_named(self, replica: Replica, named: tuple[str, ...]) -> bool:
         return bool(named) and (named == (_ALL,) or f"{replica.index}:{self._node_id}" in named)

@@ -250,9 +250,7 @@ class Codec:
             max(request.max_wait_ms, 0),
         )
 
-    def read_fetch_snapshot(
-        self, request: k59_fetch_snapshot.FetchSnapshotRequest
-    ) -> FetchSnapshotRequest | ErrorCode:
+    def read_fetch_snapshot(self, request: k59_fetch_snapshot.FetchSnapshotRequest) -> FetchSnapshotRequest | ErrorCode:
         """What a replica asks of a snapshot, or the code that the whole request is refused with."""
         refusal = self._refusal(request)
         if refusal is not None:

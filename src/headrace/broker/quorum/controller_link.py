@@ -1,9 +1,13 @@
-"""The way of a node to the active controller: one connection, to the voter that leads as far as this node knows."""
+"""The way of a node to the active controller: one connection, to the voter that leads as far as this node knows.
+
+A node whose metadata log cannot be written hears of no election. It asks the voters in turn, and stays with the one
+that does not send it away.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.client.async_connection import AsyncConnection
@@ -22,14 +26,23 @@ before the answer is here."""
 
 
 class ControllerLink:
-    """`endpoint` says where the active controller is now, None where no voter is known to lead."""
+    """`endpoint` says where the active controller is now, None where no voter is known to lead; `in_turn` whom to ask
+    one after the other where this node cannot know, and nobody where it can."""
 
     def __init__(
-        self, node: Node, endpoint: Callable[[], VoterEndpoint | None], *, name: str, timeout_s: float
+        self,
+        node: Node,
+        endpoint: Callable[[], VoterEndpoint | None],
+        in_turn: Callable[[], Sequence[VoterEndpoint]],
+        *,
+        name: str,
+        timeout_s: float,
     ) -> None:
         """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take."""
         self._node = node
         self._endpoint = endpoint
+        self._in_turn = in_turn
+        self._turn = 0
         self._name = name
         self._timeout_s = timeout_s
         self._owner = node.owner("controller link")
@@ -44,9 +57,17 @@ class ControllerLink:
         link = await self._connected()
         return await link.ask(request, response_class, timeout_s=timeout_s)
 
+    def sent_away(self) -> None:
+        """Whoever was asked is not the active controller, or cannot be reached."""
+        self._turn += 1
+
+    def _where(self) -> VoterEndpoint | None:
+        others = self._in_turn()
+        return others[self._turn % len(others)] if others else self._endpoint()
+
     async def _connected(self) -> AsyncConnection:
         async with self._opening:
-            endpoint = self._endpoint()
+            endpoint = self._where()
             if endpoint is None:
                 raise UnreachableError("no active controller is known")
             link = self._link

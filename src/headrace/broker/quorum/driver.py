@@ -126,7 +126,7 @@ class QuorumDriver:
         self._stopping = self._closed = False
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
-        self._outputs = Outputs(
+        self.outputs = Outputs(
             node,
             self._owner,
             log,
@@ -140,7 +140,7 @@ class QuorumDriver:
             self._owner,
             log,
             self._log,
-            end=lambda: None if self._outputs else self.raft.log.last,
+            end=lambda: None if self.outputs else self.raft.log.last,
             synced=self._synced,
             failed=self._fail,
         )
@@ -335,7 +335,7 @@ class QuorumDriver:
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.failure))
         if not self.decides:
             return ControllerError(ErrorCode.NOT_CONTROLLER)
-        if self._outputs:  # a change of the voters waits for room
+        if self.outputs:  # a change of the voters waits for room
             return ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
         if len(self._uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
@@ -347,7 +347,7 @@ class QuorumDriver:
     def requested(self, message: Request) -> Future[tuple[Any, bytes]]:
         """What another node says to this one. The future has the answer, and the batches that a fetch gets."""
         answer: Future[tuple[Any, bytes]] = self._node.future()
-        if self.failure is not None or self._outputs.waits_for_room:
+        if self.failure is not None or self.outputs.waits_for_room:
             why = str(self.failure or "the disk is full")
             answer.set_exception(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, why))
         else:
@@ -372,7 +372,7 @@ class QuorumDriver:
         For the machine no time passes meanwhile: the lead that the decision was made under is not lost before it is
         noted down. A leader that was too long without its followers hears of that next, from its timer.
         """
-        assert not self._outputs, "an active leader has stored what it is"
+        assert not self.outputs, "an active leader has stored what it is"
         base_offset, now_ms = self.raft.log.end_offset, self.raft.now
         out = self.raft.step(Propose(len(values.values), values), now_ms)
         try:
@@ -389,13 +389,13 @@ class QuorumDriver:
     def _step(self, event: Event) -> None:
         """Something happened. To a node that waits for room nothing does but what is its own: it takes part again when
         it has done what it was about to do."""
-        is_heard = not (self._outputs.waits_for_room and isinstance(event, Tick | Requested | Answered | Unreachable))
+        is_heard = not (self.outputs.waits_for_room and isinstance(event, Tick | Requested | Answered | Unreachable))
         if self.failure is None and not self._closed and is_heard:
             self._take(self.raft.step(event, self._steady_ms()))
 
     def _take(self, out: Output) -> None:
         """Carries out what the machine wants; see `outputs`."""
-        self._outputs.take(out)
+        self.outputs.take(out)
         self._wind()
 
     def _carry_out(self, out: Output) -> None:
@@ -430,7 +430,7 @@ class QuorumDriver:
         due_ms = self.raft.deadline_ms()
         if due_ms is not None and self.failure is None:
             self._timer = self._owner.later(max(0, due_ms - self._steady_ms()) / 1000, self._step, Tick())
-        if self.raft.log.synced_offset < self.log.end_offset and not self._outputs:
+        if self.raft.log.synced_offset < self.log.end_offset and not self.outputs:
             self._syncs.soon()
 
     def _write(self, entries: Entries) -> None:
@@ -463,7 +463,7 @@ class QuorumDriver:
         if not isinstance(error, OSError):
             self._node.defects.report(error, "the metadata quorum")
         self.failure = OSError(str(error))
-        self._outputs.end()
+        self.outputs.end()
         self._log.error("metadata log cannot be written", why=error)
         self._give_up(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self.on_failure is not None:
@@ -516,7 +516,7 @@ class QuorumDriver:
                 self._publish(Change(before, self.image, delta))
             if self.image.offset + 1 < end:
                 self._apply_soon()
-            elif self.raft.is_active and not self._outputs and end == self.raft.log.end_offset:
+            elif self.raft.is_active and not self.outputs and end == self.raft.log.end_offset:
                 # What was appended meanwhile is a change of the voters: its commit comes here again.
                 self._begin_to_decide()
         except Exception as error:  # metadata are never guessed

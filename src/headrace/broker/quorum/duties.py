@@ -131,9 +131,7 @@ class Duties:
     def _check_sessions(self) -> None:
         assert self.sessions is not None
         expired = [
-            each
-            for each in self.sessions.expired(self._driver.image, self.now_ms())
-            if each not in self._fenced
+            each for each in self.sessions.expired(self._driver.image, self.now_ms()) if each not in self._fenced
         ]
         if expired:
             for broker, _ in expired:

@@ -25,7 +25,7 @@ from headrace.raft.log_view import LogView
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
-from headrace.wire.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, iter_headers, read_header
+from headrace.wire.batch import MAGIC, BatchHeader, iter_headers, iter_whole_headers
 from headrace.wire.records import decode_batch
 
 QUORUM_STATE_FILE = "quorum-state"
@@ -61,9 +61,10 @@ class LoadedMetadata:
         """Whether a log that ends here holds what the newest snapshot ends with, or begins behind it."""
         if end_offset < self.snapshot.offset:
             return False
-        return LogView(self.start.offset, end_offset, self.epochs, self.start.epoch).epoch_below(
-            self.snapshot.offset
-        ) == self.snapshot.epoch
+        return (
+            LogView(self.start.offset, end_offset, self.epochs, self.start.epoch).epoch_below(self.snapshot.offset)
+            == self.snapshot.epoch
+        )
 
     def view(self, end_offset: int) -> LogView:
         """The shape of the log, for the quorum."""
@@ -252,12 +253,12 @@ class MetadataLog:
 def _whole(data: bytes) -> bytes:
     """Without the batch at the end that is there in part: the next read begins with it. One that is damaged stays, and
     whoever walks over it finds it."""
-    at = 0
-    while len(data) - at >= BATCH_OVERHEAD and (header := read_header(data, at)).magic == MAGIC:
-        if not BATCH_OVERHEAD <= header.size <= len(data) - at:
+    end = 0
+    for at, header in iter_whole_headers(data):
+        if header.magic != MAGIC:
             break
-        at += header.size
-    return data[:at] if at else data
+        end = at + header.size
+    return data[:end] if end else data
 
 
 def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:

@@ -14,7 +14,6 @@ from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshots import SnapshotPolicy
 from headrace.broker.quorum.voters import Member
-from headrace.broker.storage.open_transactions import open_on_disk
 from headrace.broker.storage.storage_format import (
     METADATA_DIRECTORY,
     FormatOptions,
@@ -149,8 +148,7 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
         if config.is_controller_alone:
             return adoption.obstacles(image)
         others = adoption.foreign_replicas(image, layout.node_id) if config.is_by_itself else []
-        here = open_on_disk(node.disk, config.log_dirs, image, layout.node_id)
-        return adoption.obstacles(image) + others + here
+        return adoption.obstacles(image) + others
 
     quorum.load(obstacles)
     return quorum, layout

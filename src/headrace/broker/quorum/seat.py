@@ -41,6 +41,7 @@ class QuorumSeat:
         self.link = ControllerLink(
             node,
             self._leader_endpoint,
+            self._other_voters,
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
         )
@@ -55,6 +56,15 @@ class QuorumSeat:
         """Where the active controller is, as far as this node knows."""
         leader = self._driver.raft.known_leader
         return None if leader is None else self._driver.whereabouts.endpoint(leader)
+
+    def _other_voters(self) -> list[VoterEndpoint]:
+        """Where the active controller may be: all others that vote, while this node is deaf to what they say; else
+        nobody, as this node knows who leads as soon as they do."""
+        driver = self._driver
+        if not driver.outputs.waits_for_room:
+            return []
+        others = [driver.whereabouts.endpoint(voter.id) for voter in driver.voters if voter.id != driver.node_id]
+        return [endpoint for endpoint in others if endpoint is not None]
 
     def start(self) -> None:
         """Begins to speak with the voters, and with whoever leads them."""

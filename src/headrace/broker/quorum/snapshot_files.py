@@ -142,9 +142,7 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def store(
-        self, piece: Piece, cluster_id: str, check: Callable[[SnapshotContent], None]
-    ) -> SnapshotContent | None:
+    def store(self, piece: Piece, cluster_id: str, check: Callable[[SnapshotContent], None]) -> SnapshotContent | None:
         """Writes what was received. The last piece is on stable storage, and was read back and checked with all before
         it, before the file has its name: then its content is returned.
 

@@ -80,9 +80,7 @@ class Snapshots:
             self._under_way = None
             ended.set_result(None)
 
-    async def write(
-        self, image: ClusterImage, voters: VoterSet, log: LogView, *, keeps_old: bool
-    ) -> Position | None:
+    async def write(self, image: ClusterImage, voters: VoterSet, log: LogView, *, keeps_old: bool) -> Position | None:
         """Writes a snapshot of an image, on a worker: where the log begins with it. `keeps_old`: others may still fetch
         what lies before it. None where the log has it, or one that is newer. Raises OSError."""
         end = Position(image.epoch, image.offset + 1)

@@ -40,9 +40,7 @@ NO_EPOCH = -1
 def voter_request(message: VoterRequest | SupportRequest, cluster_id: str, timeout_ms: int) -> tuple[Any, Any]:
     """(the request, the class of its answer)."""
     if isinstance(message, SupportRequest):
-        ask = k18_api_versions.ApiVersionsRequest(
-            client_software_name="headrace", client_software_version=__version__
-        )
+        ask = k18_api_versions.ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
         return ask, k18_api_versions.ApiVersionsResponse
     if isinstance(message, AddVoterRequest):
         add = k80_add_raft_voter

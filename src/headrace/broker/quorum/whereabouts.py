@@ -13,9 +13,7 @@ class Whereabouts:
     """See the module. `own_id` is this node, `voters` are those that it knows now, `bootstrap` the addresses of its
     settings."""
 
-    def __init__(
-        self, own_id: int, voters: Callable[[], Sequence[Voter]], bootstrap: Sequence[VoterEndpoint]
-    ) -> None:
+    def __init__(self, own_id: int, voters: Callable[[], Sequence[Voter]], bootstrap: Sequence[VoterEndpoint]) -> None:
         self._own_id = own_id
         self._voters = voters
         self._bootstrap = tuple(bootstrap)

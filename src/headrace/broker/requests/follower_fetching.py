@@ -102,9 +102,7 @@ class FollowerFetch(Fetch):
         epoch = partition.last_fetched_epoch
         if epoch not in (-1, log.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
             return False
-        return state.fetched_again(
-            self._follower, self._broker_epoch, offset, partition.follower_log_start, now_ms
-        )
+        return state.fetched_again(self._follower, self._broker_epoch, offset, partition.follower_log_start, now_ms)
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log, state, offset = replica.log, replica.state, partition.fetch_offset

@@ -83,6 +83,7 @@ async def forward(broker: Services, request: Any, context: RequestContext) -> An
         if said.error_code != ErrorCode.NOT_CONTROLLER:
             # As in Kafka: the client speaks a version that the controller does not, or this node may not forward.
             raise CloseConnectionError(f"the controller refuses what is forwarded: {ErrorCode(said.error_code).name}")
+        link.sent_away()
         await asyncio.sleep(AGAIN_S)
     return None
 

@@ -52,9 +52,7 @@ async def until_ready(broker: Services, keys: Collection[Key], *, for_appends: b
         await _when_ready(broker, keys, lambda: None, for_appends)
 
 
-def _when_ready(
-    broker: Services, keys: Collection[Key], answer: Callable[[], Any], for_appends: bool
-) -> Future[Any]:
+def _when_ready(broker: Services, keys: Collection[Key], answer: Callable[[], Any], for_appends: bool) -> Future[Any]:
     """What `answer()` returns in the very call that says of the last partition that it is ready: a turn of the loop
     later it may lead under another epoch, or lie elsewhere, and take no appends again."""
     done: Future[Any] = broker.node.future()

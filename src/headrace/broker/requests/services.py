@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+    from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
+    from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
@@ -71,6 +73,8 @@ class Services(NodeServices, Protocol):
     replicas: ReplicaManager
     moves: ReplicaMoves
     groups: GroupCoordinator
+    verifier: Verifier
+    transactions: TransactionCoordinator
     producer_ids: ProducerIds
     fetches: Fetches
     openings: Openings

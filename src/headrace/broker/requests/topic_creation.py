@@ -21,28 +21,26 @@ if TYPE_CHECKING:
 def automatic_topic(broker: Services, name: str) -> CreatableTopic:
     """A topic that nobody asked for by its shape: the broker's defaults, or what Kafka gives its internal topics.
 
-    A broker that votes alone can serve groups: the replication factor of an internal topic is at most the number of
-    brokers there. In a cluster it is what the settings say, and the topic waits until there are as many brokers.
+    A broker that votes alone can serve groups and transactions: the replication factor of an internal topic is at most
+    the number of brokers there. In a cluster it is what the settings say, and the topic waits until there are as many
+    brokers.
     """
     config = broker.config
+    brokers = max(1, len(broker.image.online_brokers()))
+    configs = {"cleanup.policy": "compact"}
     if name == "__consumer_offsets":
-        count, factor, segment_bytes = (
-            config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
-            config.offsets_topic_segment_bytes,
-        )
+        count, factor = config.offsets_topic_num_partitions, config.offsets_topic_replication_factor
+        configs |= {"segment.bytes": str(config.offsets_topic_segment_bytes), "compression.type": "producer"}
     elif name == "__transaction_state":
-        count, factor, segment_bytes = (
-            config.transaction_state_log_num_partitions,
-            config.transaction_state_log_replication_factor,
-            config.transaction_state_log_segment_bytes,
-        )
+        count, factor = config.transaction_state_log_num_partitions, config.transaction_state_log_replication_factor
+        configs |= {
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": str(config.transaction_state_log_min_isr),
+        }
     else:
         return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-    brokers = max(1, len(broker.image.online_brokers()))
-    configs = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
-    if name == "__consumer_offsets":
-        configs["compression.type"] = "producer"
     return CreatableTopic(
         name=name,
         num_partitions=count,

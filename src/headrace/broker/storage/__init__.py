@@ -2,8 +2,6 @@
 
 **What lives here.** `storage_format.py` writes and reads what Kafka's storage tool writes (`meta.properties`, the
 bootstrap checkpoint, directory ids) and says what a set of directories is: fresh, ours, or another cluster's.
-`open_transactions.py` finds transactions that a directory was left with, in snapshots after a clean stop, in logs
-after a crash.
 
 **What comes in and goes out.** A disk, the directories that the settings name and the options of a format come in; a
 layout (cluster id, node id, where metadata lie, directory ids) goes out, or a `StorageError` of one line that says

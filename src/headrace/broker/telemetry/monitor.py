@@ -188,9 +188,7 @@ class Monitor:
             "How late the event loop called a timer: how long it was held by something else.",
             [({}, self._lag.histogram)],
         )
-        yield gauge(
-            "headrace_loop_lag_max_seconds", "The longest of these in the last minute or two.", self._lag.max_s
-        )
+        yield gauge("headrace_loop_lag_max_seconds", "The longest of these in the last minute or two.", self._lag.max_s)
 
     def _room(self) -> list[Family]:
         """Room on the disks; on a worker, because a disk may be slow to say."""

@@ -78,9 +78,7 @@ class TopicNumbers:
 class PartitionNumbers:
     """A section of the page, and what has to be remembered between two of them."""
 
-    def __init__(
-        self, led: Callable[[], Iterable[LedReplica]], topics_max: int, metrics: Registry
-    ) -> None:
+    def __init__(self, led: Callable[[], Iterable[LedReplica]], topics_max: int, metrics: Registry) -> None:
         """`led` are the replicas that this broker leads, as of now; `topics_max` topics have series of their own: the
         first ones that are met keep them until they are gone. The totals are counters of `metrics`."""
         self._bytes_in = metrics.counter("produce.bytes")

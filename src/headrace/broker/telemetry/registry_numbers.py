@@ -98,9 +98,7 @@ class RegistryNumbers:
             elif name not in ELSEWHERE:
                 others.append(counter(own_name(name), f"The counter {name}.", value))
         yield counters(REQUESTS + "requests", "Requests by API.", requests)
-        yield counters(
-            REQUESTS + "errors", "Errors in answers, by API and error; an answer may have several.", errors
-        )
+        yield counters(REQUESTS + "errors", "Errors in answers, by API and error; an answer may have several.", errors)
         if self._is_broker:
             yield from self._of_topics(statistics)
         yield from self._times_of_requests()

@@ -99,9 +99,7 @@ class History:
             self._demand(other == value, place, offset, f"holds {value!r}, and {other!r} was {what} there")
         partition.seen[offset] = value
 
-    def is_whole(
-        self, place: Place, start: int, end: int, found: Sequence[tuple[int, bytes | None, bytes]]
-    ) -> None:
+    def is_whole(self, place: Place, start: int, end: int, found: Sequence[tuple[int, bytes | None, bytes]]) -> None:
         """A reader read a partition from its start to its end while nobody wrote: (offset, key, value), in order."""
         partition = self.partitions[place]
         self._nothing_doubled(place, partition, found)

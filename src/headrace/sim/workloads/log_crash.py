@@ -23,7 +23,7 @@ from headrace.log.recovery import open_log
 from headrace.log.segment import Resources, Segment
 from headrace.sim.disk import PowerCut, SimDisk
 from headrace.sim.lock import SimLock
-from headrace.wire.batch import iter_headers
+from headrace.wire.batch import iter_headers, iter_whole_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch, decode_batch
 
@@ -275,9 +275,11 @@ class LogCrashTest:
             if result.slice is None:
                 break  # compaction left nothing behind this offset
             data = result.slice.read()
-            for at, header in _whole_batches(data):
-                parts.append(data[at : at + header[1]])
-                offset = header[0]
+            asked = offset
+            for at, header in iter_whole_headers(data):
+                parts.append(data[at : at + header.size])
+                offset = header.next_offset
+            self._demand(offset > asked, f"what is read at offset {asked} is no batch")
         self.log.log_start_offset = start
         return b"".join(parts)
 
@@ -291,7 +293,7 @@ class LogCrashTest:
                 last[record.key] = record
         found: dict[bytes, Record] = {}
         before = -1
-        for at, _ in _whole_batches(data):
+        for at, _ in iter_headers(data):
             for record in decode_batch(data, at):
                 same = appended.get(record.offset)
                 self._demand(
@@ -331,17 +333,3 @@ class LogCrashTest:
             result = self.log.read(offset, max_bytes=1, max_offset=self.log.end_offset, min_one=True)
             got = result.slice.read() if result.slice is not None else b""
             self._demand(got == batch.data, f"offset {offset} is not where it was")
-
-
-def _whole_batches(data: bytes) -> list[tuple[int, tuple[int, int]]]:
-    """(position, (next offset, size)) of each batch that lies wholly in `data`."""
-    found = []
-    at = 0
-    while at + 61 <= len(data):
-        size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
-        if at + size > len(data):
-            break
-        header = next(iter_headers(memoryview(data)[at : at + size]))[1]
-        found.append((at, (header.next_offset, size)))
-        at += size
-    return found

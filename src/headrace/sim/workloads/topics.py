@@ -80,9 +80,7 @@ class TopicMaker:
         if response.responses[0].error_code != ErrorCode.NONE:
             return
         found = await self._found({name: None})
-        self.client.world.demand(
-            found.get(name) is None, f"topic {name} ({topic_id.hex()}) was deleted, and is there"
-        )
+        self.client.world.demand(found.get(name) is None, f"topic {name} ({topic_id.hex()}) was deleted, and is there")
 
     async def look(self) -> None:
         """Everything that was confirmed and not deleted is there. Raises ClientError."""

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.spark import write_stream, write_updates
+from headrace.spark.delivery import AT_LEAST_ONCE
 from headrace.spark.pipelines.fields import UNREADABLE
 from headrace.spark.pipelines.whole_files import replace_text
 
@@ -64,6 +65,7 @@ class Job:
     once: bool = False
     trigger_ms: int = 1000
     max_per_batch: int | None = None
+    delivery: str = AT_LEAST_ONCE
 
     def read_options(self) -> dict[str, str]:
         """The options of the source."""
@@ -75,7 +77,9 @@ class Job:
 
     def write_options(self) -> dict[str, str]:
         """The options of the sink."""
-        return {"kafka.bootstrap.servers": self.bootstrap, "topic": self.sink}
+        options = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.sink, "delivery": self.delivery}
+        # Spark tells a stream's own sink of it, and not that of update mode
+        return options | {"checkpointLocation": str(self.checkpoint.resolve())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -239,9 +240,11 @@ def test_producer_ids_are_never_given_twice(start: Callable[..., Running]) -> No
     answer = again.ask(request, 4)
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     assert answer.producer_id == 2000
-    transactional = again.ask(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1), 4)
-    assert transactional.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert not ErrorCode(transactional.error_code).retriable
+    transactional = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
+    assert again.ask(transactional, 4).error_code == ErrorCode.NOT_COORDINATOR
+    assert again.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["t"]), 4).coordinators[0].error_code == 0
+    answer = again.ask(transactional, 4)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 2001, 0)
 
 
 def test_replicas_spread_over_log_directories(start: Callable[..., Running], tmp_path: Path) -> None:

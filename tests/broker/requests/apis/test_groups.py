@@ -22,15 +22,7 @@ def test_groups_as_kafka_answered() -> None:
     assert differences(answers, recorded["answers"]) == {}
 
 
-def test_keys_of_coordinators_that_are_not_served_are_final(raw: Raw) -> None:
-    for version in range(1, 7):
-        request = FindCoordinatorRequest(key="x", key_type=1)
-        if version >= 4:
-            request = FindCoordinatorRequest(key_type=1, coordinator_keys=["x", "y"])
-        answer = raw.ask(request, version)
-        for found in answer.coordinators if version >= 4 else [answer]:
-            assert found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            assert not ErrorCode(found.error_code).retriable and found.error_message
+def test_keys_of_a_coordinator_that_is_not_served_are_final(raw: Raw) -> None:
     share = raw.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["g:id:0"]), 6)
     assert not ErrorCode(share.coordinators[0].error_code).retriable
 

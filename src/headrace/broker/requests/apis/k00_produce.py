@@ -5,8 +5,11 @@ topic asks for that; what is large is opened on a worker, and its connection tak
 acks=0 is answered by nobody: an error closes the connection. With `acks.flush=before-reply` an answer waits for the
 disk, and becomes REQUEST_TIMED_OUT when that takes longer than the client's timeout; the batch stays in the log, as in
 Kafka.
-Not done: transactional batches (refused until transactions are served), quotas.
-v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v13 topic ids.
+A transactional batch that its transaction is not open for here waits until the transaction's coordinator has said that
+the partition is in it, or (from v12 on) has taken it in (KIP-890); its connection takes no further request meanwhile.
+v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v11 TRANSACTION_ABORTABLE.
+v12 partitions join their transaction by this request. v13 topic ids.
+Not done: quotas.
 
 Plain requests never come here: `requests/produce_run.py` appends them together.
 """
@@ -23,10 +26,21 @@ from headrace.broker.partitions.replica import Replica
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
+from headrace.broker.requests.verification import (
+    ADDS_FROM,
+    TRANSACTIONAL,
+    check_producers,
+    produce_error,
+    producers_of,
+    sequenced,
+)
 from headrace.log.appender import ANY_BATCH_BIT
 from headrace.log.careful import refusal
+from headrace.log.guards import Guard
+from headrace.log.producers import Refusal
 from headrace.log.validate import Accepted, Checked, Invalid, check_client_batch
 from headrace.security.authorizer import Operation, ResourceType
+from headrace.transactions.asks import Partitions
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
@@ -57,7 +71,6 @@ _ZSTD_FROM: Final = 7
 _ZSTD: Final = 4
 _ATTRIBUTES_AT: Final = 22
 _COMPRESSION: Final = 0x07
-_TRANSACTIONAL: Final = 0x10
 _STAYS: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """Errors that leave the batch where it is."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -159,7 +172,7 @@ class Waiting:
 class _Part:
     """One partition of a request: what is to be appended to it, or why nothing is."""
 
-    __slots__ = ("checked", "error", "index", "is_late", "records", "replica")
+    __slots__ = ("checked", "error", "guard", "index", "is_late", "is_transactional", "message", "records", "replica")
 
     def __init__(self, index: int, error: ErrorCode, replica: Replica | None, records: Buffer) -> None:
         self.index = index
@@ -170,6 +183,16 @@ class _Part:
         """Of a batch that its topic has opened."""
         self.is_late = False
         """Whether that takes too long for the event loop."""
+        self.is_transactional = False
+        """Of a batch that may be appended: then it is `checked`, or late."""
+        self.guard: Guard | None = None
+        """What it has claimed of its transaction; None where it is not to be verified."""
+        self.message: str | None = None
+        """What is said beside the error."""
+
+    def refuse(self, error: ErrorCode, message: str) -> None:
+        """Nothing is to be appended any more."""
+        self.replica, self.error, self.message = None, error, message
 
 
 _Plan = list[tuple[str, bytes, list[_Part]]]
@@ -202,45 +225,115 @@ def _name(broker: Services, data: TopicProduceData, context: RequestContext) -> 
 def _produce(
     broker: Services, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending[ProduceResponse] | Coroutine[Any, Any, Any] | None:
+    producers = producers_of(request)
+    if producers and (refused := check_producers(producers, request, context)):
+        return _refuse(broker, request, context, refused)
     plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
+    unverified = _claim(broker, context, plan) if producers else {}
     late = [part for _, _, parts in plan for part in parts if part.is_late]
-    if not late:
+    if not late and not unverified:
         return _append(broker, request, context, plan)
     for _, _, parts in plan:
         for part in parts:
             part.records = bytes(part.records)  # the buffer that it lies in is for the next requests
             if isinstance(part.checked, Accepted):
                 part.checked.data = bytes(part.checked.data)
-    return _append_later(broker, request, context, plan, late)
+    return _append_later(broker, request, context, plan, unverified)
+
+
+def _refuse(
+    broker: Services, request: ProduceRequest, context: RequestContext, error: ErrorCode
+) -> ProduceResponse | Pending[ProduceResponse] | None:
+    """The same error for every partition."""
+    waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
+    for data in request.topic_data:
+        topic = waiting.topic(_name(broker, data, context), data.topic_id)
+        for partition in data.partition_data:
+            waiting.refuse(topic, partition.index, error)
+    return _finish(request, waiting)
+
+
+def _claim(broker: Services, context: RequestContext, plan: _Plan) -> dict[tuple[str, int], _Part]:
+    """Has the transactional batches claim what they have to present; returns those that have to be verified."""
+    unverified: dict[tuple[str, int], _Part] = {}
+    raises = context.api_version >= ADDS_FROM
+    if not raises and not broker.config.transaction_partition_verification_enable:
+        return unverified
+    for name, _, parts in plan:
+        for part in parts:
+            replica = part.replica
+            if replica is None or not part.is_transactional or isinstance(part.checked, Invalid):
+                continue
+            log = replica.log
+            now_ms = broker.node.clock.now_ms()
+            claimed = log.producers.claim(*sequenced(part.records), log.end_offset, raises=raises, now_ms=now_ms)
+            if isinstance(claimed, Refusal):
+                part.refuse(claimed.error, f"{claimed.message} in {log.name}")
+                continue
+            part.guard = claimed
+            if claimed.first_offset < 0:
+                unverified[name, part.index] = part
+    return unverified
 
 
 async def _append_later(
-    broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan, late: list[_Part]
+    broker: Services,
+    request: ProduceRequest,
+    context: RequestContext,
+    plan: _Plan,
+    unverified: dict[tuple[str, int], _Part],
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
-    for part in late:
-        assert part.replica is not None and isinstance(part.records, bytes)
-        part.checked = await broker.openings.check(part.replica.log, part.records, broker.node.clock.now_ms())
-    return _append(broker, request, context, plan)
+    if unverified:
+        await _verify(broker, request, context, unverified)
+    for part in [part for _, _, parts in plan for part in parts if part.is_late]:
+        if part.replica is not None:
+            assert isinstance(part.records, bytes)
+            part.checked = await broker.openings.check(part.replica.log, part.records, broker.node.clock.now_ms())
+    return _append(broker, request, context, plan, is_later=True)
+
+
+async def _verify(
+    broker: Services, request: ProduceRequest, context: RequestContext, unverified: dict[tuple[str, int], _Part]
+) -> None:
+    """Asks the coordinator of the transaction, and refuses what is not in it."""
+    version, transactional_id = context.api_version, request.transactional_id
+    assert transactional_id is not None, "what is transactional names its transaction"
+    adds = version >= ADDS_FROM
+    producer_id, epoch, _ = sequenced(next(iter(unverified.values())).records)
+    ask = Partitions(transactional_id, producer_id, epoch, frozenset(unverified), 2 if adds else 0)
+    said = await broker.verifier.join(ask, verify_only=not adds)
+    for key, part in unverified.items():
+        error = said[key]
+        if error:
+            message = f"The partition could not be verified to be in the transaction: {error.name}"
+            part.refuse(produce_error(error, version), message)
 
 
 def _append(
-    broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan
+    broker: Services, request: ProduceRequest, context: RequestContext, plan: _Plan, *, is_later: bool = False
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
+    """`is_later`: time has passed since the plan was made."""
     waiting = Waiting(broker, context.api_version, request.timeout_ms, context.connection)
     for name, topic_id, parts in plan:
         topic = waiting.topic(name, topic_id)
         for part in parts:
             replica = part.replica
             if replica is None:
-                waiting.refuse(topic, part.index, part.error)
+                waiting.refuse(topic, part.index, part.error, part.message)
             elif isinstance(part.checked, Invalid):
                 waiting.appended(topic, replica, refusal(replica.log, part.checked), request.acks == ALL)
-            elif part.is_late and request.acks == ALL and replica.under_min_isr:
+            elif is_later and request.acks == ALL and replica.under_min_isr:
                 waiting.refuse(topic, part.index, ErrorCode.NOT_ENOUGH_REPLICAS)  # by now
             else:
                 chunk = part.records if part.checked is None else part.checked
+                if isinstance(chunk, Accepted):
+                    chunk.guard = part.guard
                 result = broker.replicas.append_many(replica, (chunk,), broker.node.clock.now_ms())[0]
                 waiting.appended(topic, replica, result, request.acks == ALL)
+    return _finish(request, waiting)
+
+
+def _finish(request: ProduceRequest, waiting: Waiting) -> ProduceResponse | Pending[ProduceResponse] | None:
     if request.acks == NONE:
         if waiting.failed:
             raise CloseConnectionError("a Produce request with acks=0 failed")
@@ -267,7 +360,8 @@ def _plan_topic(
         part = _Part(partition.index, error, replica, records)
         if replica is not None and len(records) > _ATTRIBUTES_AT:
             log = replica.log
-            if (records[_ATTRIBUTES_AT] | ANY_BATCH_BIT) & log.opened_bits:
+            part.is_transactional = records[_ATTRIBUTES_AT] & TRANSACTIONAL != 0
+            if part.is_transactional or (records[_ATTRIBUTES_AT] | ANY_BATCH_BIT) & log.opened_bits:
                 part.checked = check_client_batch(records, log.config, log.name, broker.node.clock.now_ms())
                 part.is_late = part.checked is None
         parts.append(part)
@@ -289,8 +383,6 @@ def _check(
         return ErrorCode.INVALID_RECORD, None
     assert isinstance(records, (bytes, bytearray, memoryview))
     attributes = records[_ATTRIBUTES_AT] if len(records) > _ATTRIBUTES_AT else 0
-    if attributes & _TRANSACTIONAL or request.transactional_id is not None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None
     if attributes & _COMPRESSION == _ZSTD and context.api_version < _ZSTD_FROM:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None
     return ErrorCode.NONE, replica

@@ -102,9 +102,7 @@ def _is_long(image: ClusterImage, request: MetadataRequest, context: RequestCont
     return False
 
 
-async def _answer_in_pieces(
-    broker: Services, request: MetadataRequest, context: RequestContext
-) -> PiecewiseMetadata:
+async def _answer_in_pieces(broker: Services, request: MetadataRequest, context: RequestContext) -> PiecewiseMetadata:
     """The answer from one image, which does not change meanwhile. One such answer is made at a time: a piece of each of
     many in one turn of the loop would be as long as the whole of one."""
     lost_leaders = broker.replicas.lost_leaders

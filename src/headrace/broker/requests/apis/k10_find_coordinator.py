@@ -1,19 +1,20 @@
-"""FindCoordinator (10), versions 0-6: who coordinates these groups.
+"""FindCoordinator (10), versions 0-6: who coordinates these groups, or these transactional ids.
 
-A group is coordinated by the leader of its `__consumer_offsets` partition; the first question creates that topic, and
-is answered when it is there (Kafka answers COORDINATOR_NOT_AVAILABLE until then). Keys of transactions and share
-groups, which are not served, get an error that no client retries.
+A group is coordinated by the leader of its `__consumer_offsets` partition, a transactional id by that of its
+`__transaction_state` partition; the first question creates the topic, and is answered when it is there (Kafka answers
+COORDINATOR_NOT_AVAILABLE until then). Keys of share groups, which are not served, get an error that no client retries.
 
 v1: key types. v3: flexible. v4: batched (KIP-699). v6: share groups (KIP-932).
-Not done: coordinators of transactions and of share groups.
+Not done: coordinators of share groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.readiness import until_ready
@@ -27,11 +28,36 @@ from headrace.wire.messages.k10_find_coordinator import Coordinator, FindCoordin
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
-_GROUP = 0
-_TRANSACTION = 1
-_SHARE = 2
-_BATCHED_FROM = 4
-_SHARE_FROM = 6
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_SHARE: Final = 2
+_BATCHED_FROM: Final = 4
+_SHARE_FROM: Final = 6
+
+
+class _Kind(NamedTuple):
+    """What a type of key means."""
+
+    topic: str
+    resource: ResourceType
+    forbidden: ErrorCode
+    serves: str
+    """What nobody is served without the topic; in the plural the name of the log."""
+
+
+_KINDS: Final = {
+    _GROUP: _Kind(OFFSETS_TOPIC, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, "group"),
+    _TRANSACTION: _Kind(
+        TRANSACTIONS_TOPIC,
+        ResourceType.TRANSACTIONAL_ID,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "transaction",
+    ),
+}
+
+
+def _coordinators(broker: Services, key_type: int) -> Any:
+    return broker.groups if key_type == _GROUP else broker.transactions
 
 
 @handles(ApiKey.FIND_COORDINATOR)
@@ -39,25 +65,12 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
     """Names the coordinator of each key."""
     batched = context.api_version >= _BATCHED_FROM
     keys = request.coordinator_keys if batched else [request.key]
-    if (
-        request.key_type == _GROUP
-        and broker.image.topics.by_name(OFFSETS_TOPIC) is None
-        and any(context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key) for key in keys)
-    ):
-        try:
-            codes = await create_automatically(broker, [OFFSETS_TOPIC])
-        except ControllerError:
-            codes = {}  # it said so itself; the answers below say that there is no coordinator
-        for code in codes.values():
-            if code is not ErrorCode.NONE:
-                log = broker.node.logger("groups")
-                log.warning("topic cannot be created, and no group is served", topic=OFFSETS_TOPIC, error=code.name)
-        # Whoever is told of a new coordinator finds it at work.
-        wanted = {(OFFSETS_TOPIC, broker.groups.partition_for(key)): None for key in keys}
-        await until_ready(broker, wanted, for_appends=True)
-    lost_leaders = broker.replicas.lost_leaders
-    if lost_leaders and request.key_type == _GROUP and (lost := lost_leaders.among(_leaders(broker, keys))):
-        await lost_leaders.known(lost)
+    kind = _KINDS.get(request.key_type)
+    if kind is not None:
+        await _made(broker, context, request.key_type, kind, keys)
+        lost_leaders = broker.replicas.lost_leaders
+        if lost_leaders and (lost := lost_leaders.among(_leaders(broker, request.key_type, kind, keys))):
+            await lost_leaders.known(lost)
     found = [_find(broker, context, request.key_type, key) for key in keys]
     if batched:
         return FindCoordinatorResponse(coordinators=found)
@@ -71,31 +84,48 @@ async def handle(broker: Services, request: FindCoordinatorRequest, context: Req
     )
 
 
-def _leaders(broker: Services, groups: Iterable[str]) -> Iterator[int]:
-    """Of the partitions that the groups are kept in."""
-    topic = broker.image.topics.by_name(OFFSETS_TOPIC)
+async def _made(broker: Services, context: RequestContext, key_type: int, kind: _Kind, keys: list[str]) -> None:
+    """Creates the topic, if there is none and somebody asks who may."""
+    if broker.image.topics.by_name(kind.topic) is not None:
+        return
+    if not any(context.authorize(Operation.DESCRIBE, kind.resource, key) for key in keys):
+        return
+    try:
+        codes = await create_automatically(broker, [kind.topic])
+    except ControllerError:
+        codes = {}  # it said so itself; the answers below say that there is no coordinator
+    for code in codes.values():
+        if code is not ErrorCode.NONE:
+            log = broker.node.logger(f"{kind.serves}s")
+            log.warning(f"topic cannot be created, and no {kind.serves} is served", topic=kind.topic, error=code.name)
+    # Whoever is told of a new coordinator finds it at work.
+    partition_for = _coordinators(broker, key_type).partition_for
+    wanted = {(kind.topic, partition_for(key)): None for key in keys}
+    await until_ready(broker, wanted, for_appends=True)
+
+
+def _leaders(broker: Services, key_type: int, kind: _Kind, keys: Iterable[str]) -> Iterator[int]:
+    """Of the partitions that the keys are kept in."""
+    topic = broker.image.topics.by_name(kind.topic)
     if topic is not None:
-        for index in map(broker.groups.partition_for, groups):
+        for index in map(_coordinators(broker, key_type).partition_for, keys):
             if index < len(topic.partitions):
                 yield topic.partitions[index].leader
 
 
 def _find(broker: Services, context: RequestContext, key_type: int, key: str) -> Coordinator:
-    if key_type == _TRANSACTION:
-        # Of all errors this is the one that every client takes as final: librdkafka asks again after any other.
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _refused(key, error, "This broker does not serve transactions.")
+    kind = _KINDS.get(key_type)
     if key_type == _SHARE and context.api_version >= _SHARE_FROM:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return _refused(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
-    if key_type != _GROUP:
+    if kind is None:
         why = f"This broker does not serve coordinator keys of type {key_type}."
         return _refused(key, ErrorCode.INVALID_REQUEST, why)
-    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
-        return _refused(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+    if not context.authorize(Operation.DESCRIBE, kind.resource, key):
+        return _refused(key, kind.forbidden, None)
     image = broker.image
-    topic = image.topics.by_name(OFFSETS_TOPIC)
-    index = broker.groups.partition_for(key)
+    topic = image.topics.by_name(kind.topic)
+    index = _coordinators(broker, key_type).partition_for(key)
     if topic is None or index >= len(topic.partitions):
         return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     leader = image.brokers.get(topic.partitions[index].leader)

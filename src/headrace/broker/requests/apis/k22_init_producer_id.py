@@ -1,7 +1,7 @@
-"""InitProducerId (22), versions 0-5: for idempotent producers. Source: KIP-98, KIP-360.
+"""InitProducerId (22), versions 0-5: for idempotent producers, and for those of a transactional id.
 
-v2 flexible. v3 producer id and epoch. v4 PRODUCER_FENCED.
-Not done: transactional ids, which get an error that clients do not retry.
+v2 flexible. v3 producer id and epoch (KIP-360). v4 PRODUCER_FENCED. v5 TRANSACTION_ABORTABLE.
+Not done: version 6 (KIP-939), which is not stable.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.transactions.asks import Identity, InitProducer
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -20,14 +22,24 @@ from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest, I
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
+_FENCED_FROM = 4
+"""The version that knows PRODUCER_FENCED."""
+
+Answer = InitProducerIdResponse | Pending[InitProducerIdResponse]
+
 
 @handles(ApiKey.INIT_PRODUCER_ID)
 def handle(
     broker: Services, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
-    """A fresh producer id with epoch 0. Transactions are not served: their producers get an error that ends them."""
-    if request.transactional_id is not None:
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+) -> Answer | Coroutine[Any, Any, Answer]:
+    """A fresh producer id with epoch 0; or those of a transactional id, as its coordinator gives them."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        if not _may(context, transactional_id, enable_2pc=request.enable_2pc):
+            return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if broker.producer_ids.is_empty:
+            return _initialize_with_ids(broker, transactional_id, request, context)
+        return _initialize(broker, transactional_id, request, context)
     if not (
         context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
         or any(context.authorize(Operation.WRITE, ResourceType.TOPIC, topic.name) for topic in broker.image.topics)
@@ -53,3 +65,58 @@ def _granted(producer_id: int) -> InitProducerIdResponse:
 
 def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+
+
+# --- transactional ids -----------------------------------------------------------------------------------------------
+
+
+def _may(context: RequestContext, transactional_id: str, *, enable_2pc: bool) -> bool:
+    operations = [Operation.WRITE, Operation.TWO_PHASE_COMMIT] if enable_2pc else [Operation.WRITE]
+    return all(context.authorize(each, ResourceType.TRANSACTIONAL_ID, transactional_id) for each in operations)
+
+
+async def _initialize_with_ids(
+    broker: Services, transactional_id: str, request: InitProducerIdRequest, context: RequestContext
+) -> Answer:
+    """The coordinator decides at once: the id that it may need has to be at hand."""
+    try:
+        await broker.producer_ids.fill()
+    except ControllerError:
+        pass  # an id that has a producer already needs none; for others the coordinator says that they come again
+    return _initialize(broker, transactional_id, request, context)
+
+
+def _initialize(
+    broker: Services, transactional_id: str, request: InitProducerIdRequest, context: RequestContext
+) -> Answer:
+    ask = InitProducer(
+        transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        request.enable_2pc,
+    )
+    answer = _Answer(context.api_version)
+    broker.transactions.write(
+        transactional_id, lambda shard, now_ms: shard.init_producer(ask, now_ms), answer, Identity
+    )
+    return answer
+
+
+class _Answer(Pending[InitProducerIdResponse]):
+    """What the coordinator says, in the words of a version."""
+
+    __slots__ = ("_version",)
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self._version = version
+
+    def resolve(self, value: Any) -> None:
+        error, producer_id, producer_epoch = value
+        if error is ErrorCode.PRODUCER_FENCED and self._version < _FENCED_FROM:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        if error:
+            super().resolve(_refused(error))
+        else:
+            super().resolve(InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch))

@@ -9,6 +9,7 @@ Not done: nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +60,14 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
     if not may:
         return _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return once_ready(broker, keys, lambda: _Writing(broker).of(request), for_appends=True)
+
+
+def write_here(
+    broker: Services, request: WriteTxnMarkersRequest, answered: Callable[[WriteTxnMarkersResponse], None]
+) -> None:
+    """The same for the coordinator of this broker, which comes again for partitions that take no appends yet."""
+    writing = _Writing(broker).of(request)
+    writing.when_resolved(lambda: answered(writing.value or WriteTxnMarkersResponse()))
 
 
 class _Writing:

@@ -1,4 +1,4 @@
-"""A directory in which a transaction is open is not taken over, and says which transaction that is."""
+"""A directory in which a transaction is open is taken over: it keeps readers back until it ends."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from broker.raw import Raw, create_topic, fetch
 
-from headrace.broker.storage.open_transactions import NAMED_MAX
-from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, topic_config
 from headrace.env.posix import PosixEnvironment
 from headrace.log.manager import LogManager
 from headrace.log.recovery import NO_TOPIC_ID
 from headrace.testing.running import broker as running_broker
 from headrace.wire.batch import iter_headers
+from headrace.wire.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from headrace.wire.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
@@ -52,28 +55,47 @@ def abort() -> bytes:
     return build_batch([record], producer_id=PRODUCER, producer_epoch=0, transactional=True, control=True)
 
 
-def test_an_open_transaction_is_refused_by_name_and_nothing_is_touched(tmp_path: Path) -> None:
+@pytest.mark.parametrize("snapshots", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_open_transaction_goes_on(tmp_path: Path, clean: bool, snapshots: bool) -> None:
+    """From the snapshot of its producers, and after a crash from the batches too."""
     left(tmp_path, "orders", "__transaction_state")
+    write(tmp_path, "orders", transactional(8))
     write(tmp_path, "orders", transactional())
-    metadata = tmp_path / "__cluster_metadata-0" / f"{0:020}.log"
-    before = metadata.read_bytes()
-    with pytest.raises(StorageError) as refused, running_broker(data=tmp_path):
-        pass
-    assert "orders-0 has an open transaction of producer 7 (from offset 0)" in str(refused.value)
-    assert "\n" not in str(refused.value)
-    # Apache Kafka may go on with it as it was: cleanly stopped, and no record of ours in its metadata.
-    assert (tmp_path / CLEAN).exists()
-    assert metadata.read_bytes() == before
+    if not clean:
+        (tmp_path / CLEAN).unlink()
+    if not snapshots and not clean:
+        for path in (tmp_path / "orders-0").glob("*.snapshot"):
+            path.unlink()
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        stable_offset(raw, 0)
+        end(raw, 8)
+        stable_offset(raw, 1)
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        stable_offset(raw, 1)
+        end(raw, PRODUCER)
+        stable_offset(raw, 4)
 
 
-def test_an_open_transaction_is_refused_after_a_crash_too(tmp_path: Path) -> None:
-    left(tmp_path, "orders", "__transaction_state")
-    write(tmp_path, "orders", transactional())
-    (tmp_path / CLEAN).unlink()
-    for _ in range(2):
-        with pytest.raises(StorageError, match=r"orders-0 has an open transaction of producer 7 \(from offset 0\)"):
-            with running_broker(data=tmp_path):
-                pass
+def stable_offset(raw: Raw, expected: int) -> None:
+    """Up to where readers of committed records come, and what they hear."""
+    offset = 0
+    while True:
+        answer = raw.ask(fetch("orders", offset, max_wait_ms=0, isolation_level=1), 11).responses[0].partitions[0]
+        if answer.error_code:
+            continue  # its log is being opened
+        assert answer.last_stable_offset == expected
+        headers = [header for _, header in iter_headers(bytes(answer.records or b""))]
+        if not headers:
+            break
+        offset = headers[-1].next_offset
+    assert offset == expected
+
+
+def end(raw: Raw, producer_id: int) -> None:
+    marker = WritableTxnMarker(producer_id, 0, False, [WritableTxnMarkerTopic("orders", [0])], 0)
+    answer = raw.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
+    assert answer.markers[0].topics[0].partitions[0].error_code == 0
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -87,15 +109,6 @@ def test_a_transaction_that_has_ended_is_no_obstacle(tmp_path: Path, clean: bool
         answer = raw.ask(fetch("orders", 0, max_wait_ms=0), 11).responses[0].partitions[0]
         assert [header.base_offset for _, header in iter_headers(bytes(answer.records))] == [0, 1]
         assert answer.last_stable_offset == 2
-
-
-def test_many_open_transactions_are_named_in_part(tmp_path: Path) -> None:
-    left(tmp_path, "orders", "__transaction_state")
-    for producer_id in range(NAMED_MAX + 2):
-        write(tmp_path, "orders", transactional(producer_id))
-    with pytest.raises(StorageError) as refused, running_broker(data=tmp_path):
-        pass
-    assert str(refused.value).count("open transaction of producer") == NAMED_MAX
 
 
 def test_without_a_coordinator_it_is_said_when_the_log_is_opened(

@@ -1,0 +1,383 @@
+"""The ends of transactions on their way to the leaders of their partitions: WriteTxnMarkers.
+
+A marker is sent until its partition holds it. To each broker there is one connection, one request at a time, and what
+comes meanwhile goes into the next; on a partition that this broker leads itself it is written without a socket. Where
+that does not succeed the leader is looked up anew after a pause, or as soon as the metadata say something new of it.
+A marker that was written, and whose answer was lost, is written again: that has no effect.
+
+Who sends under an epoch that is not the coordinator's any more is dropped with everything that waits here: whoever
+coordinates the transaction then sends the markers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.errors import ClientError, UnreachableError, code_name
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from asyncio import Task
+
+    from headrace.broker.coordinators.door import MarkersHere, Metadata
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env.node import Node, Owner, Timer
+    from headrace.metadata.delta import ImageDelta
+    from headrace.metadata.image import ClusterImage, Endpoint
+    from headrace.transactions.asks import Marking, TopicPartition
+
+BACKOFF_MS: Final = 20
+"""The first pause before a marker is sent again; each further one is twice as long."""
+BACKOFF_MAX_MS: Final = 1_000
+REQUEST_MARKERS_MAX: Final = 1_000
+"""Transactions of one request; the others wait for the next."""
+
+_WRITTEN: Final = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
+"""The partition holds the marker, or cannot hold transactions at all."""
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""The partition has heard of a newer producer, or of a newer coordinator: this one has nothing to say any more."""
+_RETRIED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""The leader may be another by now, or the replicas may be there again."""
+
+
+class _Delivery:
+    """The end of one transaction until every partition holds its marker."""
+
+    __slots__ = ("coordinator_epoch", "done", "failures", "is_over", "key", "marking", "timer", "waiting")
+
+    def __init__(
+        self, key: tuple[Hashable, str], marking: Marking, coordinator_epoch: int, done: Callable[[], None]
+    ) -> None:
+        self.key = key
+        self.marking = marking
+        self.coordinator_epoch = coordinator_epoch
+        self.done = done
+        self.is_over = False
+        """Delivered or dropped: answers that come now have no effect."""
+        self.failures = 0
+        self.waiting: set[TopicPartition] = set()
+        """Partitions whose leader is to be looked up anew."""
+        self.timer: Timer | None = None
+
+    def end(self) -> None:
+        self.is_over = True
+        self.waiting.clear()
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+_Batch: TypeAlias = dict[int, tuple[_Delivery, set["TopicPartition"]]]
+"""What one request holds, by producer id, as its answer names it."""
+
+
+class MarkerSender:
+    """See the module. Nothing here is without bound: a transactional id has one end on its way, and as many partitions
+    as its transaction."""
+
+    def __init__(
+        self,
+        node: Node,
+        metrics: Registry,
+        *,
+        config: Callable[[], BrokerConfig],
+        node_id: int,
+        write_here: MarkersHere,
+    ) -> None:
+        """`write_here` writes the markers of partitions that this broker leads."""
+        self._owner = node.owner("markers")
+        self._log = node.logger("transactions")
+        self._node = node
+        self._config = config
+        self._node_id = node_id
+        self._write_here = write_here
+        self._metadata: Metadata | None = None
+        self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
+        self._lanes: dict[int, _Lane] = {}
+        self._written = metrics.counter("transactions.markers_written")
+        self._sent_again = metrics.counter("transactions.markers_sent_again")
+        metrics.gauge("transactions.ending", lambda: self.deliveries)
+
+    @property
+    def deliveries(self) -> int:
+        """Transactions whose end is on its way."""
+        return len(self._deliveries)
+
+    def start(self, metadata: Metadata) -> None:
+        """Follows the cluster image from here on."""
+        self._metadata = metadata
+        metadata.on_image(self._image_changed)
+
+    async def stop(self) -> None:
+        """Sends nothing more."""
+        for delivery in self._deliveries.values():
+            delivery.end()
+        self._deliveries.clear()
+        await self._owner.closed()
+        for lane in self._lanes.values():
+            lane.hang_up()
+
+    def send(self, origin: Hashable, marking: Marking, coordinator_epoch: int, done: Callable[[], None]) -> None:
+        """Sends the markers of a transaction's end until every partition in `marking.left` holds its own, and takes
+        each out that does; then calls `done`, perhaps before this returns. What was still to be sent for the same id
+        and the same `origin` is dropped (KAFKA-16352)."""
+        key = (origin, marking.transactional_id)
+        older = self._deliveries.get(key)
+        if older is not None:
+            older.end()
+        delivery = self._deliveries[key] = _Delivery(key, marking, coordinator_epoch, done)
+        self._route(delivery, marking.left)
+
+    def drop(self, origin: Hashable) -> None:
+        """The coordinator of these transactions is another one now."""
+        for delivery in [each for each in self._deliveries.values() if each.key[0] == origin]:
+            self._forget(delivery)
+
+    def _forget(self, delivery: _Delivery) -> None:
+        delivery.end()
+        if self._deliveries.get(delivery.key) is delivery:
+            del self._deliveries[delivery.key]
+
+    # --- the way to the leaders --------------------------------------------------------------------------------------
+
+    def _route(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> None:
+        """Queues markers for whoever leads their partitions now. A partition that is no more needs none."""
+        assert self._metadata is not None
+        image = self._metadata.image
+        by_leader: dict[int, set[TopicPartition]] = {}
+        for each in sorted(partitions):
+            partition = image.topics.partition(*each)
+            if partition is None:
+                delivery.marking.left.discard(each)
+            else:
+                by_leader.setdefault(partition.leader, set()).add(each)
+        for leader, led in by_leader.items():
+            if leader == self._node_id:
+                self._write(delivery, led)
+            elif self.endpoint_of(leader) is None:
+                self._again(delivery, led)
+            else:
+                lane = self._lanes.get(leader)
+                if lane is None:
+                    lane = self._lanes[leader] = _Lane(self, self._node, self._owner, leader)
+                lane.add(delivery, led)
+        self._look(delivery)
+
+    def endpoint_of(self, node_id: int) -> Endpoint | None:
+        """Where a broker is now; None where it is not known, or is fenced."""
+        assert self._metadata is not None
+        broker = self._metadata.image.brokers.get(node_id)
+        if broker is None or broker.fenced:
+            return None
+        return broker.endpoint(self._config().inter_broker_listener)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self._config()
+
+    def _write(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
+        batch: _Batch = {delivery.marking.producer_id: (delivery, partitions)}
+        self._write_here(request_of(batch), lambda response: self.answered(batch, response))
+
+    def answered(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
+        """A leader's answer to what a request held."""
+        said = {
+            (marker.producer_id, topic.name, each.partition_index): each.error_code
+            for marker in response.markers
+            for topic in marker.topics
+            for each in topic.partitions
+        }
+        for producer_id, (delivery, partitions) in batch.items():
+            again: set[TopicPartition] = set()
+            for topic, index in partitions:
+                if delivery.is_over:
+                    break
+                code = said.get((producer_id, topic, index))
+                if code in _WRITTEN:
+                    self._written.value += 1
+                    delivery.marking.left.discard((topic, index))
+                elif code in _FENCED:
+                    self._give_up(delivery, topic, index, code)
+                else:
+                    again.add((topic, index))
+                    if code not in _RETRIED:
+                        named = "no answer" if code is None else code_name(code)
+                        self._log.warning(
+                            "a marker is not taken", topic=topic, partition=index, error=named,
+                            transactional_id=delivery.marking.transactional_id,
+                        )  # fmt: skip
+            self.failed(delivery, again)
+            self._look(delivery)
+
+    def failed(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
+        """Markers that nobody is known to have written."""
+        if partitions and not delivery.is_over:
+            self._sent_again.value += len(partitions)
+            self._again(delivery, partitions)
+
+    def _give_up(self, delivery: _Delivery, topic: str, index: int, code: int | None) -> None:
+        self._forget(delivery)
+        self._log.warning(
+            "the end of a transaction is not this coordinator's any more",
+            transactional_id=delivery.marking.transactional_id,
+            topic=topic,
+            partition=index,
+            error=code_name(code or 0),
+        )
+
+    def _look(self, delivery: _Delivery) -> None:
+        if not delivery.is_over and not delivery.marking.left:
+            self._forget(delivery)
+            delivery.done()
+
+    # --- once more ---------------------------------------------------------------------------------------------------
+
+    def _again(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
+        delivery.waiting |= partitions
+        if delivery.timer is None:
+            pause_ms = min(BACKOFF_MS << min(delivery.failures, 16), BACKOFF_MAX_MS)
+            delivery.failures += 1
+            delivery.timer = self._owner.later(pause_ms / 1000, self._retry, delivery)
+
+    def _retry(self, delivery: _Delivery) -> None:
+        delivery.timer = None
+        if not delivery.is_over:
+            waiting, delivery.waiting = delivery.waiting, set()
+            self._route(delivery, waiting)
+
+    def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        """Leaders may be others, or elsewhere; topics may be gone."""
+        if not (delta.topics or delta.deleted_topics or delta.changed_brokers):
+            return
+        if delta.changed_brokers:
+            for lane in list(self._lanes.values()):
+                lane.look_at_address()
+        for delivery in list(self._deliveries.values()):
+            moved = set()
+            for each in delivery.waiting:
+                now = new.topics.partition(*each)
+                if now is not old.topics.partition(*each) or (now is not None and now.leader in delta.changed_brokers):
+                    moved.add(each)
+            if moved:
+                delivery.waiting -= moved
+                delivery.failures = 0
+                self._route(delivery, moved)
+
+
+class _Lane:
+    """One other broker: what is queued for it, and the connection to it."""
+
+    def __init__(self, sender: MarkerSender, node: Node, owner: Owner, leader: int) -> None:
+        self._sender = sender
+        self._node = node
+        self._owner = owner
+        self._leader = leader
+        self._queue: dict[_Delivery, set[TopicPartition]] = {}
+        self._task: Task[None] | None = None
+        self._link: AsyncConnection | None = None
+        self._address: tuple[str, int] | None = None
+
+    def add(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
+        """Queues markers of one transaction."""
+        self._queue.setdefault(delivery, set()).update(partitions)
+        if self._task is None:
+            self._task = self._owner.spawn(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while batch := self._take():
+                try:
+                    link = await self._connected()
+                    timeout_s = self._sender.config.request_timeout_ms / 1000
+                    response = await link.ask(request_of(batch), WriteTxnMarkersResponse, timeout_s=timeout_s)
+                except ClientError:
+                    for delivery, partitions in batch.values():
+                        self._sender.failed(delivery, partitions)
+                else:
+                    self._sender.answered(batch, response)
+        finally:
+            self._task = None
+
+    def _take(self) -> _Batch:
+        """What goes into the next request: a producer once, as the answer tells them apart by their ids."""
+        batch: _Batch = {}
+        for delivery in list(self._queue):
+            producer_id = delivery.marking.producer_id
+            if delivery.is_over:
+                del self._queue[delivery]
+            elif producer_id not in batch:
+                batch[producer_id] = (delivery, self._queue.pop(delivery))
+                if len(batch) >= REQUEST_MARKERS_MAX:
+                    break
+        return batch
+
+    async def _connected(self) -> AsyncConnection:
+        link = self._link
+        if link is not None and not link.closed:
+            return link
+        endpoint = self._sender.endpoint_of(self._leader)
+        if endpoint is None:
+            raise UnreachableError(f"nobody knows where broker {self._leader} is")
+        config = self._sender.config
+        self._address = (endpoint.host, endpoint.port)
+        self._link = await AsyncConnection.open(
+            self._node,
+            self._owner,
+            endpoint.host,
+            endpoint.port,
+            client_id=f"broker-{config.node_id}-txn-marker-sender",
+            timeout_s=config.socket_connection_setup_timeout_ms / 1000,
+        )
+        return self._link
+
+    def look_at_address(self) -> None:
+        """A connection to where the broker is not any more is of no use, nor one to a broker that is fenced: whatever
+        waits there is not answered soon."""
+        endpoint = self._sender.endpoint_of(self._leader)
+        if endpoint is None or (endpoint.host, endpoint.port) != self._address:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Ends the connection."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+def request_of(batch: _Batch) -> WriteTxnMarkersRequest:
+    """The request that asks for these markers."""
+    markers = []
+    for delivery, partitions in batch.values():
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(partitions):
+            topics.setdefault(topic, []).append(index)
+        marking = delivery.marking
+        markers.append(
+            WritableTxnMarker(
+                producer_id=marking.producer_id,
+                producer_epoch=marking.producer_epoch,
+                transaction_result=marking.committed,
+                topics=[WritableTxnMarkerTopic(name, indexes) for name, indexes in topics.items()],
+                coordinator_epoch=delivery.coordinator_epoch,
+                transaction_version=marking.transaction_version,
+            )
+        )
+    return WriteTxnMarkersRequest(markers=markers)

@@ -1,0 +1,152 @@
+"""The transaction coordinator: shards of transactional ids over `__transaction_state`, and their markers' way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.coordinators.coordinator import Coordinator
+from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
+from headrace.metadata.levels import TRANSACTION_VERSION
+from headrace.transactions.asks import Verdicts
+from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from headrace.broker.coordinators.door import LedPartitions, Metadata
+    from headrace.broker.coordinators.marker_sender import MarkerSender
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env.node import Node
+    from headrace.machine.outcome import Outcome
+    from headrace.transactions.asks import FreshId, Marking, Partitions, TransactionSettings
+    from headrace.transactions.shard import TransactionShard
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+
+class TransactionCoordinator(Coordinator["TransactionShard"]):
+    """All transactional ids that this broker coordinates."""
+
+    def __init__(
+        self,
+        *,
+        config: Callable[[], BrokerConfig],
+        partitions: LedPartitions,
+        fresh_id: FreshId,
+        markers: MarkerSender,
+        node: Node,
+        node_id: int,
+        metrics: Registry,
+    ) -> None:
+        """`config` gives the settings in force; a shard keeps those that were when it was taken up. `markers` is
+        started and stopped with the coordinator."""
+        self._config = config
+        self._fresh_id = fresh_id
+        self.markers = markers
+        super().__init__(
+            TRANSACTIONS_TOPIC,
+            "transactions",
+            Runtime(self._make_shard, lambda: RuntimeSettings(commit_timeout_ms=config().request_timeout_ms)),
+            partition_count=lambda: config().transaction_state_log_num_partitions,
+            partitions=partitions,
+            node=node,
+            node_id=node_id,
+            metrics=metrics,
+        )
+        metrics.gauge("transactions.ids", self._id_count)
+
+    def start(self, metadata: Metadata) -> None:
+        """See Coordinator.start."""
+        self.markers.start(metadata)
+        super().start(metadata)
+
+    async def stop(self) -> None:
+        """See Coordinator.stop. Markers that are not written yet are sent by whoever coordinates then."""
+        await self.markers.stop()
+        await super().stop()
+
+    def _id_count(self) -> int:
+        return sum(runtime.shard.transaction_count for runtime in self.runtime.shards.values())
+
+    def _make_shard(self, _index: int) -> TransactionShard:
+        # Imported when there is one: a broker that serves no transactions does without the machine.
+        from headrace.transactions.shard import TransactionShard
+
+        return TransactionShard(settings_of(self._config()), self._transaction_version, self._fresh_id)
+
+    def _transaction_version(self) -> int:
+        """As it is finalized now."""
+        assert self._metadata is not None
+        return self._metadata.image.features.levels.get(TRANSACTION_VERSION, 0)
+
+    # --- leaders of partitions on this broker ------------------------------------------------------------------------
+
+    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
+        """See verifier.LocalTransactions."""
+        waiting = [_Verdict(self._node) for _ in asks]
+        for ask, waiter in zip(asks, waiting, strict=True):
+            if verify_only:
+                self.write(ask.transactional_id, partial(_verify, ask), waiter, _refused)
+            else:
+                self.write(ask.transactional_id, partial(_add, ask), waiter, _refused)
+        return [await waiter.future for waiter in waiting]
+
+    # --- markers -----------------------------------------------------------------------------------------------------
+
+    def _drive(self, runtime: ShardRuntime[TransactionShard], now_ms: int) -> None:
+        super()._drive(runtime, now_ms)
+        markings = runtime.shard.markings
+        while markings:
+            marking = markings.popleft()
+            self.markers.send(runtime, marking, runtime.leader_epoch, partial(self._marked, runtime, marking))
+
+    def _marked(self, runtime: ShardRuntime[TransactionShard], marking: Marking) -> None:
+        self.decide_alone(runtime, lambda shard, now_ms: shard.marked(marking, now_ms))
+
+    def _resigned(self, runtime: ShardRuntime[TransactionShard]) -> None:
+        self.markers.drop(runtime)
+        super()._resigned(runtime)
+
+
+class _Verdict:
+    """Waits for what is said of one transaction."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, node: Node) -> None:
+        self.future: Future[Verdicts] = node.future()
+
+    def resolve(self, value: Verdicts) -> None:
+        """See Waiter."""
+        if not self.future.done():
+            self.future.set_result(value)
+
+
+def _verify(ask: Partitions, shard: TransactionShard, _now_ms: int) -> Outcome:
+    return shard.verify_partitions(ask)
+
+
+def _add(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:
+    out = shard.add_partitions(ask, now_ms)
+    out.reply = Verdicts(out.reply, dict.fromkeys(ask.partitions, ErrorCode.NONE))
+    return out
+
+
+def _refused(error: ErrorCode) -> Verdicts:
+    return Verdicts(error, {})
+
+
+def settings_of(config: BrokerConfig) -> TransactionSettings:
+    """What the machine obeys of a broker's settings."""
+    from headrace.transactions.asks import TransactionSettings
+
+    return TransactionSettings(
+        max_timeout_ms=config.transaction_max_timeout_ms,
+        two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+        id_expiration_ms=config.transactional_id_expiration_ms,
+        timeout_check_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        expiry_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+    )

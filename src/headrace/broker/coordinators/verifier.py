@@ -1,0 +1,315 @@
+"""The leaders' questions to the coordinators of transactions: is a partition in a transaction, or take it in (KIP-890).
+
+There is one queue for each coordinator's broker and one request under way there: what is asked meanwhile goes together
+with the next one. This broker's own coordinator is asked without a socket. Nothing is asked twice but what is called
+CONCURRENT_TRANSACTIONS: the markers of the transaction before are on their way then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.errors import ClientError, UnreachableError
+from headrace.machine.sharding import partition_of
+from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.config import BrokerConfig
+    from headrace.env import Node
+    from headrace.metadata.image import ClusterImage, Endpoint
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+QUEUED_MAX: Final = 10_000
+"""Transactions that wait for one coordinator's broker."""
+TRANSACTIONS_AT_ONCE: Final = 1_000
+"""Transactions of one request."""
+
+Said: TypeAlias = Mapping[TopicPartition, ErrorCode]
+"""NONE for a partition that is in its transaction, or why nobody can say so."""
+
+_FOR_BROKERS_FROM: Final = 4
+_KNOWN: Final = frozenset(ErrorCode)
+_SAID_AS: Final = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
+}
+"""What a producer would take for something else: it is not this broker, and it has not sent this request."""
+
+
+class LocalTransactions(Protocol):
+    """The transaction coordinator of this broker."""
+
+    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
+        """Takes partitions into transactions, or (`verify_only`) says whether they are in them: in the order of the
+        questions, with the errors of the newest version of AddPartitionsToTxn."""
+        ...
+
+
+class _Question(NamedTuple):
+    ask: Partitions
+    verify_only: bool
+    answer: Future[Said]
+
+    def tell(self, said: Said) -> None:
+        if not self.answer.done():
+            self.answer.set_result(said)
+
+
+class Verifier:
+    """See the module. `local` is this broker's own coordinator, None while it has none."""
+
+    def __init__(
+        self,
+        node: Node,
+        node_id: int,
+        config: Callable[[], BrokerConfig],
+        image: Callable[[], ClusterImage],
+        metrics: Registry,
+        local: LocalTransactions | None = None,
+    ) -> None:
+        self.local = local
+        self.node = node
+        self.node_id = node_id
+        self.owner = node.owner("verifier")
+        self.config = config
+        self._image = image
+        self._lanes: dict[int, _Lane] = {}
+        self._is_closed = False
+        self.requests = metrics.counter("transactions.verification_requests")
+        self.failures = metrics.counter("transactions.verification_failures")
+        metrics.gauge("transactions.verifications_wait", lambda: sum(len(lane) for lane in self._lanes.values()))
+
+    async def join(self, ask: Partitions, *, verify_only: bool) -> Said:
+        """What the transaction's coordinator says of each partition; without `verify_only` it takes them in.
+
+        Errors are those of AddPartitionsToTxn, but for INVALID_PRODUCER_EPOCH in the place of PRODUCER_FENCED. Beside
+        them: NETWORK_EXCEPTION where nobody answers, COORDINATOR_NOT_AVAILABLE where no coordinator is known.
+        """
+        config = self.config()
+        pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+        until = self.node.clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        while True:
+            said = await self._ask(ask, verify_only)
+            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in said.values()
+            if verify_only or not is_early or self.node.clock.monotonic() + pause_s > until:
+                break
+            await asyncio.sleep(pause_s)
+        self.failures.value += sum(error is not ErrorCode.NONE for error in said.values())
+        return said
+
+    async def _ask(self, ask: Partitions, verify_only: bool) -> Said:
+        coordinator = self._coordinator_of(ask.transactional_id)
+        if coordinator is None:
+            return _all(ask, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        lane = self._lanes.get(coordinator)
+        if self._is_closed:
+            return _all(ask, ErrorCode.NETWORK_EXCEPTION)
+        if lane is None:
+            lane = self._lanes[coordinator] = _Lane(self, coordinator)
+        return await lane.ask(ask, verify_only)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        """The broker that leads the transactional id's partition."""
+        image = self._image()
+        topic = image.topics.by_name(TRANSACTIONS_TOPIC)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
+        is_known = leader == self.node_id or self.endpoint_of(leader) is not None
+        return leader if is_known else None
+
+    def endpoint_of(self, node_id: int) -> Endpoint | None:
+        """Where brokers reach a broker, if it is there."""
+        broker = self._image().brokers.get(node_id)
+        return None if broker is None else broker.endpoint(self.config().inter_broker_listener)
+
+    def close(self) -> None:
+        """Asks nothing more: whoever waits hears NETWORK_EXCEPTION."""
+        self._is_closed = True
+        self.owner.close()
+        for lane in self._lanes.values():
+            lane.close()
+
+
+class _Lane:
+    """The questions to the coordinator on one broker."""
+
+    def __init__(self, verifier: Verifier, coordinator: int) -> None:
+        self._verifier = verifier
+        self._coordinator = coordinator
+        self._queued: dict[str, _Question] = {}
+        """By transactional id, in the order of their coming."""
+        self._asked: list[_Question] = []
+        self._is_running = False
+        self._link: AsyncConnection | None = None
+        self._to: Endpoint | None = None
+
+    def __len__(self) -> int:
+        return len(self._queued) + len(self._asked)
+
+    async def ask(self, ask: Partitions, verify_only: bool) -> Said:
+        """Puts a question into the queue. It takes the place of an older one: of a producer that it replaces, or of the
+        same one, which has come again."""
+        before = self._queued.get(ask.transactional_id)
+        if before is not None and before.ask.producer_epoch > ask.producer_epoch:
+            return _all(ask, ErrorCode.INVALID_PRODUCER_EPOCH)
+        if before is None and len(self._queued) >= QUEUED_MAX:
+            return _all(ask, ErrorCode.NETWORK_EXCEPTION)
+        if before is not None:
+            is_same = before.ask.producer_epoch == ask.producer_epoch
+            error = ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH
+            before.tell(_all(before.ask, error))
+        question = _Question(ask, verify_only, self._verifier.node.future())
+        self._queued[ask.transactional_id] = question
+        if not self._is_running:
+            self._is_running = True
+            self._verifier.owner.spawn(self._run())
+        return await question.answer
+
+    async def _run(self) -> None:
+        while self._queued:
+            first = list(self._queued)[:TRANSACTIONS_AT_ONCE]
+            self._asked = asked = [self._queued.pop(each) for each in first]
+            self._verifier.requests.value += 1
+            try:
+                if self._coordinator == self._verifier.node_id:
+                    await self._ask_here(asked)
+                else:
+                    await self._ask_there(asked)
+            except Exception as error:  # it is raised where the requests are answered
+                for question in asked:
+                    if not question.answer.done():
+                        question.answer.set_exception(error)
+            self._asked = []
+        self._is_running = False
+
+    async def _ask_here(self, asked: list[_Question]) -> None:
+        local = self._verifier.local
+        for verify_only in (False, True):
+            alike = [question for question in asked if question.verify_only is verify_only]
+            if not alike:
+                continue
+            if local is None:
+                _tell_all(alike, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                continue
+            verdicts = await local.add_partitions([question.ask for question in alike], verify_only)
+            for question, verdict in zip(alike, verdicts, strict=True):
+                question.tell(_said(question.ask, verdict))
+
+    async def _ask_there(self, asked: list[_Question]) -> None:
+        try:
+            link = await self._connected()
+            newest = link.channel.versions.get(ApiKey.ADD_PARTITIONS_TO_TXN, (0, -1))[1]
+            if 0 <= newest < _FOR_BROKERS_FROM:
+                # It would take the question for a client's, and add: as in Kafka nothing is verified then.
+                _tell_all((each for each in asked if each.verify_only), ErrorCode.NONE)
+                _tell_all((each for each in asked if not each.verify_only), ErrorCode.UNSUPPORTED_VERSION)
+                return
+            timeout_s = self._verifier.config().request_timeout_ms / 1000
+            response = await link.ask(request_of(asked), AddPartitionsToTxnResponse, timeout_s=timeout_s)
+        except ClientError:
+            _tell_all(asked, ErrorCode.NETWORK_EXCEPTION)
+            return
+        verdicts = _verdicts_of(response)
+        error = _code(response.error_code)
+        missing = Verdicts(error, {})
+        for question in asked:
+            verdict = missing if error else verdicts.get(question.ask.transactional_id, missing)
+            question.tell(_said(question.ask, verdict))
+
+    async def _connected(self) -> AsyncConnection:
+        verifier = self._verifier
+        endpoint = verifier.endpoint_of(self._coordinator)
+        if endpoint is None:
+            raise UnreachableError(f"broker {self._coordinator} is not in the cluster any more")
+        link = self._link
+        if link is not None and not link.closed and self._to == endpoint:
+            return link
+        if link is not None:
+            link.close()
+        self._link = await AsyncConnection.open(
+            verifier.node,
+            verifier.owner,
+            endpoint.host,
+            endpoint.port,
+            client_id=f"broker-{verifier.node_id}-verifier",
+            timeout_s=verifier.config().socket_connection_setup_timeout_ms / 1000,
+        )
+        self._to = endpoint
+        return self._link
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        _tell_all([*self._asked, *self._queued.values()], ErrorCode.NETWORK_EXCEPTION)
+        self._queued.clear()
+
+
+def request_of(asked: Iterable[_Question]) -> AddPartitionsToTxnRequest:
+    """One request for all questions."""
+    transactions = []
+    for ask, verify_only, _ in asked:
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in sorted(ask.partitions):
+            by_topic.setdefault(topic, []).append(index)
+        topics = [AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in by_topic.items()]
+        transactions.append(
+            AddPartitionsToTxnTransaction(
+                transactional_id=ask.transactional_id,
+                producer_id=ask.producer_id,
+                producer_epoch=ask.producer_epoch,
+                verify_only=verify_only,
+                topics=topics,
+            )
+        )
+    return AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def _verdicts_of(response: AddPartitionsToTxnResponse) -> dict[str, Verdicts]:
+    return {
+        result.transactional_id: Verdicts(
+            ErrorCode.NONE,
+            {
+                (topic.name, each.partition_index): _code(each.partition_error_code)
+                for topic in result.topic_results
+                for each in topic.results_by_partition
+            },
+        )
+        for result in response.results_by_transaction
+    }
+
+
+def _said(ask: Partitions, verdicts: Verdicts) -> Said:
+    """The verdict on each partition that was asked about; one that is not spoken of is in no transaction."""
+    error = _SAID_AS.get(verdicts.error, verdicts.error)
+    if error:
+        return _all(ask, error)
+    found = {each: verdicts.partitions.get(each, ErrorCode.INVALID_TXN_STATE) for each in ask.partitions}
+    return {each: _SAID_AS.get(error, error) for each, error in found.items()}
+
+
+def _all(ask: Partitions, error: ErrorCode) -> Said:
+    return dict.fromkeys(ask.partitions, error)
+
+
+def _tell_all(questions: Iterable[_Question], error: ErrorCode) -> None:
+    for question in questions:
+        question.tell(_all(question.ask, error))
+
+
+def _code(code: int) -> ErrorCode:
+    return ErrorCode(code) if code in _KNOWN else ErrorCode.UNKNOWN_SERVER_ERROR

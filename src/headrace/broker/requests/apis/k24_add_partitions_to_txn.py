@@ -1,0 +1,180 @@
+"""AddPartitionsToTxn (24), versions 0-5: partitions become part of a transaction.
+
+From a client (v0-3) it is about one transaction, and the client has to be allowed to write. From a broker (v4 and
+above, KIP-890) it is about any number, each of which may be a question (`verify_only`). One topic that is unknown or
+forbidden fails the whole of a transaction's part.
+v2 PRODUCER_FENCED. v3 flexible. v5 TRANSACTION_ABORTABLE.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+BROKERS_FROM: Final = 4
+_FENCED_FROM: Final = 2
+"""The version that knows PRODUCER_FENCED."""
+_OF_BROKERS: Final = 2
+"""The transaction.version of a transaction that brokers add to."""
+
+Answer = AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]
+
+
+class _Asked(NamedTuple):
+    """One transaction of a request."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    verify_only: bool
+    topics: Sequence[AddPartitionsToTxnTopic]
+
+    def partitions(self) -> list[TopicPartition]:
+        return [(topic.name, index) for topic in self.topics for index in topic.partitions]
+
+    def results(self, error_of: Callable[[TopicPartition], int]) -> list[AddPartitionsToTxnTopicResult]:
+        """What is said of each partition."""
+        return [
+            AddPartitionsToTxnTopicResult(
+                topic.name,
+                [AddPartitionsToTxnPartitionResult(index, error_of((topic.name, index))) for index in topic.partitions],
+            )
+            for topic in self.topics
+        ]
+
+
+@handles(ApiKey.ADD_PARTITIONS_TO_TXN)
+def handle(broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
+    """Answers when each transaction has been decided upon, and what was decided is committed."""
+    if context.api_version >= BROKERS_FROM:
+        if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _Adding(broker, context).of_brokers(request)
+    return _Adding(broker, context).of_client(request)
+
+
+class _Adding:
+    """One request: it is answered when the last of its transactions is."""
+
+    def __init__(self, broker: Services, context: RequestContext) -> None:
+        self._broker = broker
+        self._context = context
+        self._from_client = context.api_version < BROKERS_FROM
+        self._response = AddPartitionsToTxnResponse()
+        self._pending: Pending[AddPartitionsToTxnResponse] = Pending()
+        self._left = 1
+
+    def of_client(self, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
+        """A request of a version that is about one transaction."""
+        asked = _Asked(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            False,
+            request.v3_and_below_topics,
+        )
+
+        def answered(results: list[AddPartitionsToTxnTopicResult]) -> None:
+            self._response.results_by_topic_v3_and_below = results
+
+        if not self._context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+            answered(asked.results(lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        else:
+            self._add(asked, answered)
+        self._one_less()
+        return self._pending
+
+    def of_brokers(self, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
+        """A request of a version that is about many."""
+        for each in request.transactions:
+            asked = _Asked(each.transactional_id, each.producer_id, each.producer_epoch, each.verify_only, each.topics)
+            result = AddPartitionsToTxnResult(asked.transactional_id, [])
+            self._response.results_by_transaction.append(result)
+
+            def answered(
+                results: list[AddPartitionsToTxnTopicResult], result: AddPartitionsToTxnResult = result
+            ) -> None:
+                result.topic_results = results
+
+            self._add(asked, answered)
+        self._one_less()
+        return self._pending
+
+    def _add(self, asked: _Asked, answered: Callable[[list[AddPartitionsToTxnTopicResult]], None]) -> None:
+        partitions = asked.partitions()
+        errors = {each: error for each in partitions if (error := self._error_of(each))}
+        if errors:
+            answered(asked.results(lambda each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)))
+            return
+        ask = Partitions(
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            frozenset(partitions),
+            0 if self._from_client else _OF_BROKERS,
+        )
+        waiter: Pending[Any] = Pending()
+        self._left += 1
+        transactions = self._broker.transactions
+        if asked.verify_only:
+            transactions.write(ask.transactional_id, lambda shard, _: shard.verify_partitions(ask), waiter, _no_verdict)
+        else:
+            transactions.write(
+                ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), waiter, _same
+            )
+
+        def decided() -> None:
+            said = waiter.value
+            verdicts = said if isinstance(said, Verdicts) else Verdicts(ErrorCode(said or 0), {})
+            of_all = self._in_version(verdicts.error)
+            answered(asked.results(lambda each: of_all or verdicts.partitions.get(each, ErrorCode.NONE)))
+            self._one_less()
+
+        waiter.when_resolved(decided)
+
+    def _error_of(self, partition: TopicPartition) -> ErrorCode:
+        """Why a partition cannot be part of a transaction; NONE where it can."""
+        topic, index = partition
+        if self._from_client and not self._context.authorize(Operation.WRITE, ResourceType.TOPIC, topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if self._broker.image.topics.partition(topic, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE
+
+    def _in_version(self, error: ErrorCode) -> ErrorCode:
+        if error is ErrorCode.PRODUCER_FENCED and self._context.api_version < _FENCED_FROM:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        return error
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._pending.resolve(self._response)
+
+
+def _same(error: ErrorCode) -> ErrorCode:
+    return error
+
+
+def _no_verdict(error: ErrorCode) -> Verdicts:
+    return Verdicts(error, {})

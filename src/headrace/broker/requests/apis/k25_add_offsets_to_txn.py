@@ -1,0 +1,60 @@
+"""AddOffsetsToTxn (25), versions 0-4: the offsets of a group become part of a transaction.
+
+That is the partition of `__consumer_offsets` that the group is kept in.
+v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.transactions.asks import Partitions
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+_FENCED_FROM: Final = 2
+"""The version that knows PRODUCER_FENCED."""
+
+
+@handles(ApiKey.ADD_OFFSETS_TO_TXN)
+def handle(
+    broker: Services, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse | Pending[AddOffsetsToTxnResponse]:
+    """Answers when it is committed."""
+    transactional_id = request.transactional_id
+    if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+    ask = Partitions(transactional_id, request.producer_id, request.producer_epoch, frozenset({partition}), 0)
+    answer = _Answer(context.api_version)
+    broker.transactions.write(
+        transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), answer, lambda error: error
+    )
+    return answer
+
+
+class _Answer(Pending[AddOffsetsToTxnResponse]):
+    """What the coordinator says, in the words of a version."""
+
+    __slots__ = ("_version",)
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self._version = version
+
+    def resolve(self, value: Any) -> None:
+        if value is ErrorCode.PRODUCER_FENCED and self._version < _FENCED_FROM:
+            value = ErrorCode.INVALID_PRODUCER_EPOCH
+        super().resolve(AddOffsetsToTxnResponse(error_code=value))

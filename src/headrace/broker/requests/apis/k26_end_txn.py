@@ -1,0 +1,63 @@
+"""EndTxn (26), versions 0-5: a transaction is committed or aborted.
+
+The answer leaves when that is decided for good, before the partitions have heard of it.
+v2 PRODUCER_FENCED. v3 flexible. v4 TRANSACTION_ABORTABLE. v5: every end raises the producer's epoch, and the answer
+tells the producer's id and epoch from now on (KIP-890).
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.transactions.asks import End, Identity
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+_FENCED_FROM: Final = 2
+"""The version that knows PRODUCER_FENCED."""
+_EPOCHS_FROM: Final = 5
+_RAISING: Final = 2
+"""The transaction.version of an end that raises the epoch."""
+
+
+@handles(ApiKey.END_TXN)
+def handle(
+    broker: Services, request: EndTxnRequest, context: RequestContext
+) -> EndTxnResponse | Pending[EndTxnResponse]:
+    """Answers when the decision is committed."""
+    transactional_id = request.transactional_id
+    if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    version = _RAISING if context.api_version >= _EPOCHS_FROM else 0
+    ask = End(transactional_id, request.producer_id, request.producer_epoch, request.committed, version)
+    answer = _Answer(context.api_version)
+    broker.transactions.write(transactional_id, lambda shard, now_ms: shard.end(ask, now_ms), answer, Identity)
+    return answer
+
+
+class _Answer(Pending[EndTxnResponse]):
+    """What the coordinator says, in the words of a version."""
+
+    __slots__ = ("_version",)
+
+    def __init__(self, version: int) -> None:
+        super().__init__()
+        self._version = version
+
+    def resolve(self, value: Any) -> None:
+        error, producer_id, producer_epoch = value
+        if error is ErrorCode.PRODUCER_FENCED and self._version < _FENCED_FROM:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        if error or self._version < _EPOCHS_FROM:
+            super().resolve(EndTxnResponse(error_code=error))
+        else:
+            super().resolve(EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch))

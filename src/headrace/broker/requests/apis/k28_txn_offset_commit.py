@@ -1,0 +1,192 @@
+"""TxnOffsetCommit (28), versions 0-6: stores how far a group has come, once the producer's transaction commits.
+
+Each partition stands or falls alone: unknown topics and partitions, metadata beyond offset.metadata.max.bytes. The
+group's partition of `__consumer_offsets` has to be in the transaction, as a leader's has (KIP-890): before v5
+AddOffsetsToTxn brought it there, from then on this request does.
+v2: leader epochs (KIP-320). v3: members, so that their generation fences a commit (KIP-447). v4: TRANSACTION_ABORTABLE.
+v6: topics by id (KIP-1319).
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.partitions.replica import Replica
+from headrace.broker.requests.registry import handles
+from headrace.broker.requests.verification import OFFSETS_ADDED_FROM, offsets_error
+from headrace.groups.offsets import txn_commit_error
+from headrace.log.guards import Guard
+from headrace.log.producers import Refusal
+from headrace.machine.outcome import Outcome
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.transactions.asks import Partitions
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+    from headrace.groups.shard import GroupShard
+    from headrace.log.producers import Producers
+
+_TOPIC_IDS_FROM: Final = 6
+
+
+@handles(ApiKey.TXN_OFFSET_COMMIT)
+def handle(
+    broker: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse] | Coroutine[Any, Any, Any]:
+    """Commits what can be committed, in the producer's transaction."""
+    if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return txn_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return txn_commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    refused = _keep_known(broker, request, context)
+    if not request.topics:
+        return TxnOffsetCommitResponse(topics=refused)
+    adds = context.api_version >= OFFSETS_ADDED_FROM
+    index = broker.groups.partition_for(request.group_id)
+    replica = broker.replicas.find(OFFSETS_TOPIC, index)
+    verifies = adds or broker.config.transaction_partition_verification_enable
+    if not verifies or not isinstance(replica, Replica):
+        # Whoever does not lead the group's partition does not coordinate the group either, and will say so.
+        return _commit(broker, request, context, refused, None)
+    log = replica.log
+    claimed = log.producers.claim(
+        request.producer_id,
+        request.producer_epoch,
+        0,
+        log.end_offset,
+        raises=adds,
+        now_ms=broker.node.clock.now_ms(),
+    )
+    if isinstance(claimed, Refusal):
+        return _with(refused, txn_commit_error(request, claimed.error))
+    if claimed.first_offset >= 0:
+        return _commit(broker, request, context, refused, (log.producers, claimed))
+    return _commit_later(broker, request, context, refused, (log.producers, claimed))
+
+
+async def _commit_later(
+    broker: Services,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    refused: list[TxnOffsetCommitResponseTopic],
+    claimed: tuple[Producers, Guard],
+) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+    """Asks the transaction's coordinator first."""
+    version = context.api_version
+    adds = version >= OFFSETS_ADDED_FROM
+    partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+    ask = Partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        frozenset({partition}),
+        2 if adds else 0,
+    )
+    said = await broker.verifier.join(ask, verify_only=not adds)
+    if error := said[partition]:
+        return _with(refused, txn_commit_error(request, offsets_error(error, version)))
+    return _commit(broker, request, context, refused, claimed)
+
+
+def _commit(
+    broker: Services,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    refused: list[TxnOffsetCommitResponseTopic],
+    claimed: tuple[Producers, Guard] | None,
+) -> Pending[TxnOffsetCommitResponse]:
+    answer = _Answer(refused)
+    broker.groups.write(
+        request.group_id,
+        partial(_decide, request, context.api_version, claimed),
+        answer,
+        lambda error: txn_commit_error(request, error),
+    )
+    return answer
+
+
+def _decide(
+    request: TxnOffsetCommitRequest,
+    version: int,
+    claimed: tuple[Producers, Guard] | None,
+    shard: GroupShard,
+    now_ms: int,
+) -> Outcome:
+    """What was decided before stands in the log: what it says of the producer is what counts."""
+    if claimed is not None:
+        producers, guard = claimed
+        refusal = producers.check_guard(request.producer_id, request.producer_epoch, 0, -1, guard)
+        if refusal is not None:
+            return Outcome(txn_commit_error(request, refusal.error))
+    return shard.commit_in_transaction(request, version, now_ms)
+
+
+class _Answer(Pending[TxnOffsetCommitResponse]):
+    """The answer to what could be committed, to which the refused partitions are added."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, refused: list[TxnOffsetCommitResponseTopic]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    def resolve(self, value: TxnOffsetCommitResponse | None) -> None:
+        super().resolve(None if value is None else _with(self._refused, value))
+
+
+def _keep_known(
+    broker: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> list[TxnOffsetCommitResponseTopic]:
+    """Leaves in the request what exists and may be read, with name and id; returns the answers to the rest."""
+    topics = broker.image.topics
+    by_id = context.api_version >= _TOPIC_IDS_FROM
+    kept: list[TxnOffsetCommitRequestTopic] = []
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    for asked in request.topics:
+        topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
+        name = asked.name if topic is None else topic.name
+        error = ErrorCode.UNKNOWN_TOPIC_ID if by_id and topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        count = 0 if topic is None else len(topic.partitions)
+        if not (by_id and topic is None) and not context.authorize(Operation.READ, ResourceType.TOPIC, name):
+            error, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+        bad = [p for p in asked.partitions if not 0 <= p.partition_index < count]
+        if bad:
+            answers = [TxnOffsetCommitResponsePartition(p.partition_index, error) for p in bad]
+            refused.append(TxnOffsetCommitResponseTopic(asked.name, asked.topic_id, answers))
+            asked.partitions = [p for p in asked.partitions if 0 <= p.partition_index < count]
+            if not asked.partitions:
+                continue
+        if topic is not None:
+            asked.name, asked.topic_id = topic.name, topic.id
+        kept.append(asked)
+    request.topics = kept
+    return refused
+
+
+def _with(refused: list[TxnOffsetCommitResponseTopic], response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """Adds the refused partitions: to the topic's own entry where it has one."""
+    by_name = {topic.name: topic for topic in response.topics}
+    by_id = {topic.topic_id: topic for topic in response.topics if topic.topic_id != ZERO}
+    for topic in refused:
+        entry = by_name.get(topic.name) if topic.name else by_id.get(topic.topic_id)
+        if entry is None:
+            response.topics.append(topic)
+        else:
+            entry.partitions.extend(topic.partitions)
+    return response

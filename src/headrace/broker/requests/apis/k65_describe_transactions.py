@@ -1,0 +1,64 @@
+"""DescribeTransactions (65), version 0: where some transactional ids stand. Source: KIP-664.
+
+While a transaction ends its partitions are those that do not hold their marker yet; of topics that the asker may not
+describe nothing is said.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+
+@handles(ApiKey.DESCRIBE_TRANSACTIONS)
+def handle(
+    broker: Services, request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    """Describes each id once."""
+    asked = dict.fromkeys(request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=[_state(broker, context, each) for each in asked])
+
+
+def _state(broker: Services, context: RequestContext, transactional_id: str) -> TransactionState:
+    if not context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not transactional_id:
+        return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
+    shard = broker.transactions.read(transactional_id)
+    if isinstance(shard, ErrorCode):
+        return _refused(transactional_id, shard)
+    told = shard.describe(transactional_id)
+    if told.error:
+        return _refused(transactional_id, told.error)
+    topics: dict[str, list[int]] = {}
+    for topic, index in told.partitions:
+        if topic in topics or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=told.state,
+        transaction_timeout_ms=told.timeout_ms,
+        transaction_start_time_ms=told.start_ms,
+        producer_id=told.producer_id,
+        producer_epoch=told.producer_epoch,
+        topics=[TopicData(name, indexes) for name, indexes in topics.items()],
+    )
+
+
+def _refused(transactional_id: str, error: ErrorCode) -> TransactionState:
+    return TransactionState(error_code=error, transactional_id=transactional_id)

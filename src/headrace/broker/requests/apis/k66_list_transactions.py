@@ -1,0 +1,78 @@
+"""ListTransactions (66), versions 0-2: the transactional ids that this broker coordinates. Source: KIP-664.
+
+Names of states that do not exist are sent back, and match nothing. v1: a filter by how long a transaction is open
+(KIP-994). v2: a filter by a regular expression that the whole id has to match (KIP-1152).
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.transactions.asks import Filters
+from headrace.transactions.states import TransactionState
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import k66_list_transactions as k66
+from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+_STATES: Final = frozenset(state.label for state in TransactionState)
+
+
+Answer = ListTransactionsResponse
+
+
+@handles(ApiKey.LIST_TRANSACTIONS)
+def handle(
+    broker: Services, request: ListTransactionsRequest, context: RequestContext
+) -> Answer | Coroutine[Any, Any, Answer]:
+    """Lists what every partition that is loaded holds; while one is loading there is no complete answer."""
+    pattern = request.transactional_id_pattern
+    return _list_matching(broker, request, context, pattern) if pattern else _list(broker, request, context)
+
+
+async def _list_matching(
+    broker: Services, request: ListTransactionsRequest, context: RequestContext, pattern: str
+) -> Answer:
+    """In the helper process: a client can make it as heavy as it likes."""
+    from headrace.machine.patterns import Pattern, PatternError, matching
+
+    try:
+        Pattern(pattern)
+    except PatternError:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    response = _list(broker, request, context)
+    ids = [each.transactional_id for each in response.transaction_states]
+    helper = broker.node.helper
+    try:
+        matched = set(await broker.node.workers.run(lambda: helper.call(matching, pattern, ids)))
+    except OSError as error:
+        broker.node.logger("transactions").warning("a pattern cannot be matched", why=error)
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    response.transaction_states = [each for each in response.transaction_states if each.transactional_id in matched]
+    return response
+
+
+def _list(broker: Services, request: ListTransactionsRequest, context: RequestContext) -> Answer:
+    unknown = [name for name in request.state_filters if name not in _STATES]
+    shards = broker.transactions.read_all()
+    if isinstance(shards, ErrorCode):
+        return ListTransactionsResponse(error_code=shards)
+    filters = Filters(frozenset(request.state_filters), frozenset(request.producer_id_filters), request.duration_filter)
+    now_ms = broker.transactions.now_ms()
+    found = [each for shard in shards for each in shard.list_transactions(filters, now_ms)]
+    return ListTransactionsResponse(
+        unknown_state_filters=unknown,
+        transaction_states=[
+            k66.TransactionState(each.transactional_id, each.producer_id, each.state)
+            for each in found
+            if context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+        ],
+    )

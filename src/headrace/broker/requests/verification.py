@@ -1,0 +1,94 @@
+"""What a request for a transaction has to show before a leader takes it: whose it is, and what its coordinator says."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.batch import BATCH_OVERHEAD
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k00_produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from headrace.broker.net.context import RequestContext
+    from headrace.wire.primitives import Buffer
+
+ADDS_FROM: Final = 12
+"""From this version of Produce on the leader takes partitions into the transaction, and its end raises the epoch."""
+_ABORTABLE_FROM: Final = 11
+_OFFSETS_ABORTABLE_FROM: Final = 4
+OFFSETS_ADDED_FROM: Final = 5
+"""The same of TxnOffsetCommit."""
+TRANSACTIONAL: Final = 0x10
+_ATTRIBUTES_AT: Final = 22
+_NOT_NOW: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+_unpack_producer = Struct(">qhi").unpack_from
+_PRODUCER_AT: Final = 43
+
+
+class Sequenced(NamedTuple):
+    """Whose batch it is, and where in the sequence of its producer."""
+
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+
+
+def transactional(records: object) -> Sequenced | None:
+    """Whose transaction a batch is for, by its header; None where it is for none, or too short to say."""
+    if not isinstance(records, (bytes, bytearray, memoryview)) or len(records) < BATCH_OVERHEAD:
+        return None
+    return sequenced(records) if records[_ATTRIBUTES_AT] & TRANSACTIONAL else None
+
+
+def sequenced(records: Buffer) -> Sequenced:
+    """The producer in the header of a batch."""
+    return Sequenced._make(_unpack_producer(records, _PRODUCER_AT))
+
+
+def producers_of(request: ProduceRequest) -> set[tuple[int, int]]:
+    """(id, epoch) of the producers whose transactions a Produce request writes to."""
+    return {
+        batch[:2]
+        for topic in request.topic_data
+        for partition in topic.partition_data
+        if (batch := transactional(partition.records)) is not None
+    }
+
+
+def check_producers(found: set[tuple[int, int]], request: ProduceRequest, context: RequestContext) -> ErrorCode:
+    """Why nothing of a Produce request is taken: transactions that the client may not write to, or are not named, and
+    those of several producers."""
+    name = request.transactional_id
+    if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if len(found) > 1 or min(found)[0] < 0:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE
+
+
+def produce_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    """What a producer is told where the coordinator said `error`: one that passes must not send it looking for another
+    leader, or end an old client."""
+    if error in _NOT_NOW or (error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_FROM):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
+
+
+def offsets_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    """What a TxnOffsetCommit is told where the coordinator said `error`: old clients know no NETWORK_EXCEPTION."""
+    if error is ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < _OFFSETS_ABORTABLE_FROM:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

@@ -1,0 +1,64 @@
+"""ConsumerGroupDescribe: a group as its committed records tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.groups.consumer.assignors import ASSIGNORS
+from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE
+from headrace.wire.messages.k69_consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
+
+if TYPE_CHECKING:
+    from headrace.groups.consumer.group import ConsumerGroup
+    from headrace.groups.consumer.topics import Topics
+
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+"""Types of members, as described."""
+
+
+def describe(group: ConsumerGroup, topics: Topics) -> DescribedGroup:
+    """The group with its members in the order of their ids; topics that are no more have no name and are left out."""
+    epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None) or NEW_TARGET
+    described = DescribedGroup(
+        group_id=group.id,
+        group_state=group.committed_state,
+        group_epoch=epoch.epoch,
+        assignment_epoch=target_epoch.epoch,
+    )
+    votes = dict.fromkeys(ASSIGNORS, 0)
+    for member_id, member in sorted(group.members.committed_items(), key=lambda item: item[0]):
+        if member.assignor in votes:
+            votes[member.assignor] += 1
+        current = group.currents.committed(member_id) or NOWHERE
+        has: dict[bytes, set[int]] = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
+        for topic_id, epochs in current.revoking.items():
+            has.setdefault(topic_id, set()).update(epochs)
+        described.members.append(
+            Member(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                rack_id=member.rack_id,
+                member_epoch=current.epoch,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                subscribed_topic_names=sorted(member.topics),
+                subscribed_topic_regex=member.regex or None,
+                assignment=_named(has, topics),
+                target_assignment=_named(group.targets.committed(member_id) or NOTHING, topics),
+                member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+            )
+        )
+    described.assignor_name = max(votes, key=lambda name: votes[name])
+    return described
+
+
+def _named(partitions: Mapping[bytes, Iterable[int]], topics: Topics) -> Assignment:
+    return Assignment(
+        [
+            TopicPartitions(topic_id, topics.by_id[topic_id].name, sorted(all_))
+            for topic_id, all_ in sorted(partitions.items())
+            if topic_id in topics.by_id
+        ]
+    )

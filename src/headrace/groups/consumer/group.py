@@ -1,0 +1,253 @@
+"""One consumer group as the log tells it: tables that `apply` alone fills, and what is counted from them.
+
+Everything lies on the shard's timeline: decisions look at the latest, descriptions at what is committed, and what is
+lost is taken back. What is counted is counted as records come in, so that no heartbeat walks over the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+from headrace.groups.consumer.records import (
+    ConsumerRecord,
+    Current,
+    GroupEpoch,
+    Held,
+    Kind,
+    Member,
+    MemberState,
+    Partitions,
+    Resolved,
+    TargetEpoch,
+)
+from headrace.machine.timeline import Timeline, TimelineTable
+
+NOWHERE: Final = Current()
+"""What a member has that has only joined."""
+NOTHING: Final[Partitions] = {}
+NEW_EPOCH: Final = GroupEpoch(1)
+"""The epoch of a group of which the log says none: its first subscription makes it 2, as in Kafka."""
+NEW_TARGET: Final = TargetEpoch(1)
+"""The epoch of targets that were never computed: those of a group that never had a subscription."""
+
+PartitionId: TypeAlias = tuple[bytes, int]
+"""(topic id, partition)"""
+
+
+class ConsumerState(Enum):
+    """A consumer group's state; the value is the name that Kafka's tools show."""
+
+    EMPTY = "Empty"
+    """No members."""
+    ASSIGNING = "Assigning"
+    """The group's epoch is above that of the targets: they are to be computed."""
+    RECONCILING = "Reconciling"
+    """Somebody has not reached what it shall have."""
+    STABLE = "Stable"
+    """Everybody has."""
+
+
+class ConsumerGroup:
+    """The records of one consumer group, and what follows from them."""
+
+    __slots__ = ("checked_topics", "currents", "epochs", "holders", "id", "instances", "known_topics", "looked_ms",
+                 "members", "readers", "regex_readers", "regexes", "target_epochs", "targets", "votes")  # fmt: skip
+
+    type: Final = "consumer"
+
+    def __init__(self, group_id: str, timeline: Timeline) -> None:
+        self.id = group_id
+        self.epochs: TimelineTable[None, GroupEpoch] = TimelineTable(timeline)
+        self.known_topics: TimelineTable[None, bytes] = TimelineTable(timeline)
+        """What an older release wrote of the group's topics: to be removed."""
+        self.members: TimelineTable[str, Member] = TimelineTable(timeline)
+        self.target_epochs: TimelineTable[None, TargetEpoch] = TimelineTable(timeline)
+        self.targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
+        self.currents: TimelineTable[str, Current] = TimelineTable(timeline)
+        self.regexes: TimelineTable[str, Resolved] = TimelineTable(timeline)
+        # What follows from them:
+        self.holders: TimelineTable[PartitionId, str] = TimelineTable(timeline)
+        """Who has a partition, or has not given it up: nobody else gets it."""
+        self.instances: TimelineTable[str, str] = TimelineTable(timeline)
+        """instance id -> the member that goes by it"""
+        self.readers: TimelineTable[str, int] = TimelineTable(timeline)
+        """topic name -> how many members name it"""
+        self.regex_readers: TimelineTable[str, int] = TimelineTable(timeline)
+        """regular expression -> how many members subscribe to it"""
+        self.votes: TimelineTable[str, int] = TimelineTable(timeline)
+        """assignor -> how many members ask for it"""
+        self.checked_topics: object = None
+        """The topics of the cluster that the group's hash was last compared with: in memory alone."""
+        self.looked_ms = -1_000_000
+        """When its regular expressions were last looked up here: in memory alone."""
+
+    # --- what it says ------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> GroupEpoch:
+        """The group's epoch, as decisions see it."""
+        return self.epochs.latest.get(None, NEW_EPOCH)
+
+    @property
+    def target_epoch(self) -> TargetEpoch:
+        """The epoch of the targets, as decisions see it."""
+        return self.target_epochs.latest.get(None, NEW_TARGET)
+
+    @property
+    def has_members(self) -> bool:
+        """Whether anybody is in it."""
+        return bool(self.members.latest)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the log holds nothing of it any more."""
+        return not (
+            self.epochs.latest
+            or self.members.latest
+            or self.currents.latest
+            or self.targets.latest
+            or self.target_epochs.latest
+            or self.regexes.latest
+            or self.known_topics.latest
+        )
+
+    @property
+    def committed_state(self) -> str:
+        """The state's name, as far as the committed records tell it."""
+        members = self.members.committed_items()
+        if not members:
+            return ConsumerState.EMPTY.value
+        target_epoch = (self.target_epochs.committed(None) or NEW_TARGET).epoch
+        if (self.epochs.committed(None) or NEW_EPOCH).epoch > target_epoch:
+            return ConsumerState.ASSIGNING.value
+        for member_id, _ in members:
+            current = self.currents.committed(member_id) or NOWHERE
+            if current.state is not MemberState.STABLE or current.epoch != target_epoch:
+                return ConsumerState.RECONCILING.value
+        return ConsumerState.STABLE.value
+
+    def current(self, member_id: str) -> Current:
+        """What a member has, as decisions see it."""
+        return self.currents.latest.get(member_id, NOWHERE)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member reads the topic, as decisions see it."""
+        return topic in self.readers.latest or any(topic in found.topics for found in self.regexes.latest.values())
+
+    def topics(self) -> set[str]:
+        """Every topic that a member reads, by name or as one of its regular expression's."""
+        names = set(self.readers.latest)
+        for regex in self.regex_readers.latest:
+            found = self.regexes.latest.get(regex)
+            if found is not None:
+                names |= found.topics
+        return names
+
+    def topics_with(self, before: Member, now: Member | None) -> set[str]:
+        """The same, where one member says something else now, or is out."""
+        names = self.topics_of(now) if now is not None else frozenset()
+        gone = {topic for topic in before.topics if self.readers.latest.get(topic) == 1}
+        rest = {topic for topic in self.readers.latest if topic not in gone}
+        for regex, count in self.regex_readers.latest.items():
+            found = self.regexes.latest.get(regex)
+            if found is not None and count > (regex == before.regex):
+                rest |= found.topics
+        return rest | names
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """The topics that one member reads. A regular expression that is not resolved yet means none."""
+        found = self.regexes.latest.get(member.regex) if member.regex else None
+        return member.topics if found is None else member.topics | found.topics
+
+    def tombstones(self) -> list[ConsumerRecord]:
+        """Removes every record of the group, the group itself last."""
+        by_kind: tuple[tuple[Kind, Iterable[str | None]], ...] = (
+            (Kind.CURRENT, self.currents.latest),
+            (Kind.TARGET, self.targets.latest),
+            (Kind.TARGET_EPOCH, self.target_epochs.latest),
+            (Kind.MEMBER, self.members.latest),
+            (Kind.REGEX, self.regexes.latest),
+            (Kind.PARTITION_METADATA, self.known_topics.latest),
+            (Kind.EPOCH, self.epochs.latest),
+        )
+        return [
+            ConsumerRecord(self.id, kind, name, None)
+            for kind, names in by_kind
+            for name in sorted(name or "" for name in names)
+        ]
+
+    # --- the one writer ----------------------------------------------------------------------------------------------
+
+    def apply(self, record: ConsumerRecord) -> None:
+        """Takes in one record of the group. A tombstone of what is not there is none: compaction leaves such."""
+        value = record.value
+        if record.kind is Kind.CURRENT:
+            assert value is None or isinstance(value, Current)
+            self._hold(record.name, value)
+            _set(self.currents, record.name, value)
+        elif record.kind is Kind.MEMBER:
+            assert value is None or isinstance(value, Member)
+            self._count(record.name, value)
+            _set(self.members, record.name, value)
+        elif record.kind is Kind.TARGET:
+            _set(self.targets, record.name, value)
+        elif record.kind is Kind.REGEX:
+            _set(self.regexes, record.name, value)
+        elif record.kind is Kind.TARGET_EPOCH:
+            _set(self.target_epochs, None, value)
+        elif record.kind is Kind.EPOCH:
+            _set(self.epochs, None, value)
+        else:
+            _set(self.known_topics, None, value)
+
+    def _hold(self, member_id: str, new: Current | None) -> None:
+        old = self.currents.latest.get(member_id)
+        before = set() if old is None else _partitions(old.assigned) | _partitions(old.revoking)
+        after = set() if new is None else _partitions(new.assigned) | _partitions(new.revoking)
+        # In a log that was compacted, somebody's newest record may stand before that of whoever had the partition
+        # earlier: only its own holdings does a member end.
+        for partition in sorted(before - after):
+            if self.holders.latest.get(partition) == member_id:
+                self.holders.remove(partition)
+        for partition in sorted(after - before):
+            self.holders.put(partition, member_id)
+
+    def _count(self, member_id: str, new: Member | None) -> None:
+        old = self.members.latest.get(member_id)
+        if old is not None:
+            if old.instance_id is not None and self.instances.latest.get(old.instance_id) == member_id:
+                self.instances.remove(old.instance_id)
+            self._count_one(old, -1)
+        if new is not None:
+            if new.instance_id is not None:
+                self.instances.put(new.instance_id, member_id)
+            self._count_one(new, 1)
+
+    def _count_one(self, member: Member, by: int) -> None:
+        for topic in sorted(member.topics):
+            _add(self.readers, topic, by)
+        if member.regex:
+            _add(self.regex_readers, member.regex, by)
+        if member.assignor is not None:
+            _add(self.votes, member.assignor, by)
+
+
+def _set(table: TimelineTable[Any, Any], key: str | None, value: object) -> None:
+    if value is None:
+        table.remove(key)
+    else:
+        table.put(key, value)
+
+
+def _add(table: TimelineTable[str, int], key: str, by: int) -> None:
+    count = table.latest.get(key, 0) + by
+    if count:
+        table.put(key, count)
+    else:
+        table.remove(key)
+
+
+def _partitions(held: Held) -> set[PartitionId]:
+    return {(topic_id, partition) for topic_id, epochs in held.items() for partition in epochs}

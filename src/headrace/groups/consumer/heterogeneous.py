@@ -1,0 +1,154 @@
+"""The balance of a group whose members read different topics: the slower half of the uniform assignor.
+
+Topics take turns, those with most partitions for each of their readers first. Within a topic's turn its readers stand
+in a row, the least loaded first. Partitions go to the left end of the row level by level, and are taken from the right
+end level by level, until the two levels meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+ROUNDS_MAX: Final = 16
+"""How often every topic has its turn to be levelled, at most: where subscriptions overlap each round about halves the
+imbalance."""
+
+_NOBODY: Final = -1
+
+
+class Balance:
+    """Members are numbers here: their places in the order in which they are served."""
+
+    def __init__(self, readers: Mapping[bytes, list[int]], counts: Mapping[bytes, int], member_count: int) -> None:
+        """`readers` of each topic are in ascending order."""
+        self._readers = readers
+        self._loads = [0] * member_count
+        """How many partitions each member has."""
+        self.owners = {topic_id: [_NOBODY] * counts[topic_id] for topic_id in readers}
+        """For each topic, who has each of its partitions."""
+
+    def keep(self, topic_id: bytes, partition: int, member: int) -> None:
+        """A partition stays with whoever had it."""
+        if partition < len(self.owners[topic_id]):
+            self._give(topic_id, partition, member)
+
+    def assign_the_rest(self) -> None:
+        """Partitions that nobody has go to those of their readers who have least."""
+        for topic_id in self._in_turn(self.owners):
+            owners = self.owners[topic_id]
+            free = [partition for partition, owner in enumerate(owners) if owner == _NOBODY]
+            if free:
+                row = _Row(self._readers[topic_id], self._loads)
+                for partition in free:
+                    self._give(topic_id, partition, row.next_receiver())
+
+    def level(self) -> None:
+        """Moves partitions from those who have most to those who have least, until that helps no more."""
+        topics = self._in_turn(topic_id for topic_id, readers in self._readers.items() if len(readers) > 1)
+        last_moved = _NOBODY
+        for _ in range(ROUNDS_MAX):
+            for turn, topic_id in enumerate(topics):
+                if turn == last_moved:
+                    return  # every topic had its turn since, and nothing moved
+                if self._level_topic(topic_id) or last_moved == _NOBODY:
+                    last_moved = turn
+
+    def _level_topic(self, topic_id: bytes) -> bool:
+        """Whether anything moved."""
+        row = _Row(self._readers[topic_id], self._loads)
+        if row.is_level:
+            return False
+        owned: dict[int, list[int]] = {}
+        for partition, owner in enumerate(self.owners[topic_id]):
+            owned.setdefault(owner, []).append(partition)
+        moved = False
+        while True:
+            giver = row.next_giver()
+            while giver is not None and not owned.get(giver):
+                row.exclude_giver()
+                giver = row.next_giver()
+            if giver is None:
+                return moved
+            receiver = row.next_receiver()
+            if row.levels_meet:
+                return moved
+            self._give(topic_id, owned[giver].pop(), receiver)
+            moved = True
+
+    def _give(self, topic_id: bytes, partition: int, member: int) -> None:
+        owners = self.owners[topic_id]
+        if owners[partition] != _NOBODY:
+            self._loads[owners[partition]] -= 1
+        owners[partition] = member
+        self._loads[member] += 1
+
+    def _in_turn(self, topics: Iterable[bytes]) -> list[bytes]:
+        """Most partitions for each reader first, then fewest readers, then by id, as its two signed halves compare."""
+        return sorted(topics, key=self._rank)
+
+    def _rank(self, topic_id: bytes) -> tuple[float, int, int, int]:
+        readers = len(self._readers[topic_id])
+        high = int.from_bytes(topic_id[:8], "big", signed=True)
+        low = int.from_bytes(topic_id[8:], "big", signed=True)
+        return -len(self.owners[topic_id]) / readers, readers, high, low
+
+
+class _Row:
+    """The readers of a topic, the least loaded first, and how far its two ends have come."""
+
+    def __init__(self, readers: list[int], loads: list[int]) -> None:
+        self._loads = loads
+        self._row = row = sorted(readers, key=lambda member: (loads[member], member))
+        self._low_end = 0
+        """Behind the members who stand at the low level, or rise to it."""
+        self._low_level = loads[row[0]] - 1
+        self._receiver = 0
+        self._high_start = self._high_end = len(row)
+        """The members who stand at the high level, or sink to it; behind them those who have nothing to give."""
+        self._high_level = loads[row[-1]] + 1
+        self._giver = len(row) - 1
+
+    @property
+    def is_level(self) -> bool:
+        """Whether, at the start, nobody has two more than anybody."""
+        return self._loads[self._row[-1]] - self._loads[self._row[0]] <= 1
+
+    @property
+    def levels_meet(self) -> bool:
+        """Whether another move would make nothing better."""
+        return self._high_level - self._low_level <= 1
+
+    def next_receiver(self) -> int:
+        """Who gets the next partition."""
+        if self._receiver >= self._low_end:
+            self._low_level += 1
+            while self._low_end < len(self._row) and self._load_at(self._low_end) == self._low_level:
+                self._low_end += 1
+            self._receiver = 0
+        self._receiver += 1
+        return self._row[self._receiver - 1]
+
+    def next_giver(self) -> int | None:
+        """Who gives the next partition; None when nobody has one left."""
+        if self._giver < self._high_start:
+            if self._high_end <= self._high_start and self._high_start > 0:
+                self._high_level = self._load_at(self._high_start - 1)
+            else:
+                self._high_level -= 1
+            while self._high_start > 0 and self._load_at(self._high_start - 1) == self._high_level:
+                self._high_start -= 1
+            self._giver = self._high_end - 1
+        if self._giver < 0:
+            return None
+        self._giver -= 1
+        return self._row[self._giver + 1]
+
+    def exclude_giver(self) -> None:
+        """The last giver had nothing to give: it changes places with the last of those who may have."""
+        self._high_end -= 1
+        row, here, there = self._row, self._giver + 1, self._high_end
+        row[here], row[there] = row[there], row[here]
+
+    def _load_at(self, place: int) -> int:
+        return self._loads[self._row[place]]

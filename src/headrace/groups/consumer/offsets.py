@@ -1,0 +1,72 @@
+"""Whose commits and fetches count in a consumer group (KIP-848, KIP-1251)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.wire.errors import ErrorCode
+from headrace.wire.uuids import ZERO
+
+if TYPE_CHECKING:
+    from headrace.groups.consumer.group import ConsumerGroup
+    from headrace.groups.consumer.records import Current
+    from headrace.groups.consumer.topics import Topics
+    from headrace.wire.messages.k08_offset_commit import OffsetCommitRequest
+    from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
+    from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
+
+_EPOCHS_FROM: Final = 9
+"""The OffsetCommit version whose generation may be a member epoch."""
+
+
+def check_commit(
+    group: ConsumerGroup,
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    api_version: int,
+    is_transactional: bool,
+    topics: Topics,
+) -> ErrorCode:
+    """Why a commit is refused, as a whole."""
+    epoch = request.generation_id_or_member_epoch
+    if epoch < 0 and not group.has_members:
+        return ErrorCode.NONE
+    if is_transactional and epoch == -1 and not request.member_id and request.group_instance_id is None:
+        return ErrorCode.NONE
+    member = group.members.latest.get(request.member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not is_transactional and member.classic is None and api_version < _EPOCHS_FROM:
+        return ErrorCode.UNSUPPORTED_VERSION
+    current = group.current(request.member_id)
+    if epoch == current.epoch:
+        return ErrorCode.NONE
+    stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    if epoch > current.epoch:
+        return stale
+    for topic in request.topics:
+        topic_id = topic.topic_id
+        if topic_id == ZERO and topic.name in topics.by_name:
+            topic_id = topics.by_name[topic.name].id
+        for asked in topic.partitions:
+            since = _assigned_since(current, topic_id, asked.partition_index)
+            if since is None or since > epoch:
+                return stale
+    return ErrorCode.NONE
+
+
+def _assigned_since(current: Current, topic_id: bytes, partition: int) -> int | None:
+    """The epoch in which the member was assigned a partition that it has, or has to give up."""
+    since = current.assigned.get(topic_id, {}).get(partition)
+    return current.revoking.get(topic_id, {}).get(partition) if since is None else since
+
+
+def check_fetch(group: ConsumerGroup, request: OffsetFetchRequestGroup) -> ErrorCode:
+    """Why a member's fetch is refused; one that names no member is nobody's, and passes. Looks at what is committed."""
+    if request.member_id is None and request.member_epoch < 0:
+        return ErrorCode.NONE
+    if request.member_id is None or (member := group.members.committed(request.member_id)) is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    current = group.currents.committed(request.member_id)
+    if request.member_epoch == (0 if current is None else current.epoch):
+        return ErrorCode.NONE
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

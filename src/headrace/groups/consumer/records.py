@@ -1,0 +1,285 @@
+"""The records of consumer groups in `__consumer_offsets`, as immutable values: key types 3 to 8 and 16.
+
+A key is its type, the group id, and for some types the id of a member or a regular expression. Every value is of
+version 0. Source: the coordinator-key and coordinator-value schemas of KIP-848 and, for the tagged fields, of KIP-1101
+(metadata hash), KIP-1251 (assignment epochs) and KIP-1263 (assignment timestamp).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from headrace.wire.messages.newer_group_records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentTopicPartitions,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartition,
+)
+from headrace.wire.primitives import DecodeError
+
+_INT16 = struct.Struct(">h")
+_VALUE_VERSION: Final = 0
+_VERSION: Final = _INT16.pack(_VALUE_VERSION)
+
+Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
+"""Partitions by topic id."""
+
+Held: TypeAlias = Mapping[bytes, Mapping[int, int]]
+"""Partitions by topic id, each with the epoch in which its holder was assigned it."""
+
+
+class Kind(IntEnum):
+    """The type of a record's key."""
+
+    EPOCH = 3
+    """The group's epoch; the last record of a group to go."""
+    PARTITION_METADATA = 4
+    """What a group knew of its topics; releases before 4.1 wrote it."""
+    MEMBER = 5
+    """What a member said of itself."""
+    TARGET_EPOCH = 6
+    """The group epoch that the targets were computed for."""
+    TARGET = 7
+    """What a member shall have."""
+    CURRENT = 8
+    """What a member has, and its epoch."""
+    REGEX = 16
+    """The topics that a regular expression was found to mean."""
+
+
+_OF_THE_GROUP: Final = frozenset({Kind.EPOCH, Kind.PARTITION_METADATA, Kind.TARGET_EPOCH})
+"""Kinds of which a group has one record."""
+
+
+class MemberState(IntEnum):
+    """Where a member stands on its way to its target."""
+
+    STABLE = 0
+    """It is at its epoch, with all that it shall have."""
+    UNREVOKED = 1
+    """It has to give partitions up, and has not said yet that it did."""
+    UNRELEASED = 2
+    """It waits for partitions that others have not given up."""
+    UNKNOWN = 127
+    """A state of a newer release."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpoch:
+    """The epoch of a group, and the hash of what it knew of its topics (KIP-1101) when it got there."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a member said of itself: what its heartbeats leave out stays as it was."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    regex: str = ""
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
+    """Set of a member that speaks the classic protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpoch:
+    """The group epoch that the targets belong to, and when they were computed; 0 where nobody noted it."""
+
+    epoch: int
+    computed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What a member has. A member that has only joined has nothing at epoch 0."""
+
+    epoch: int = 0
+    previous_epoch: int = 0
+    """The epoch before the last step; a member whose answer was lost still speaks of it."""
+    state: MemberState = MemberState.STABLE
+    assigned: Held = field(default_factory=dict)
+    revoking: Held = field(default_factory=dict)
+    """What it has to give up; nobody else gets it before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The topics that a regular expression means, as of a version of the metadata."""
+
+    topics: frozenset[str]
+    metadata_version: int
+    resolved_ms: int
+
+
+Value: TypeAlias = GroupEpoch | Member | TargetEpoch | Partitions | Current | Resolved | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecord:
+    """A record of a consumer group, or with None its tombstone."""
+
+    group_id: str
+    kind: Kind
+    name: str
+    """The member's id, the regular expression, or nothing."""
+    value: Value | None
+
+
+# --- encoding --------------------------------------------------------------------------------------------------------
+
+
+def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
+    """The key and the value of a record. Raises EncodeError for an id that is longer than the format can say."""
+    if record.kind in _OF_THE_GROUP:
+        body = ConsumerGroupMetadataKey(record.group_id).encode(0)
+    else:
+        # All keys with a second part have the same shape.
+        body = ConsumerGroupMemberMetadataKey(record.group_id, record.name).encode(0)
+    return _INT16.pack(record.kind) + body, _encode_value(record.value)
+
+
+def _encode_value(value: Value | None) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return _VERSION + _said(value).encode(_VALUE_VERSION)
+
+
+def _said(
+    value: GroupEpoch | Member | TargetEpoch | Partitions | Current | Resolved,
+) -> (
+    ConsumerGroupMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+):
+    if isinstance(value, Current):
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            value.epoch, value.previous_epoch, value.state, _told(value.assigned), _told(value.revoking)
+        )
+    if isinstance(value, GroupEpoch):
+        return ConsumerGroupMetadataValue(value.epoch, value.metadata_hash)
+    if isinstance(value, TargetEpoch):
+        return ConsumerGroupTargetAssignmentMetadataValue(value.epoch, value.computed_ms)
+    if isinstance(value, Member):
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            subscribed_topic_names=sorted(value.topics),
+            subscribed_topic_regex=value.regex,
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            server_assignor=value.assignor,
+            classic_member_metadata=value.classic,
+        )
+    if isinstance(value, Resolved):
+        return ConsumerGroupRegularExpressionValue(sorted(value.topics), value.metadata_version, value.resolved_ms)
+    return ConsumerGroupTargetAssignmentMemberValue(
+        [TopicPartition(topic_id, sorted(partitions)) for topic_id, partitions in sorted(value.items())]
+    )
+
+
+def _told(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentTopicPartitions]:
+    told = []
+    for topic_id, epochs in sorted(held.items()):
+        partitions = sorted(epochs)
+        in_order = [epochs[partition] for partition in partitions]
+        told.append(ConsumerGroupCurrentMemberAssignmentTopicPartitions(topic_id, partitions, in_order))
+    return told
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
+    """What a record says whose key's type is one of `Kind`. Raises DecodeError for what is not in the format."""
+    of = Kind(kind)
+    if of in _OF_THE_GROUP:
+        group_id, name = ConsumerGroupMetadataKey.decode(key, 0, 2).group_id, ""
+    else:
+        where = ConsumerGroupMemberMetadataKey.decode(key, 0, 2)
+        group_id, name = where.group_id, where.member_id
+    return ConsumerRecord(group_id, of, name, None if value is None else _decode_value(of, value))
+
+
+def _decode_value(kind: Kind, value: bytes) -> Value:
+    if kind is Kind.PARTITION_METADATA:
+        return value
+    if len(value) < 2:
+        raise DecodeError("a coordinator record's value is shorter than its version")
+    (version,) = _INT16.unpack_from(value)
+    if version != _VALUE_VERSION:
+        raise DecodeError(f"version {version} of a consumer group's record of type {int(kind)} is not known")
+    if kind is Kind.EPOCH:
+        epoch = ConsumerGroupMetadataValue.decode(value, version, 2)
+        return GroupEpoch(epoch.epoch, epoch.metadata_hash)
+    if kind is Kind.TARGET_EPOCH:
+        target = ConsumerGroupTargetAssignmentMetadataValue.decode(value, version, 2)
+        return TargetEpoch(target.assignment_epoch, target.assignment_timestamp)
+    if kind is Kind.MEMBER:
+        return _decode_member(ConsumerGroupMemberMetadataValue.decode(value, version, 2))
+    if kind is Kind.TARGET:
+        shall_have = ConsumerGroupTargetAssignmentMemberValue.decode(value, version, 2)
+        return {each.topic_id: frozenset(each.partitions) for each in shall_have.topic_partitions}
+    if kind is Kind.REGEX:
+        said = ConsumerGroupRegularExpressionValue.decode(value, version, 2)
+        return Resolved(frozenset(said.topics), said.version, said.timestamp)
+    return _decode_current(ConsumerGroupCurrentMemberAssignmentValue.decode(value, version, 2))
+
+
+def _decode_member(said: ConsumerGroupMemberMetadataValue) -> Member:
+    return Member(
+        instance_id=said.instance_id,
+        rack_id=said.rack_id,
+        client_id=said.client_id,
+        client_host=said.client_host,
+        topics=frozenset(said.subscribed_topic_names),
+        regex=said.subscribed_topic_regex or "",
+        rebalance_timeout_ms=said.rebalance_timeout_ms,
+        assignor=said.server_assignor,
+        classic=said.classic_member_metadata,
+    )
+
+
+def _decode_current(said: ConsumerGroupCurrentMemberAssignmentValue) -> Current:
+    known = said.state in (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
+    return Current(
+        epoch=said.member_epoch,
+        previous_epoch=said.previous_member_epoch,
+        state=MemberState(said.state) if known else MemberState.UNKNOWN,
+        assigned=_held(said.assigned_partitions, said.member_epoch),
+        revoking=_held(said.partitions_pending_revocation, said.member_epoch),
+    )
+
+
+def _held(said: Iterable[ConsumerGroupCurrentMemberAssignmentTopicPartitions], member_epoch: int) -> Held:
+    """Releases before KIP-1251 noted no assignment epochs: the member's own stands in for them."""
+    held: dict[bytes, dict[int, int]] = {}
+    for each in said:
+        epochs = each.assignment_epochs
+        if not epochs:
+            epochs = [member_epoch] * len(each.partitions)
+        elif len(epochs) != len(each.partitions):
+            raise DecodeError(f"{len(each.partitions)} partitions have {len(epochs)} assignment epochs")
+        held[each.topic_id] = dict(zip(each.partitions, epochs))
+    return held

@@ -1,0 +1,21 @@
+"""What of the broker's settings, and of a group's own, a consumer group obeys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """Times and sizes of consumer groups; the defaults are Kafka's."""
+
+    session_timeout_ms: int = 45_000
+    """How long a member may be silent."""
+    heartbeat_interval_ms: int = 5_000
+    """How often members are told to send heartbeats."""
+    assignment_interval_ms: int = 1_000
+    """The least time between two computations of targets (KIP-1263); 0: at once."""
+    max_size: int = 2**31 - 1
+    """Members of a group; whoever would be another is told GROUP_MAX_SIZE_REACHED."""
+    regex_refresh_interval_ms: int = 600_000
+    """How long what a regular expression was found to mean is believed."""

@@ -1,0 +1,142 @@
+"""Faults that are planted into transactions: their coordinators, their markers, and what leaders and readers make of
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from headrace.broker.coordinators.marker_sender import MarkerSender
+from headrace.broker.coordinators.verifier import Said, Verifier
+from headrace.log.log import Log
+from headrace.log.producers import Producers
+from headrace.machine.outcome import Outcome
+from headrace.transactions import deciding
+from headrace.transactions.asks import Marking, Partitions
+from headrace.transactions.deciding import Step
+from headrace.transactions.shard import TransactionShard
+from headrace.transactions.transaction import Transaction
+from headrace.wire.errors import ErrorCode
+
+Real = Callable[..., Any]
+
+
+def _mark_before_it_is_committed(real: Real) -> Real:
+    """The markers leave with the decision."""
+
+    def decided(self: TransactionShard, step: Step, *given: Any) -> Outcome:
+        out: Outcome = real(self, step, *given)
+        if step.record is not None and step.record.state.is_prepared and step.record.partitions:
+            out.then = None
+            self._send(step.record, 0)
+        return out
+
+    return decided
+
+
+def _answer_before_it_is_committed(real: Real) -> Real:
+    """A producer hears of the end before it is sure to come."""
+
+    def decided(self: TransactionShard, step: Step, *given: Any) -> Outcome:
+        out: Outcome = real(self, step, *given)
+        if step.record is None or not step.record.state.is_prepared or step.error:
+            return out
+        return Outcome(out.reply, then=lambda *_: Outcome(records=out.records, then=out.then))
+
+    return decided
+
+
+def _forget_what_was_decided(self: TransactionShard, now_ms: int) -> Outcome:
+    """A new coordinator begins with what comes."""
+    self._timers.schedule(("timeouts",), now_ms + self._settings.timeout_check_interval_ms)
+    return Outcome()
+
+
+def _time_out_without_a_raise(current: Transaction, _version: int, _fresh: Any, now_ms: int) -> Step:
+    """The producer of a transaction that timed out may go on."""
+    prepared = current.prepared(False, 0, -1, now_ms)
+    return Step(ErrorCode.NONE, prepared)
+
+
+def _keep_the_last_partitions(real: Real) -> Real:
+    def joined(self: Transaction, partitions: Any, *given: Any) -> Transaction:
+        found: Transaction = real(self, partitions, *given)
+        return replace(found, partitions=partitions)
+
+    return joined
+
+
+def _send_once(self: MarkerSender, delivery: Any, partitions: set[Any]) -> None:
+    """A partition that did not take its marker is not asked again."""
+    delivery.marking.left.difference_update(partitions)
+    self._look(delivery)
+
+
+def _commit_all(real: Real) -> Real:
+    """Every third end is the other one."""
+    count = 0
+
+    def send(self: MarkerSender, origin: Any, marking: Marking, *given: Any) -> None:
+        nonlocal count
+        count += 1
+        if count % 3 == 0:
+            marking.committed = not marking.committed
+        real(self, origin, marking, *given)
+
+    return send
+
+
+async def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> Said:
+    """Whoever writes has opened a transaction."""
+    return dict.fromkeys(ask.partitions, ErrorCode.NONE)
+
+
+def _no_aborted(*_: object, **__: object) -> Iterable[Any]:
+    return []
+
+
+def _lso_alone(real: Real) -> Real:
+    """A reader of what is committed sees what the leader alone has."""
+
+    def last_stable_offset(self: Log, _high_watermark: int) -> int:
+        found: int = real(self, self.end_offset)
+        return found
+
+    return last_stable_offset
+
+
+def _let_two_live(real: Real) -> Real:
+    """A producer that comes anew leaves the epoch as it is."""
+
+    def initialize(current: Transaction | None, *given: Any) -> Step:
+        if current is not None and current.state.is_at_rest:
+            return Step(ErrorCode.NONE, replace(current))
+        step: Step = real(current, *given)
+        return step
+
+    return initialize
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Nothing is wrong, it says."""
+
+
+def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """By name: whose attributes, which, and what takes their place."""
+    decided = vars(TransactionShard)["_decided"]
+    return {
+        "marks-what-is-not-committed": [(TransactionShard, "_decided", _mark_before_it_is_committed(decided))],
+        "answers-what-is-not-committed": [(TransactionShard, "_decided", _answer_before_it_is_committed(decided))],
+        "forgets-ends-when-it-loads": [(TransactionShard, "loaded", _forget_what_was_decided)],
+        "times-out-without-a-raise": [(deciding, "abort_alone", _time_out_without_a_raise)],
+        "keeps-the-last-partitions": [(Transaction, "joined", _keep_the_last_partitions(Transaction.joined))],
+        "sends-a-marker-once": [(MarkerSender, "_again", _send_once)],
+        "ends-some-the-other-way": [(MarkerSender, "send", _commit_all(MarkerSender.send))],
+        "believes-whoever-writes": [(Verifier, "join", _believe_all)],
+        "takes-what-comes-late": [(Producers, "check_guard", _nothing)],
+        "takes-any-marker": [(Producers, "check_marker", _nothing)],
+        "names-no-aborted": [(Log, "aborted_transactions", _no_aborted)],
+        "reads-what-is-not-replicated": [(Log, "last_stable_offset", _lso_alone(Log.last_stable_offset))],
+        "lets-two-live": [(deciding, "initialize", _let_two_live(deciding.initialize))],
+    }

@@ -1,0 +1,80 @@
+"""What a batch has read, by the query's checkpoint: the offsets of our own sources, and the groups that show their lag.
+
+Spark keeps them in `<checkpoint>/offsets/<batch>`: a line with the version, one with settings, one with JSON for each
+source; from version 2 on the source's number and a colon stand before the JSON. What is not of this machine, or not of
+our sources, is passed over: the offsets are for looking at.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from headrace.client.cluster import Client, TopicPartition
+from headrace.spark.planning import topic_ids
+from headrace.wire import uuids
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnd:
+    """Where one source ends with a batch: the group that follows it, positions, and ids of the topics as text."""
+
+    group: str
+    positions: dict[TopicPartition, int]
+    ids: dict[str, str]
+
+
+def local_directory(checkpoint: str) -> Path | None:
+    """The checkpoint's directory where it is one of this machine; None for those of other file systems."""
+    if not checkpoint:
+        return None
+    parts = urlsplit(checkpoint)
+    if parts.scheme == "":
+        return Path(checkpoint)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def source_ends(checkpoint: str, batch_id: int) -> list[SourceEnd]:
+    """Of our sources, those that commit offsets to a group; none where the file is not here to be read."""
+    directory = local_directory(checkpoint)
+    if directory is None:
+        return []
+    try:
+        lines = (directory / "offsets" / str(batch_id)).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return parsed(lines)
+
+
+def parsed(lines: list[str]) -> list[SourceEnd]:
+    """The same of the file's lines."""
+    if not lines or lines[0] not in ("v1", "v2"):
+        return []
+    found = []
+    for line in lines[2:]:
+        text = line.partition(":")[2] if lines[0] == "v2" else line
+        try:
+            offset = json.loads(text)
+        except ValueError:
+            continue  # "-", a source without an offset
+        if (end := _source_end(offset)) is not None:
+            found.append(end)
+    return found
+
+
+def _source_end(offset: Any) -> SourceEnd | None:
+    if not isinstance(offset, dict) or not {"topics", "ids", "group"} <= offset.keys():
+        return None
+    positions = {(topic, int(index)): at for topic, part in offset["topics"].items() for index, at in part.items()}
+    return SourceEnd(offset["group"], positions, offset["ids"])
+
+
+def of_cluster(client: Client, end: SourceEnd) -> dict[TopicPartition, int]:
+    """The positions in topics that this cluster has, by their ids: none where the source reads another cluster."""
+    names = {topic for topic, _ in end.positions}
+    names -= client.refresh(sorted(names)).keys()
+    ids = {name: uuids.to_text(topic_id) for name, topic_id in topic_ids(client, names).items()}
+    return {at: offset for at, offset in end.positions.items() if at[0] in ids and ids[at[0]] == end.ids.get(at[0])}

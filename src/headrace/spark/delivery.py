@@ -1,0 +1,66 @@
+"""The sink's options about delivery: at least once, or exactly once.
+
+Every complaint is a `ValueError` of one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
+MAX_BYTES: Final = 256 << 20
+"""Of one batch's records, encoded and compressed: they pass through the driver, and lie in its memory twice or so."""
+MARKER_MISSING: Final = ("fail", "trust")
+OF_BATCH: Final = "headracebatch"
+"""Not for programs: the number of the batch of a stream that a batch write is all of, as `write_updates` says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    """How a batch is written in one transaction.
+
+    `marker_topic` is the topic in whose name a query's group keeps the number of its last batch; `trusted` is whether a
+    query goes on where that number is gone. `checkpoint` is the query's own directory, as Spark was given it.
+    """
+
+    max_bytes: int = MAX_BYTES
+    marker_topic: str = ""
+    trusted: bool = False
+    checkpoint: str = ""
+    of_batch: int | None = None
+    """Where a batch write is the whole of a stream's batch, the number of that one."""
+
+
+def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce | None:
+    """What the sink's options say of delivery; None is at least once.
+
+    `known` has them by their names, `given` as Spark hands them over, with its own.
+    """
+    chosen = known.get("delivery", AT_LEAST_ONCE).lower()
+    if chosen not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        raise ValueError(f"The option 'delivery' must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}, not {known['delivery']!r}.")
+    most = known.get("exactlyOnceMaxBytes", str(MAX_BYTES))
+    if not most.isascii() or not most.isdigit() or int(most) == 0:
+        raise ValueError(f"The option 'exactlyOnceMaxBytes' must be a positive whole number, not {most!r}.")
+    missing = known.get("markerMissing", MARKER_MISSING[0]).lower()
+    if missing not in MARKER_MISSING:
+        raise ValueError(f"The option 'markerMissing' must be fail or trust, not {known['markerMissing']!r}.")
+    if chosen == AT_LEAST_ONCE:
+        return None
+    if known.get("kafka.acks", "all").lower() not in ("all", "-1"):
+        raise ValueError(f"Delivery exactly once needs the option 'kafka.acks' to be all, not {known['kafka.acks']!r}.")
+    topic = known.get("markerTopic", known.get("topic", ""))
+    if not topic:
+        raise ValueError(
+            "Delivery exactly once keeps a mark of its last batch beside a topic: give the option 'markerTopic', as "
+            "there is no option 'topic'."
+        )
+    beside = {key.lower(): text for key, text in given.items()}
+    if beside.get("kafka.enable.idempotence", "true").lower() == "false":
+        raise ValueError("Delivery exactly once needs 'kafka.enable.idempotence', which is set to false.")
+    of_batch = beside.get(OF_BATCH)
+    checkpoint = beside.get("checkpointlocation", "")
+    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, None if of_batch is None else int(of_batch))

@@ -1,0 +1,341 @@
+"""One partition of `__transaction_state`: every decision about the transactional ids that hash to it.
+
+A `machine.runtime.Shard`. Decisions are made upon the latest state, whether it is committed or not: the runtime holds
+answers back until what they speak of is committed. `deciding` says what a request makes of an id; here it becomes
+records and answers, and here the ends of transactions are driven to their completion.
+
+    end decided (PREPARE) -> committed -> `markings` -> `marked` -> COMPLETE -> committed
+
+Whatever of that is not known to have come true, because an append failed or its commit took too long, is looked at
+again after `RETRY_MS`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from headrace.machine.batches import Pair
+from headrace.machine.outcome import Outcome
+from headrace.machine.timeline import Timeline, TimelineTable
+from headrace.machine.timers import TimerKey, Timers
+from headrace.transactions import deciding, records
+from headrace.transactions.asks import (
+    Described,
+    End,
+    Filters,
+    FreshId,
+    Identity,
+    InitProducer,
+    Listed,
+    Marking,
+    Partitions,
+    TransactionSettings,
+    Verdicts,
+)
+from headrace.transactions.deciding import Step
+from headrace.transactions.states import TransactionState
+from headrace.transactions.transaction import NO_TIMEOUT_MS, Removed, Transaction, TransactionRecord
+from headrace.wire.errors import ErrorCode
+
+RETRY_MS: Final = 100
+"""After so long the end of a transaction is looked at again that could not be written down."""
+
+_TIMEOUTS: Final[TimerKey] = ("timeouts",)
+_EXPIRY: Final[TimerKey] = ("expiry",)
+
+
+def _again(transactional_id: str) -> TimerKey:
+    return ("again", transactional_id)
+
+
+@dataclass(slots=True, eq=False)
+class _Ending:
+    """The end of a transaction, from the commit of its decision to that of its completion: in memory alone."""
+
+    prepared: Transaction
+    marking: Marking
+    is_marked: bool = False
+    """Whether every partition holds the marker."""
+
+
+class TransactionShard:
+    """The transactions of one partition."""
+
+    def __init__(
+        self, settings: TransactionSettings, transaction_version: Callable[[], int], fresh_id: FreshId
+    ) -> None:
+        """`transaction_version` is the finalized feature's level."""
+        self._settings = settings
+        self._version = transaction_version
+        self._fresh_id = fresh_id
+        self.timeline = Timeline()
+        self.markings: deque[Marking] = deque()
+        """Ends of transactions whose markers are to be sent: taken by whoever sends them, after every step. Bounded by
+        the number of transactional ids: none has two."""
+        self._transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
+        self._endings: dict[str, _Ending] = {}
+        self._ongoing: dict[str, int] = {}
+        """Of ids whose latest state is ONGOING: when the transaction times out, by the wall clock as it is set now."""
+        self._overdue: deque[str] = deque()
+        """Ids whose transactions have timed out, as of the last look; bounded by `_ongoing`."""
+        self._timers = Timers()
+
+    @property
+    def transaction_count(self) -> int:
+        """Transactional ids of this partition."""
+        return len(self._transactions.latest)
+
+    # --- requests: decided by `ShardRuntime.decide` ------------------------------------------------------------------
+
+    def init_producer(self, ask: InitProducer, now_ms: int) -> Outcome:
+        """Gives a transactional id's producer its id and epoch; replies an `Identity`."""
+        error = deciding.refusal_of(ask, self._settings)
+        if error:
+            return Outcome(Identity(error))
+        current = self._transactions.latest.get(ask.transactional_id)
+        step = deciding.initialize(current, ask, self._version(), self._fresh_id, now_ms)
+        return self._decided(step, current, step.error)
+
+    def add_partitions(self, ask: Partitions, now_ms: int) -> Outcome:
+        """Takes partitions into the transaction, which opens it; replies an ErrorCode."""
+        if not ask.transactional_id:
+            return Outcome(ErrorCode.INVALID_REQUEST)
+        step = deciding.join(self._transactions.latest.get(ask.transactional_id), ask, now_ms)
+        return Outcome(step.error, [] if step.record is None else [step.record])
+
+    def verify_partitions(self, ask: Partitions) -> Outcome:
+        """Whether partitions are in the open transaction; replies `Verdicts`."""
+        if not ask.transactional_id:
+            return Outcome(Verdicts(ErrorCode.INVALID_REQUEST, {}))
+        return Outcome(deciding.verify(self._transactions.latest.get(ask.transactional_id), ask))
+
+    def end(self, ask: End, now_ms: int) -> Outcome:
+        """Decides a commit or an abort; replies an `Identity`."""
+        if not ask.transactional_id:
+            return Outcome(Identity(ErrorCode.INVALID_REQUEST))
+        current = self._transactions.latest.get(ask.transactional_id)
+        step = deciding.end(current, ask, self._fresh_id, now_ms)
+        return self._decided(step, current, step.error)
+
+    def _decided(self, step: Step, current: Transaction | None, error: ErrorCode) -> Outcome:
+        """An answer, with the state that it speaks of. A producer that goes on under the next id is told of that."""
+        told = step.record or current
+        if error or told is None:
+            reply = Identity(error)
+        elif told.state.is_prepared and told.next_producer_id >= 0:
+            reply = Identity(error, told.next_producer_id, 0)
+        else:
+            reply = Identity(error, told.producer_id, told.producer_epoch)
+        if step.record is None:
+            return Outcome(reply)
+        then = partial(self._prepared, step.record) if step.record.state.is_prepared else None
+        return Outcome(reply, [step.record], then=then)
+
+    # --- the end of a transaction ------------------------------------------------------------------------------------
+
+    def _prepared(self, record: Transaction, error: ErrorCode, now_ms: int) -> Outcome:
+        """The decision to end a transaction is committed; or it is not known whether it ever will be."""
+        if not error:
+            return self._send(record, now_ms)
+        if self._transactions.latest.get(record.transactional_id) is record:
+            self._look_again(record.transactional_id, now_ms)
+        return Outcome()
+
+    def _send(self, record: Transaction, now_ms: int) -> Outcome:
+        """Markers leave from here; without partitions there is none to wait for."""
+        marking = Marking(
+            record.transactional_id,
+            record.producer_id,
+            record.producer_epoch,
+            record.state is TransactionState.PREPARE_COMMIT,
+            record.version,
+            set(record.partitions),
+        )
+        self._endings[record.transactional_id] = _Ending(record, marking)
+        if not marking.left:
+            return self.marked(marking, now_ms)
+        self.markings.append(marking)
+        return Outcome()
+
+    def marked(self, marking: Marking, now_ms: int) -> Outcome:
+        """Every partition of `marking` holds its marker: the transaction is over. Without a reply. Written again by
+        the shard itself where it could not be appended."""
+        ending = self._endings.get(marking.transactional_id)
+        if ending is None or ending.marking is not marking:
+            return Outcome()  # taken back, with the decision to end it
+        ending.is_marked = True
+        return self._complete(ending, now_ms)
+
+    def _complete(self, ending: _Ending, now_ms: int) -> Outcome:
+        completed = ending.prepared.completed(now_ms)
+        return Outcome(records=[completed], then=partial(self._completed, ending))
+
+    def _completed(self, ending: _Ending, error: ErrorCode, now_ms: int) -> Outcome:
+        transactional_id = ending.prepared.transactional_id
+        if self._endings.get(transactional_id) is ending:
+            if error:
+                self._look_again(transactional_id, now_ms)
+            else:
+                del self._endings[transactional_id]
+        return Outcome()
+
+    def _look_again(self, transactional_id: str, now_ms: int, after_ms: int = RETRY_MS) -> None:
+        self._timers.schedule(_again(transactional_id), now_ms + after_ms)
+
+    def _looked_again(self, transactional_id: str, now_ms: int) -> Outcome:
+        """What became of an end that could not be written down, or was not committed in time."""
+        latest = self._transactions.latest.get(transactional_id)
+        committed = self._transactions.committed(transactional_id)
+        ending = self._endings.get(transactional_id)
+        if latest is not None and latest.state.is_prepared:
+            if ending is not None and ending.prepared is latest:
+                return self._complete(ending, now_ms) if ending.is_marked else Outcome()
+            if committed is latest:
+                return self._send(latest, now_ms)
+            self._look_again(transactional_id, now_ms)
+        elif ending is not None:
+            if committed is ending.prepared:
+                self._look_again(transactional_id, now_ms)
+            else:
+                del self._endings[transactional_id]
+        return Outcome()
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Described:
+        """A transactional id as it is committed; while its markers are on their way, with the partitions left."""
+        if not transactional_id:
+            return Described(ErrorCode.INVALID_REQUEST)
+        told = self._transactions.committed(transactional_id)
+        if told is None:
+            return Described(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        ending = self._endings.get(transactional_id)
+        left = ending.marking.left if ending is not None and ending.prepared is told else told.partitions
+        return Described(
+            ErrorCode.NONE, told.state.label, told.timeout_ms, told.start_ms,
+            told.producer_id, told.producer_epoch, tuple(sorted(left)),
+        )  # fmt: skip
+
+    def list_transactions(self, filters: Filters, now_ms: int) -> list[Listed]:
+        """Transactional ids as they are committed."""
+        return [
+            Listed(told.transactional_id, told.producer_id, told.state.label)
+            for _, told in sorted(self._transactions.committed_items())
+            if _is_asked_for(told, filters, now_ms)
+        ]
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def deadline_ms(self) -> int | None:
+        """See Shard.deadline_ms."""
+        return 0 if self._overdue else self._timers.deadline_ms()
+
+    def due(self, now_ms: int) -> Outcome | None:
+        """See Shard.due."""
+        if self._overdue:
+            return self._time_out(self._overdue.popleft(), now_ms)
+        key = self._timers.due(now_ms)
+        if key is None:
+            return None
+        if key == _TIMEOUTS:
+            self._timers.schedule(_TIMEOUTS, now_ms + self._settings.timeout_check_interval_ms)
+            self._overdue.extend(sorted(each for each, deadline_ms in self._ongoing.items() if deadline_ms < now_ms))
+            return Outcome()
+        if key == _EXPIRY:
+            self._timers.schedule(_EXPIRY, now_ms + self._settings.expiry_check_interval_ms)
+            return self._expire(now_ms)
+        return self._looked_again(key[1], now_ms)
+
+    def _time_out(self, transactional_id: str, now_ms: int) -> Outcome:
+        if self._ongoing.get(transactional_id, now_ms) >= now_ms:
+            return Outcome()  # it ended, or another one began, since
+        current = self._transactions.latest[transactional_id]
+        step = deciding.abort_alone(current, self._version(), self._fresh_id, now_ms)
+        if step.record is None:
+            return Outcome()  # no producer id at hand: at the next look
+        note = f"transaction of {transactional_id!r} is aborted: open for longer than {current.timeout_ms} ms"
+        return Outcome(records=[step.record], then=partial(self._prepared, step.record), notes=[note])
+
+    def _expire(self, now_ms: int) -> Outcome:
+        """Forgets ids without a transaction that nobody has used for long."""
+        before_ms = now_ms - self._settings.id_expiration_ms
+        gone = [
+            Removed(each.transactional_id)
+            for each in self._transactions.latest.values()
+            if each.state.is_at_rest and each.updated_ms < before_ms
+        ]
+        return Outcome(records=list(gone), is_atomic=False)
+
+    def clock_stepped(self, by_ms: int) -> None:
+        """See Shard.clock_stepped. The log keeps the start that it was told; nobody waits longer for it."""
+        self._timers.shift(by_ms)
+        for transactional_id in self._ongoing:
+            self._ongoing[transactional_id] += by_ms
+
+    # --- the log -----------------------------------------------------------------------------------------------------
+
+    def encode(self, record: TransactionRecord) -> Pair:
+        """See Shard.encode."""
+        return records.encode(record, min(self._version(), 1))
+
+    decode = staticmethod(records.decode)
+
+    def apply(self, record: TransactionRecord, log_offset: int, producer_id: int = -1) -> None:
+        """See Shard.apply."""
+        if isinstance(record, Removed):
+            self._transactions.remove(record.transactional_id)
+        else:
+            self._transactions.put(record.transactional_id, record)
+        self._follow(record.transactional_id)
+
+    def apply_marker(self, producer_id: int, committed: bool) -> None:
+        """Nobody writes to this topic in a transaction: a marker here is without effect."""
+
+    def _follow(self, transactional_id: str) -> None:
+        """Keeps the deadlines: one is set when a transaction opens, and stays until it ends."""
+        latest = self._transactions.latest.get(transactional_id)
+        if latest is None or latest.state is not TransactionState.ONGOING:
+            self._ongoing.pop(transactional_id, None)
+        elif transactional_id not in self._ongoing and latest.timeout_ms != NO_TIMEOUT_MS:
+            self._ongoing[transactional_id] = latest.start_ms + latest.timeout_ms
+
+    # --- loading and unloading ---------------------------------------------------------------------------------------
+
+    def loaded(self, now_ms: int) -> Outcome:
+        """See Shard.loaded: transactions whose end is decided are driven on. One that began later than it is now was
+        opened while a clock was wrong: it begins now."""
+        for transactional_id, deadline_ms in self._ongoing.items():
+            latest = self._transactions.latest[transactional_id]
+            self._ongoing[transactional_id] = min(deadline_ms, now_ms + latest.timeout_ms)
+        for each in self._transactions.latest.values():
+            if each.state.is_prepared:
+                self._look_again(each.transactional_id, now_ms, 0)
+        self._timers.schedule(_TIMEOUTS, now_ms + self._settings.timeout_check_interval_ms)
+        self._timers.schedule(_EXPIRY, now_ms + self._settings.expiry_check_interval_ms)
+        return Outcome()
+
+    def revert(self, now_ms: int) -> Outcome:
+        """See Shard.revert. An end or a completion that is lost is looked at again: its `then` hears of the loss."""
+        touched = self._transactions.uncommitted()
+        self.timeline.revert()
+        for transactional_id in touched:
+            self._follow(transactional_id)
+        return Outcome()
+
+    def unload(self, now_ms: int) -> Outcome:
+        """See Shard.unload. Nobody waits here."""
+        self.markings.clear()
+        return Outcome()
+
+
+def _is_asked_for(told: Transaction, filters: Filters, now_ms: int) -> bool:
+    return (
+        (not filters.states or told.state.label in filters.states)
+        and (not filters.producer_ids or told.producer_id in filters.producer_ids)
+        and (filters.longer_than_ms < 0 or now_ms - told.start_ms > filters.longer_than_ms)
+        and (filters.matches is None or filters.matches(told.transactional_id))
+    )

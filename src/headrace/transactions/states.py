@@ -1,0 +1,57 @@
+"""The states of a transactional id, and which of them may follow which. Source: KIP-98, KIP-890."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class TransactionState(IntEnum):
+    """Where a transactional id stands; the number is what `__transaction_state` says."""
+
+    EMPTY = 0
+    """It has a producer, which has opened no transaction yet."""
+    ONGOING = 1
+    """A transaction is open."""
+    PREPARE_COMMIT = 2
+    """It is decided that the transaction is committed, and its markers are on their way."""
+    PREPARE_ABORT = 3
+    """It is decided that the transaction is aborted, and its markers are on their way."""
+    COMPLETE_COMMIT = 4
+    """The last transaction was committed: every partition holds the marker."""
+    COMPLETE_ABORT = 5
+    """The last transaction was aborted: every partition holds the marker."""
+    DEAD = 6
+    """Its removal was decided; never written."""
+    PREPARE_EPOCH_FENCE = 7
+    """Never written; Apache Kafka's coordinator keeps it in memory."""
+
+    @property
+    def label(self) -> str:
+        """The name that DescribeTransactions and ListTransactions say."""
+        return _LABELS[self]
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the transaction's end is decided, and not every partition holds its marker."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no transaction is open."""
+        return self in _AT_REST
+
+
+_S = TransactionState
+_LABELS: Final = {state: state.name.title().replace("_", "") for state in _S}
+_AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+
+FOLLOWS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    _S.EMPTY: _AT_REST,
+    _S.ONGOING: _AT_REST | {_S.ONGOING},
+    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    _S.PREPARE_ABORT: _AT_REST | {_S.ONGOING},
+    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
+    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+}
+"""What each state may come from. PREPARE_ABORT comes from a state at rest with transaction.version 2 alone."""

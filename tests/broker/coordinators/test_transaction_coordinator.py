@@ -1,0 +1,92 @@
+"""The transaction coordinator of a real broker, whose markers a test holds in its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import pytest
+from broker.raw import Raw
+from broker.requests.apis.test_transactions import NONE, add, begin, describe, end, until_state
+
+from headrace.broker.broker import Broker
+from headrace.testing.running import TestBroker
+from headrace.transactions.asks import Marking
+from headrace.wire.errors import ErrorCode
+
+
+class Held:
+    """Takes the place of a sender: nothing is sent until a test says so."""
+
+    def __init__(self, broker: TestBroker) -> None:
+        self.sent: list[tuple[Hashable, Marking, int, Callable[[], None]]] = []
+        self.dropped: list[Hashable] = []
+        self._broker = broker
+
+    def send(self, origin: Hashable, marking: Marking, epoch: int, done: Callable[[], None]) -> None:
+        self.sent.append((origin, marking, epoch, done))
+
+    def drop(self, origin: Hashable) -> None:
+        self.dropped.append(origin)
+
+    def deliver(self, number: int) -> None:
+        """Every partition of one of them holds its marker."""
+        _, marking, _, done = self.sent[number]
+        marking.left.clear()
+        self._broker.call(lambda _: done())
+
+
+@pytest.fixture
+def held(served: TestBroker) -> Iterator[Held]:
+    def exchange(broker: Broker, markers: Any) -> Any:
+        before, broker.transactions.markers = broker.transactions.markers, markers
+        return before
+
+    held = Held(served)
+    before = served.call(lambda broker: exchange(broker, held))
+    yield held
+    served.call(lambda broker: exchange(broker, before))
+
+
+def test_a_transaction_is_over_when_its_markers_are_written(raw: Raw, held: Held, topic: Callable[..., str]) -> None:
+    name = topic(2)
+    producer = begin(raw, "held")
+    assert add(raw, 3, "held", producer, **{name: [0, 1]}) == {(name, 0): NONE, (name, 1): NONE}
+    assert held.sent == []
+    assert end(raw, 5, "held", producer, committed=True) == (0, producer[0], producer[1] + 1)
+    ((_, marking, epoch, _),) = held.sent
+    assert (marking.transactional_id, marking.producer_id, marking.producer_epoch) == ("held", producer[0], 1)
+    assert (marking.committed, marking.transaction_version, epoch) == (True, 2, 0)
+    assert marking.left == {(name, 0), (name, 1)}
+    assert describe(raw, "held").transaction_state == "PrepareCommit"
+    later = (producer[0], producer[1] + 1)
+    assert add(raw, 3, "held", later, **{name: [0]}) == {(name, 0): ErrorCode.CONCURRENT_TRANSACTIONS}
+    held.deliver(0)
+    assert describe(raw, "held").transaction_state == "CompleteCommit"
+
+
+def test_one_that_is_loaded_again_sends_its_markers_again(
+    served: TestBroker, raw: Raw, held: Held, topic: Callable[..., str]
+) -> None:
+    """What was under way belongs to the shard before: its end says nothing any more."""
+    name = topic()
+    producer = begin(raw, "again")
+    add(raw, 3, "again", producer, **{name: [0]})
+    assert end(raw, 4, "again", producer, committed=False) == (0, -1, -1)
+    assert len(held.sent) == 1
+
+    def load_again(broker: Broker) -> None:
+        transactions = broker.transactions
+        runtime = transactions.runtime.shards[transactions.partition_for("again")]
+        transactions._load_again(runtime, transactions.now_ms())
+
+    served.call(load_again)
+    assert held.dropped == [held.sent[0][0]]
+    until_state(raw, "again", "PrepareAbort")
+    while len(held.sent) < 2:
+        assert describe(raw, "again").error_code in (NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert held.sent[1][1].left == {(name, 0)}
+    held.deliver(0)
+    assert describe(raw, "again").transaction_state == "PrepareAbort"
+    held.deliver(1)
+    assert describe(raw, "again").transaction_state == "CompleteAbort"

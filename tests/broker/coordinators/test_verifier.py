@@ -1,0 +1,227 @@
+"""Questions to the coordinators of transactions: gathered, sent over real sockets, and answered each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+from broker.scripted_coordinator import COORDINATOR, NONE, ScriptedCoordinator, cluster_of
+
+from headrace.broker.coordinators import verifier as module
+from headrace.broker.coordinators.verifier import Verifier
+from headrace.broker.telemetry.metrics import Registry
+from headrace.config import BrokerConfig
+from headrace.env.posix_node import PosixNode
+from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
+from headrace.wire.errors import ErrorCode
+
+HERE = 1
+FIRST: TopicPartition = ("t", 0)
+LATE, NOBODY = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.NETWORK_EXCEPTION
+
+
+def about(name: str, epoch: int = 0, *partitions: TopicPartition) -> Partitions:
+    return Partitions(name, 7, epoch, frozenset(partitions or (FIRST,)), 2)
+
+
+Make = Callable[..., Verifier]
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    node = PosixNode()
+    made: list[Verifier] = []
+
+    def make_it(port: int, leader: int = COORDINATOR, **settings: str) -> Verifier:
+        given = {"log.dirs": "unused", **{name.replace("_", "."): value for name, value in settings.items()}}
+        config, image = BrokerConfig(given), cluster_of(port, leader)
+        made.append(Verifier(node, HERE, lambda: config, lambda: image, Registry()))
+        return made[-1]
+
+    yield make_it
+    for each in made:
+        each.close()
+    await node.close()
+
+
+async def came(scripted: ScriptedCoordinator) -> None:
+    assert await asyncio.to_thread(scripted.came.acquire, timeout=20)
+
+
+async def test_each_partition_is_spoken_of(make: Make) -> None:
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        errors = {0: NONE, 1: ErrorCode.PRODUCER_FENCED, 2: None, 3: ErrorCode.TRANSACTION_ABORTABLE}
+        scripted.says = lambda _, topic, index: errors[index] if topic == "t" else NONE
+        asked = about("x", 0, *(("t", index) for index in errors), ("u", 5))
+        assert await verifier.join(asked, verify_only=True) == {
+            ("t", 0): NONE,
+            ("t", 1): LATE,
+            ("t", 2): ErrorCode.INVALID_TXN_STATE,
+            ("t", 3): ErrorCode.TRANSACTION_ABORTABLE,
+            ("u", 5): NONE,
+        }
+        assert scripted.transactions() == [("x", True, [("t", [0, 1, 2, 3]), ("u", [5])])]
+
+
+async def test_what_is_asked_while_one_request_is_under_way_goes_with_the_next(make: Make) -> None:
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        scripted.gate.clear()
+        scripted.says = lambda each, *_: NONE if each.verify_only else ErrorCode.INVALID_TXN_STATE
+        asks = [asyncio.ensure_future(verifier.join(about("0"), verify_only=True))]
+        await came(scripted)
+        asks += [asyncio.ensure_future(verifier.join(about(str(i)), verify_only=i % 2 == 0)) for i in range(1, 50)]
+        await asyncio.sleep(0)
+        scripted.gate.set()
+        said = [each[FIRST] for each in await asyncio.gather(*asks)]
+        assert said == [NONE, ErrorCode.INVALID_TXN_STATE] * 25
+        assert [len(each.transactions) for each in scripted.asked] == [1, 49]
+
+
+async def test_one_that_comes_again_takes_the_place_of_the_first(make: Make) -> None:
+    """So does one of a newer producer; an older one is too late."""
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        scripted.gate.clear()
+        before = asyncio.ensure_future(verifier.join(about("other"), verify_only=True))
+        await came(scripted)
+        asks = []
+        for epoch in (3, 3, 4, 2):
+            asks.append(asyncio.ensure_future(verifier.join(about("x", epoch), verify_only=True)))
+            await asyncio.sleep(0)
+        scripted.gate.set()
+        said = [each[FIRST] for each in await asyncio.gather(*asks)]
+        assert said == [NOBODY, LATE, NONE, LATE]
+        assert [each.producer_epoch for each in scripted.asked[1].transactions] == [4]
+        await before
+
+
+async def test_a_full_queue_takes_nothing_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUED_MAX", 2)
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        scripted.gate.clear()
+        asks = [asyncio.ensure_future(verifier.join(about("first"), verify_only=True))]
+        await came(scripted)
+        asks += [asyncio.ensure_future(verifier.join(about(each), verify_only=True)) for each in ("a", "b", "c")]
+        await asyncio.sleep(0)
+        scripted.gate.set()
+        assert [each[FIRST] for each in await asyncio.gather(*asks)] == [NONE, NONE, NONE, NOBODY]
+
+
+async def test_a_request_has_a_bound(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TRANSACTIONS_AT_ONCE", 2)
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        await asyncio.gather(*(verifier.join(about(each), verify_only=True) for each in "abcde"))
+        assert [len(each.transactions) for each in scripted.asked] == [2, 2, 1]
+
+
+async def test_what_is_concurrent_is_asked_again_for_a_while(make: Make) -> None:
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        busy = ErrorCode.CONCURRENT_TRANSACTIONS
+        scripted.says = lambda *_: busy if len(scripted.asked) < 3 else NONE
+        assert await verifier.join(about("x"), verify_only=False) == {FIRST: NONE}
+        assert len(scripted.asked) == 3
+        scripted.says = lambda *_: busy
+        assert await verifier.join(about("x"), verify_only=True) == {FIRST: busy}
+        assert len(scripted.asked) == 4, "what only verifies is not asked again"
+        began = asyncio.get_running_loop().time()
+        assert await verifier.join(about("x"), verify_only=False) == {FIRST: busy}
+        assert asyncio.get_running_loop().time() - began < 5
+        assert len(scripted.asked) > 5
+
+
+async def test_one_that_cannot_be_reached_says_nothing(make: Make) -> None:
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port)
+        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NONE}
+        scripted.gate.clear()
+        asked = asyncio.ensure_future(verifier.join(about("x"), verify_only=True))
+        await came(scripted)
+        await came(scripted)
+        verifier.close()
+        assert await asked == {FIRST: NOBODY}
+        assert await verifier.join(about("y"), verify_only=True) == {FIRST: NOBODY}, "and it asks no more"
+        unasked = make(scripted.port)
+        unasked.close()
+        assert await unasked.join(about("y"), verify_only=True) == {FIRST: NOBODY}
+        port = scripted.port
+    assert await make(port).join(about("x"), verify_only=True) == {FIRST: NOBODY}
+
+
+async def test_one_that_does_not_answer_is_not_waited_for_ever(make: Make) -> None:
+    with ScriptedCoordinator() as scripted:
+        verifier = make(scripted.port, request_timeout_ms="100")
+        scripted.gate.clear()
+        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NOBODY}
+        scripted.gate.set()
+        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NONE}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+async def test_a_refusal_of_everything(make: Make, error: ErrorCode, said: ErrorCode) -> None:
+    with ScriptedCoordinator() as scripted:
+        scripted.error = error
+        assert await make(scripted.port).join(about("x"), verify_only=True) == {FIRST: said}
+
+
+async def test_a_broker_that_knows_clients_questions_alone_is_not_asked(make: Make) -> None:
+    with ScriptedCoordinator(newest=3) as scripted:
+        verifier = make(scripted.port)
+        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NONE}
+        assert await verifier.join(about("x"), verify_only=False) == {FIRST: ErrorCode.UNSUPPORTED_VERSION}
+        assert scripted.asked == []
+
+
+async def test_without_a_coordinator_nobody_is_asked(make: Make) -> None:
+    for leader in (-1, HERE, 5):
+        said = await make(1, leader).join(about("x"), verify_only=True)
+        assert said == {FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+class Local:
+    """This broker's own coordinator."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[str], bool]] = []
+        self.fails = False
+
+    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
+        self.asked.append(([each.transactional_id for each in asks], verify_only))
+        await asyncio.sleep(0)
+        if self.fails:
+            raise AssertionError("a defect")
+        return [
+            Verdicts(ErrorCode.PRODUCER_FENCED, {})
+            if each.transactional_id == "fenced"
+            else Verdicts(NONE, dict.fromkeys(each.partitions, NONE))
+            for each in asks
+        ]
+
+
+async def test_its_own_coordinator_is_asked_without_a_socket(make: Make) -> None:
+    verifier, local = make(1, HERE), Local()
+    verifier.local = local
+    asks = [verifier.join(about(each), verify_only=each != "adds") for each in ("a", "fenced", "adds")]
+    said = [each[FIRST] for each in await asyncio.gather(*asks)]
+    assert said == [NONE, LATE, NONE]
+    assert sorted(local.asked) == [(["a", "fenced"], True), (["adds"], False)]
+
+
+async def test_a_defect_there_is_raised_where_it_was_asked(make: Make) -> None:
+    verifier, local = make(1, HERE), Local()
+    verifier.local, local.fails = local, True
+    with pytest.raises(AssertionError):
+        await verifier.join(about("a"), verify_only=True)
+    local.fails = False
+    assert await verifier.join(about("a"), verify_only=True) == {FIRST: NONE}

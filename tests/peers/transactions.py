@@ -1,0 +1,80 @@
+"""Transactions of a cluster as tests look at them: their states, and what readers of committed records see."""
+
+from __future__ import annotations
+
+import time
+
+from headrace.client import reading
+from headrace.client.cluster import TRANSACTION, Client
+from headrace.client.describe import describe_features
+from headrace.client.reading import Fetcher, visible_batches
+from headrace.wire.messages.k57_update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from headrace.wire.messages.k65_describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from headrace.wire.records import decode_batch
+
+SMALL = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+"""Settings of an Apache Kafka that is to be quick about transactions."""
+PATIENCE_S = 30.0
+SAFE_DOWNGRADE = 2
+DONE = ("CompleteCommit", "CompleteAbort", "Empty")
+
+
+def set_transaction_version(client: Client, level: int) -> None:
+    """Give the cluster this level of `transaction.version`, be it higher or lower than its own."""
+    name = "transaction.version"
+    now = describe_features(client).get(name, 0)
+    if now == level:
+        return
+    update = FeatureUpdateKey(name, level, upgrade_type=1 if level > now else SAFE_DOWNGRADE)
+    request = UpdateFeaturesRequest(feature_updates=[update])
+    client.checked(request, UpdateFeaturesResponse, lambda r: (r.error_code, r.error_message), name)
+    until = time.monotonic() + PATIENCE_S
+    while describe_features(client).get(name, 0) != level:
+        assert time.monotonic() < until, f"{name} does not become {level}"
+        time.sleep(0.02)
+
+
+def state_of(client: Client, transactional_id: str) -> str:
+    """The state of its transaction, when its markers are written."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        node_id = client.coordinator(transactional_id, kind=TRANSACTION)
+        request = DescribeTransactionsRequest([transactional_id])
+        answer = client.call(request, DescribeTransactionsResponse, node_id=node_id)
+        (found,) = answer.transaction_states
+        assert found.error_code == 0, found.error_code
+        if not found.transaction_state.startswith("Prepare") or time.monotonic() > until:
+            return found.transaction_state
+        time.sleep(0.01)
+
+
+def visible(client: Client, topic: str) -> list[bytes]:
+    """The values that a reader of committed records sees now, when every marker that is due has been written.
+
+    A transaction that is open keeps what comes behind it out of sight.
+    """
+    ends = {(topic, index): end for index, end in settled_ends(client, topic).items()}
+    values: list[bytes] = []
+    for fetched in Fetcher(client, dict.fromkeys(ends, 0), ends=ends, isolation="read_committed", max_wait_ms=50):
+        for _, body in visible_batches(fetched, committed=True):
+            values += [record.value or b"" for record in decode_batch(body)]
+    return values
+
+
+def settled_ends(client: Client, topic: str) -> dict[int, int]:
+    """Where committed records end, once that has not moved for a moment."""
+    ends = reading.latest_offsets(client, topic, isolation="read_committed")
+    while True:
+        time.sleep(0.1)
+        again = reading.latest_offsets(client, topic, isolation="read_committed")
+        if again == ends:
+            return ends
+        ends = again

@@ -1,0 +1,398 @@
+"""Delivery exactly once against Apache Kafka, without Spark: the driver's part of it, killed at each of its requests.
+
+While drivers die and are replaced, a reader of committed records follows the topic. It must have every record of the
+source once, and batches whole and in order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import pytest
+from peers.kafka import KafkaPeer
+from peers.transactions import DONE as ENDED
+from peers.transactions import SMALL, set_transaction_version, settled_ends, state_of, visible
+
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Client
+from headrace.client.errors import ConnectionLostError, FencedError, InDoubtError
+from headrace.client.groups import commit_offsets, delete_offsets, fetch_offsets
+from headrace.client.reading import Fetcher, latest_offsets, visible_batches
+from headrace.spark import exactly_once
+from headrace.spark.exactly_once import EncodedTask, commit_batch, commit_write
+from headrace.spark.markers import HistoryError
+from headrace.spark.options import SinkOptions, sink_options
+from headrace.wire.apis import ApiKey as A
+from headrace.wire.records import Record, build_batch, decode_batch
+
+from .dying import DEAD, DONE, Death, commit_and_die
+
+pytestmark = pytest.mark.jvm
+
+PARTITIONS = 3
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[KafkaPeer]:
+    with KafkaPeer(settings=SMALL) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module", params=[2, 1])
+def cluster(kafka: KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(kafka.bootstrap) as client:
+        set_transaction_version(client, request.param)
+        yield client
+
+
+@pytest.fixture
+def query(cluster: Client) -> Iterator[Query]:
+    with Query(cluster) as query:
+        yield query
+
+
+class Query:
+    """A query without Spark: it numbers records and batches, and a reader follows what it commits."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.id = f"query-{next(_numbers)}"
+        self.topic = f"{self.id}-out"
+        create_topic(client, self.topic, partitions=PARTITIONS)
+        host, port = client.bootstrap[0]
+        self.options = sink_options({
+            "kafka.bootstrap.servers": f"{host}:{port}", "topic": self.topic, "delivery": "exactly-once",
+            "kafka.default.api.timeout.ms": "60000",
+        })  # fmt: skip
+        self.seen: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self._over = threading.Event()
+        self._reader = threading.Thread(target=self._follow, args=(f"{host}:{port}",), daemon=True)
+
+    def __enter__(self) -> Self:
+        exactly_once._kept.clear()
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._reader.join(10)
+        for kept in exactly_once._kept.values():
+            kept.producer.client.close()
+        exactly_once._kept.clear()
+
+    def _follow(self, bootstrap: str) -> None:
+        with Client(bootstrap, timeout_s=120) as client:
+            positions = {(self.topic, index): 0 for index in range(PARTITIONS)}
+            fetcher = Fetcher(client, positions, isolation="read_committed", max_wait_ms=50)
+            while not self._over.is_set():
+                for fetched in fetcher.poll(0.05):
+                    for _, body in visible_batches(fetched, committed=True):
+                        self.seen[fetched.partition] += [record.value or b"" for record in decode_batch(body)]
+
+    def tasks(self, batch_id: int, *, run: str = "run", attempt: str = "") -> list[EncodedTask]:
+        """The messages of two tasks, with the same records in every run; `attempt` tells runs apart in a test."""
+        made = []
+        for task in range(2):
+            message = EncodedTask(self.id, run, batch_id)
+            for partition in range(PARTITIONS):
+                for part in range(2):
+                    value = b"%d-%d-%d-%d%s" % (batch_id, task, partition, part, attempt.encode())
+                    batch = bytearray(build_batch([Record(0, 1, None, value), Record(1, 2, None, value + b"b")]))
+                    message.batches.append((self.topic, partition, batch, 2))
+            made.append(message)
+        return made
+
+    def values(self, *batch_ids: int) -> list[bytes]:
+        """What these batches hold, sorted."""
+        found = []
+        for batch_id in batch_ids:
+            for task in self.tasks(batch_id):
+                found += [record.value or b"" for *_, batch, _ in task.batches for record in decode_batch(batch)]
+        return sorted(found)
+
+    def check(self, *batch_ids: int) -> None:
+        """These batches are in the topic, once, for all who read what is committed; nothing is left open."""
+        assert state_of(self.client, f"headrace-{self.id}") in ENDED
+        assert sorted(visible(self.client, self.topic)) == self.values(*batch_ids)
+        assert settled_ends(self.client, self.topic) == latest_offsets(self.client, self.topic), "no record waits"
+        assert self.marked() == (max(batch_ids) if batch_ids else None)
+
+    def check_reader(self, *batch_ids: int) -> None:
+        """The same of the reader that has followed all the time; within a partition batches come in their order."""
+        waiting = threading.Event()
+        for _ in range(100):
+            if sum(map(len, self.seen)) >= len(self.values(*batch_ids)):
+                break
+            waiting.wait(0.05)
+        assert sorted(value for part in self.seen for value in part) == self.values(*batch_ids)
+        for part in self.seen:
+            order = [int(value.split(b"-")[0]) for value in part]
+            assert order == sorted(order)
+
+    def marked(self, *, stable: bool = True) -> int | None:
+        group, at = f"headrace-{self.id}", (self.topic, 0)
+        found = fetch_offsets(self.client, group, [at], require_stable=stable).get(at)
+        return None if found is None else found.offset
+
+
+def commit(query: Query, batch_id: int, options: SinkOptions | None = None, *, fresh: bool = False) -> None:
+    """In this process, which remembers the batch before unless it is `fresh`."""
+    if fresh:
+        exactly_once._kept.clear()
+    commit_batch(options or query.options, query.tasks(batch_id), batch_id)
+
+
+def test_batches_one_after_the_other(query: Query, cluster: Client) -> None:
+    for batch_id in range(4):
+        commit(query, batch_id)
+        commit(query, batch_id)  # Spark asks again where it does not know that it was done
+    commit(query, 3, fresh=True)
+    commit(query, 4, fresh=True)
+    query.check(0, 1, 2, 3, 4)
+    query.check_reader(0, 1, 2, 3, 4)
+
+
+def test_an_empty_batch_leaves_its_mark_too(query: Query) -> None:
+    for batch_id in range(2):
+        commit_batch(query.options, [EncodedTask(query.id, "run", batch_id)], batch_id)
+        assert query.marked() == batch_id
+    commit(query, 2)
+    query_values = sorted(visible(query.client, query.topic))
+    assert query_values == query.values(2)
+
+
+DEATHS = [
+    Death(A.OFFSET_FETCH, "before"), Death(A.OFFSET_FETCH, "answered"),
+    Death(A.INIT_PRODUCER_ID, "before"), Death(A.INIT_PRODUCER_ID, "sent"), Death(A.INIT_PRODUCER_ID, "answered"),
+    Death(A.OFFSET_FETCH, "answered", 2),
+    Death(A.PRODUCE, "before"), Death(A.PRODUCE, "sent"), Death(A.PRODUCE, "answered"),
+    Death(A.PRODUCE, "before", 3), Death(A.PRODUCE, "answered", 3),
+    Death(A.TXN_OFFSET_COMMIT, "before"), Death(A.TXN_OFFSET_COMMIT, "sent"), Death(A.TXN_OFFSET_COMMIT, "answered"),
+    Death(A.END_TXN, "before"), Death(A.END_TXN, "sent"), Death(A.END_TXN, "answered"),
+]  # fmt: skip
+"""Every step of a commit: its request about to leave, gone, answered."""
+OLDER = [
+    Death(A.ADD_PARTITIONS_TO_TXN, "sent"), Death(A.ADD_PARTITIONS_TO_TXN, "answered"),
+    Death(A.ADD_OFFSETS_TO_TXN, "sent"), Death(A.ADD_OFFSETS_TO_TXN, "answered"),
+]  # fmt: skip
+"""Those of the older protocol alone."""
+
+
+def test_a_driver_that_dies_at_any_request(query: Query, cluster: Client) -> None:
+    """Each death hits a batch of its own; its successor begins without knowing what was done, and goes on."""
+    older = not exactly_once_renews(query)
+    deaths = DEATHS + OLDER if older else DEATHS
+    for batch_id, death in enumerate(deaths, 1):
+        assert commit_and_die(query.options, query.tasks(batch_id), batch_id, death) == DEAD, str(death)
+        if (death.api, death.when) == (A.END_TXN, "answered"):
+            assert query.marked() == batch_id, "it was decided"
+        elif death.api != A.END_TXN or death.when == "before":
+            assert sum(map(len, query.seen)) <= len(query.values(*range(batch_id))), f"{death}: none of it is seen"
+        assert commit_and_die(query.options, query.tasks(batch_id), batch_id, None) == DONE, str(death)
+        assert query.marked() == batch_id, str(death)
+    every = range(len(deaths) + 1)
+    query.check(*every)
+    query.check_reader(*every)
+
+
+def exactly_once_renews(query: Query) -> bool:
+    """Writes batch 0; says whether the cluster has the newer protocol."""
+    commit(query, 0)
+    return bool(exactly_once._kept)
+
+
+def test_a_driver_that_dies_time_after_time_in_one_batch(query: Query) -> None:
+    for death in (*DEATHS[:-2], *DEATHS[:-2]):
+        assert commit_and_die(query.options, query.tasks(0, attempt="x"), 0, death) == DEAD, str(death)
+        assert query.marked(stable=False) is None
+    commit(query, 0)
+    query.check(0)
+    query.check_reader(0)
+
+
+def test_of_two_drivers_one_wins(query: Query) -> None:
+    """The older one has its producer still, and finds out with its next batch."""
+    commit(query, 0)
+    older = dict(exactly_once._kept)
+    commit(query, 1, fresh=True)
+    newer = dict(exactly_once._kept)
+    exactly_once._kept.clear()
+    exactly_once._kept.update(older)
+    if older:
+        with pytest.raises(FencedError, match=f"headrace-{query.id}: a newer producer"):
+            commit_batch(query.options, query.tasks(1, attempt="late"), 1)
+        assert not exactly_once._kept, "it must look at the mark before it writes again"
+    commit_batch(query.options, query.tasks(1, attempt="late"), 1)  # restarted: the mark says that it is done
+    exactly_once._kept.clear()
+    exactly_once._kept.update(newer)
+    commit(query, 2)
+    query.check(0, 1, 2)
+    query.check_reader(0, 1, 2)
+
+
+def test_a_driver_that_was_frozen_before_its_decision(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is sent but the end, when another driver takes the query over and writes the batch."""
+    from headrace.client.transactions import TransactionalProducer
+
+    commit(query, 0)
+    end = TransactionalProducer._end
+
+    def frozen(self: Any, *, committed: bool) -> None:
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+        assert commit_and_die(query.options, query.tasks(1), 1, None) == DONE
+        end(self, committed=committed)
+
+    monkeypatch.setattr(TransactionalProducer, "_end", frozen)
+    with pytest.raises(FencedError):
+        commit_batch(query.options, query.tasks(1, attempt="frozen"), 1)
+    commit_batch(query.options, query.tasks(1, attempt="frozen"), 1)
+    query.check(0, 1)
+    query.check_reader(0, 1)
+
+
+def test_a_rival_between_the_first_look_and_the_fence(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.client.transactions import TransactionalProducer
+
+    take = TransactionalProducer.initialize
+
+    def late(self: Any) -> None:
+        monkeypatch.setattr(TransactionalProducer, "initialize", take)
+        assert commit_and_die(query.options, query.tasks(0), 0, None) == DONE
+        take(self)
+
+    monkeypatch.setattr(TransactionalProducer, "initialize", late)
+    commit_batch(query.options, query.tasks(0, attempt="late"), 0)
+    query.check(0)
+
+
+def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is decided, its answer does not come, and neither do those to its repetitions."""
+    from headrace.client.transactions import State, TransactionalProducer
+
+    end = TransactionalProducer._end
+    for batch_id, decided in enumerate((True, False)):
+
+        def lost(self: Any, *, committed: bool, decided: bool = decided) -> None:
+            if decided:
+                end(self, committed=committed)
+            self.state = State.DEAD
+            raise InDoubtError("no answer")
+
+        monkeypatch.setattr(TransactionalProducer, "_end", lost)
+        if decided:
+            commit(query, batch_id)
+        else:
+            with pytest.raises(InDoubtError):
+                commit(query, batch_id)
+        assert not exactly_once._kept
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+    commit(query, 1)
+    query.check(0, 1)
+    query.check_reader(0, 1)
+
+
+@pytest.mark.slow
+def test_a_broker_killed_in_the_middle_of_a_commit(
+    query: Query, kafka: KafkaPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads everything and coordinates everything; each batch is committed by the broker that comes back."""
+    from headrace.client.transactions import TransactionalProducer
+    from headrace.wire.messages.k26_end_txn import EndTxnResponse
+
+    kills = []
+
+    def killed(point: str) -> None:
+        kills.append(point)
+        kafka.kill()
+        kafka.start()
+
+    flush, end, wait = TransactionalProducer.flush, TransactionalProducer._end, Client.wait
+
+    def before_rows_are_answered(self: Any) -> None:
+        monkeypatch.setattr(TransactionalProducer, "flush", flush)
+        killed("rows")
+        flush(self)
+
+    def before_the_end(self: Any, *, committed: bool) -> None:
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+        killed("end")
+        end(self, committed=committed)
+
+    def answer_of_the_end_is_lost(self: Client, call: Any, deadline: float) -> Any:
+        answer = wait(self, call, deadline)
+        if isinstance(answer, EndTxnResponse):
+            monkeypatch.setattr(Client, "wait", wait)
+            killed("answer")
+            raise ConnectionLostError("the answer did not come")
+        return answer
+
+    commit(query, 0)
+    monkeypatch.setattr(TransactionalProducer, "flush", before_rows_are_answered)
+    commit(query, 1)
+    monkeypatch.setattr(TransactionalProducer, "_end", before_the_end)
+    commit(query, 2)
+    monkeypatch.setattr(Client, "wait", answer_of_the_end_is_lost)
+    commit(query, 3)
+    commit(query, 4)
+    assert kills == ["rows", "end", "answer"]
+    query.check(0, 1, 2, 3, 4)
+    query.check_reader(0, 1, 2, 3, 4)
+
+
+def test_a_checkpoint_and_a_mark_that_do_not_fit(query: Query) -> None:
+    for batch_id in range(3):
+        commit(query, batch_id)
+    commit(query, 2, fresh=True)  # commits/ rewound by one
+    with pytest.raises(HistoryError, match=r"comes after batch 2.*nothing was written"):
+        commit(query, 0, fresh=True)
+    with pytest.raises(HistoryError, match="remembers batch 2 as the last one"):
+        commit(query, 5, fresh=True)
+    delete_offsets(query.client, f"headrace-{query.id}", [(query.topic, 0)])
+    with pytest.raises(HistoryError, match="remembers no batch as the last one"):
+        commit(query, 3, fresh=True)
+    trusting = replace(query.options, exactly_once=replace(query.options.exactly_once, trusted=True))  # type: ignore[type-var]
+    commit(query, 3, trusting, fresh=True)
+    commit(query, 4, fresh=True)
+    query.check(0, 1, 2, 3, 4)
+    commit_offsets(query.client, f"headrace-{query.id}", {(query.topic, 0): 4})
+    with pytest.raises(HistoryError, match="no mark of this version"):
+        commit(query, 5, fresh=True)
+
+
+def test_what_is_too_large_is_not_sent(query: Query) -> None:
+    small = replace(query.options, exactly_once=replace(query.options.exactly_once, max_bytes=500))  # type: ignore[type-var]
+    with pytest.raises(ValueError, match=r"A batch has \d+ bytes.*exactlyOnceMaxBytes allows 500"):
+        commit(query, 0, small)
+    assert visible(query.client, query.topic) == [] and query.marked() is None
+
+
+def test_messages_of_another_batch_are_refused(query: Query) -> None:
+    with pytest.raises(ValueError, match="say that they are of others"):
+        commit_batch(query.options, query.tasks(1), 2)
+    with pytest.raises(ValueError, match="1 of 3 tasks have not said"):
+        commit_batch(query.options, [*query.tasks(1), None], 1)
+
+
+def test_a_batch_write_that_is_all_of_a_streams_batch(query: Query) -> None:
+    for batch_id in (0, 0, 1):
+        once = replace(query.options.exactly_once, of_batch=batch_id)  # type: ignore[type-var]
+        commit_write(replace(query.options, exactly_once=once), query.tasks(batch_id))
+        commit(query, batch_id)
+    query.check(0, 1)
+
+
+def test_a_batch_write_is_one_transaction(query: Query) -> None:
+    commit_write(query.options, [EncodedTask()])
+    commit_write(query.options, query.tasks(0))
+    assert sorted(visible(query.client, query.topic)) == query.values(0)
+    broken = query.tasks(1)
+    broken[1].batches.append((query.topic, 0, bytearray(b"no batch"), 1))
+    with pytest.raises(ValueError, match="not one whole record batch"):
+        commit_write(query.options, broken)
+    assert sorted(visible(query.client, query.topic)) == query.values(0)
+    assert settled_ends(query.client, query.topic) == latest_offsets(query.client, query.topic)

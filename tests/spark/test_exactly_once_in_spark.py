@@ -1,0 +1,103 @@
+"""Delivery exactly once in a real Spark against Apache Kafka: drivers killed around a commit, or at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from peers.kafka import KafkaPeer
+from peers.transactions import SMALL, set_transaction_version, settled_ends, visible
+
+from headrace.client.admin import create_topic
+from headrace.client.cluster import Client
+from headrace.client.groups import fetch_offsets, list_groups
+from headrace.client.reading import latest_offsets
+
+from .gates import Gates
+from .test_kill_matrix import SINK, SOURCE, Matrix
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+EXACTLY_ONCE = {"delivery": "exactly-once"}
+
+
+@pytest.fixture
+def kafka() -> Iterator[KafkaPeer]:
+    with KafkaPeer(settings=SMALL) as kafka:
+        yield kafka
+
+
+def matrix_of(kafka: KafkaPeer, directory: Path) -> Matrix:
+    with Client(kafka.bootstrap) as client:
+        create_topic(client, SOURCE, partitions=2)
+        create_topic(client, SINK, partitions=2)
+    return Matrix(kafka.bootstrap, directory, EXACTLY_ONCE)
+
+
+def check(client: Client, matrix: Matrix, first: int) -> None:
+    """Every record of the source from `first` on is in the sink once; nothing is open; the group has no lag."""
+    assert sorted(map(int, visible(client, SINK))) == list(range(first, matrix.written))
+    assert settled_ends(client, SINK) == latest_offsets(client, SINK)
+    assert matrix.finished() == latest_offsets(client, SOURCE)
+    offsets, commits = matrix.logged()
+    assert offsets == commits
+    assert marked(client) == max(commits)
+
+
+def marked(client: Client) -> int | None:
+    """The last batch by its mark."""
+    groups = [found.group_id for found in list_groups(client) if found.group_id.startswith("headrace-")]
+    found = [place.offset for group in groups for place in fetch_offsets(client, group, [(SINK, 0)]).values()]
+    return max(found, default=None)
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path: Path) -> None:
+    matrix = matrix_of(kafka, tmp_path)
+    with Client(kafka.bootstrap) as client:
+        with matrix.killed_at("done", begun=40):
+            assert matrix.logged() == ({0}, set()) and latest_offsets(client, SINK) == {0: 0, 1: 0}
+        with matrix.killed_at("committed"):
+            assert matrix.logged() == ({0}, set()), "Spark does not know"
+            assert len(visible(client, SINK)) == 40 and marked(client) == 0
+            assert matrix.finished() == latest_offsets(client, SOURCE), "in the same transaction"
+        matrix.produce(10)
+        matrix.finish()
+        check(client, matrix, 0)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("level", [2, 1])
+def test_drivers_killed_at_any_moment(kafka: KafkaPeer, tmp_path: Path, level: int) -> None:
+    """Batches are small and many, so that most kills hit one that is under way."""
+    matrix = matrix_of(kafka, tmp_path)
+    chance = random.Random(level)
+    with Client(kafka.bootstrap) as client:
+        set_transaction_version(client, level)
+        with matrix.killed_at("planned", begun=40):
+            assert matrix.logged() == ({0}, set())
+        for _ in range(8):
+            before = matrix.logged()[1]
+            running = matrix.driver(Gates(tmp_path / "open"), "forever")
+            try:
+                until = time.monotonic() + 120
+                while len(matrix.logged()[1]) < len(before) + 2:
+                    assert running.poll() is None and time.monotonic() < until, matrix.said()
+                    matrix.produce(7)
+                    time.sleep(0.02)
+                until = time.monotonic() + chance.uniform(0, 3)
+                while time.monotonic() < until:
+                    matrix.produce(7)
+            finally:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+            values = sorted(map(int, visible(client, SINK)))
+            assert len(values) == len(set(values)), "a reader of what is committed sees nothing twice"
+        matrix.finish()
+        check(client, matrix, 0)
