@@ -19,7 +19,7 @@ from headrace.client import admin
 from headrace.client.cluster import Client
 from headrace.client.producer import Producer
 
-RUN_S = 120
+RUN_S = 240
 
 
 def make(bootstrap: str, *topics: str, partitions: int = 1) -> None:
