@@ -49,10 +49,9 @@ FOUND_AT = {
     "sends-a-marker-once": 1,
     "ends-some-the-other-way": 1,
     "believes-whoever-writes": 1,
-    "takes-what-comes-late": 1,
     "takes-any-marker": 1,
     "names-no-aborted": 1,
-    "reads-what-is-not-replicated": 1,
+    "reads-what-is-not-replicated": 41,
     "lets-two-live": 1,
 }
 """The first seed that finds each fault: the search begins with it."""

@@ -1,5 +1,10 @@
 """Faults that are planted into transactions: their coordinators, their markers, and what leaders and readers make of
-them."""
+them.
+
+Left out is a leader that takes a batch for a transaction that is over (KIP-890). Producers of these runs raise their
+epoch after an abort, as clients do, and commit what is acknowledged: none of their batches comes late under an epoch
+that still holds.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +139,6 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "sends-a-marker-once": [(MarkerSender, "_again", _send_once)],
         "ends-some-the-other-way": [(MarkerSender, "send", _commit_all(MarkerSender.send))],
         "believes-whoever-writes": [(Verifier, "join", _believe_all)],
-        "takes-what-comes-late": [(Producers, "check_guard", _nothing)],
         "takes-any-marker": [(Producers, "check_marker", _nothing)],
         "names-no-aborted": [(Log, "aborted_transactions", _no_aborted)],
         "reads-what-is-not-replicated": [(Log, "last_stable_offset", _lso_alone(Log.last_stable_offset))],
