@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("headrace.cli.produce:produce", "Write records to a topic from lines or files."),
     "consume": ("headrace.cli.consume:consume", "Read records from topics."),
     "group": ("headrace.cli.group:group", "List, describe, reset and delete consumer groups."),
+    "transaction": ("headrace.cli.transaction:transaction", "List, describe, find and abort transactions."),
     "config": ("headrace.cli.config:config", "Show and change configurations of topics, brokers and groups."),
     "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and say whether it is healthy."),
     "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum, and change who votes."),

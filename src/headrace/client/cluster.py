@@ -512,32 +512,33 @@ class Client:
 
     def at_coordinator(
         self,
-        group: str,
+        key: str,
         request: Request,
         response_class: type[R],
         error_of: Callable[[R], int],
         *,
+        kind: int = GROUP,
         about: str | None = None,
         timeout_s: float | None = None,
     ) -> R:
-        """Ask a group's coordinator; a coordinator that moved or is loading is looked for again.
+        """Ask the coordinator of a group, or of a transactional id; one that moved or is loading is looked for again.
 
         Errors that cannot be retried are raised as `BrokerError`.
         """
         retry = Retry(self.timeout_s if timeout_s is None else timeout_s)
         while True:
             try:
-                node_id = self.coordinator(group, timeout_s=max(0.0, retry.deadline - time.monotonic()))
+                node_id = self.coordinator(key, kind=kind, timeout_s=max(0.0, retry.deadline - time.monotonic()))
                 connection = self.node_connection(node_id)
                 call = connection.send(request, response_class)
                 response = self._wait_or_drop(connection, call, retry.deadline)
             except (UnreachableError, ConnectionLostError) as lost:
-                self.forget_coordinator(group)
+                self.forget_coordinator(key, kind=kind)
                 retry.pause(lost)
                 continue
             code = error_of(response)
             if code == ErrorCode.NONE:
                 return response
-            error = BrokerError(code, about or f"group {group}")
-            self.forget_coordinator(group)
+            error = BrokerError(code, about or f"{'group' if kind == GROUP else 'transactional id'} {key}")
+            self.forget_coordinator(key, kind=kind)
             retry.pause_or_raise(error)
