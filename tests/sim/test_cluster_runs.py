@@ -49,7 +49,6 @@ FOUND_AT = {
     "sends-a-marker-once": 1,
     "ends-some-the-other-way": 1,
     "believes-whoever-writes": 1,
-    "takes-any-marker": 1,
     "names-no-aborted": 1,
     "reads-what-is-not-replicated": 41,
     "lets-two-live": 1,

@@ -1,9 +1,9 @@
 """Faults that are planted into transactions: their coordinators, their markers, and what leaders and readers make of
 them.
 
-Left out is a leader that takes a batch for a transaction that is over (KIP-890). Producers of these runs raise their
-epoch after an abort, as clients do, and commit what is acknowledged: none of their batches comes late under an epoch
-that still holds.
+Left out are leaders that take a batch for a transaction that is over (KIP-890), or a marker of an epoch that is over.
+Producers of these runs raise their epoch after an abort, as clients do, and commit what is acknowledged: none of their
+batches comes late under an epoch that still holds. No network of these runs delivers a marker later than its retry.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.coordinators.verifier import Said, Verifier
 from headrace.log.log import Log
-from headrace.log.producers import Producers
 from headrace.machine.outcome import Outcome
 from headrace.transactions import deciding
 from headrace.transactions.asks import Marking, Partitions
@@ -123,10 +122,6 @@ def _let_two_live(real: Real) -> Real:
     return initialize
 
 
-def _nothing(*_: object, **__: object) -> None:
-    """Nothing is wrong, it says."""
-
-
 def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     decided = vars(TransactionShard)["_decided"]
@@ -139,7 +134,6 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "sends-a-marker-once": [(MarkerSender, "_again", _send_once)],
         "ends-some-the-other-way": [(MarkerSender, "send", _commit_all(MarkerSender.send))],
         "believes-whoever-writes": [(Verifier, "join", _believe_all)],
-        "takes-any-marker": [(Producers, "check_marker", _nothing)],
         "names-no-aborted": [(Log, "aborted_transactions", _no_aborted)],
         "reads-what-is-not-replicated": [(Log, "last_stable_offset", _lso_alone(Log.last_stable_offset))],
         "lets-two-live": [(deciding, "initialize", _let_two_live(deciding.initialize))],
