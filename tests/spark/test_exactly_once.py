@@ -1,4 +1,4 @@
-"""Delivery exactly once against Apache Kafka, without Spark: the driver's part of it, killed at each of its requests.
+"""Delivery exactly once against both brokers, without Spark: the driver's part of it, killed at each of its requests.
 
 While drivers die and are replaced, a reader of committed records follows the topic. It must have every record of the
 source once, and batches whole and in order.
@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Any, Self
 
 import pytest
+from peers.either import BROKERS
+from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.transactions import DONE as ENDED
 from peers.transactions import SMALL, set_transaction_version, settled_ends, state_of, visible
@@ -31,21 +33,20 @@ from headrace.wire.records import Record, build_batch, decode_batch
 
 from .dying import DEAD, DONE, Death, commit_and_die
 
-pytestmark = pytest.mark.jvm
-
 PARTITIONS = 3
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaPeer]:
-    with KafkaPeer(settings=SMALL) as kafka:
-        yield kafka
+@pytest.fixture(scope="module", params=BROKERS)
+def peer(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
+    peer = HeadracePeer(settings=SMALL) if request.param == "headrace" else KafkaPeer(settings=SMALL)
+    with peer:
+        yield peer
 
 
 @pytest.fixture(scope="module", params=[2, 1])
-def cluster(kafka: KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(kafka.bootstrap) as client:
+def cluster(peer: HeadracePeer | KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(peer.bootstrap) as client:
         set_transaction_version(client, request.param)
         yield client
 
@@ -298,7 +299,7 @@ def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: 
 
 @pytest.mark.slow
 def test_a_broker_killed_in_the_middle_of_a_commit(
-    query: Query, kafka: KafkaPeer, monkeypatch: pytest.MonkeyPatch
+    query: Query, peer: HeadracePeer | KafkaPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leads everything and coordinates everything; each batch is committed by the broker that comes back."""
     from headrace.client.transactions import TransactionalProducer
@@ -308,8 +309,8 @@ def test_a_broker_killed_in_the_middle_of_a_commit(
 
     def killed(point: str) -> None:
         kills.append(point)
-        kafka.kill()
-        kafka.start()
+        peer.kill()
+        peer.start()
 
     flush, end, wait = TransactionalProducer.flush, TransactionalProducer._end, Client.wait
 

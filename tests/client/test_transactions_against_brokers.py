@@ -1,4 +1,4 @@
-"""A transactional producer against Apache Kafka, with each of the protocols: seen together, once, or never."""
+"""A transactional producer against both brokers, with each of the protocols: seen together, once, or never."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from peers.either import BROKERS
+from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.transactions import SMALL, set_transaction_version, state_of, visible
 
@@ -19,20 +21,19 @@ from headrace.client.transactions import State, TransactionalProducer
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch
 
-pytestmark = pytest.mark.jvm
-
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[KafkaPeer]:
-    with KafkaPeer(settings=SMALL) as kafka:
-        yield kafka
+@pytest.fixture(scope="module", params=BROKERS)
+def peer(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
+    peer = HeadracePeer(settings=SMALL) if request.param == "headrace" else KafkaPeer(settings=SMALL)
+    with peer:
+        yield peer
 
 
 @pytest.fixture(scope="module", params=[2, 1, 0])
-def cluster(kafka: KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(kafka.bootstrap) as client:
+def cluster(peer: HeadracePeer | KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(peer.bootstrap) as client:
         set_transaction_version(client, request.param)
         yield client
 
