@@ -22,6 +22,10 @@ def test_bounds_that_changed_afterwards_hold() -> None:
     assert group_time_ms(broker, {SESSION_TIMEOUT: "60001"}, SESSION_TIMEOUT) == 60_000
 
 
+def test_what_is_stored_and_no_number_is_none() -> None:
+    assert group_time_ms(BrokerConfig(BOUNDS), {SESSION_TIMEOUT: "soon"}, SESSION_TIMEOUT) == 20_000
+
+
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [

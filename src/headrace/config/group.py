@@ -21,11 +21,15 @@ ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
 
 def group_time_ms(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> int:
-    """What is in force for a group with `overrides`. Raises ConfigError for a value that is no number."""
+    """What is in force for a group with `overrides`. One that is no number (an adopted directory may hold such) is
+    none."""
     default, lowest, highest = _broker_times_ms(broker, name)
     if name not in overrides:
         return default
-    return min(max(_number(name, overrides[name]), lowest), highest)
+    try:
+        return min(max(_number(name, overrides[name]), lowest), highest)
+    except ConfigError:
+        return default
 
 
 def _broker_times_ms(broker: BrokerConfig, name: str) -> tuple[int, int, int]:
