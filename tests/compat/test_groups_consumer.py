@@ -16,6 +16,10 @@ import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import java, kafka_tool
 
+import headrace.testing
+from headrace.client import Client
+from headrace.testing import TestCluster
+
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 60.0
@@ -35,10 +39,16 @@ def quick() -> Iterator[HeadracePeer]:
         yield broker
 
 
+@pytest.fixture
+def three() -> Iterator[TestCluster]:
+    with headrace.testing.cluster(settings=SETTINGS) as running:
+        yield running
+
+
 class Member:
     """A consumer of librdkafka's, with what it got by partition."""
 
-    def __init__(self, broker: HeadracePeer, group: str, topic: str, **more: Any) -> None:
+    def __init__(self, broker: HeadracePeer | TestCluster, group: str, topic: str, **more: Any) -> None:
         self.revoked: list[int] = []
         self.got: list[int] = []
         self.consumer = confluent_kafka.Consumer(
@@ -74,15 +84,15 @@ def until(done: Callable[[], bool], *members: Member) -> None:
             time.sleep(0.05)
 
 
-def make_topic(broker: HeadracePeer, name: str, messages: int = 0) -> str:
+def make_topic(broker: HeadracePeer | TestCluster, name: str, messages: int = 0, replicas: int = 1) -> str:
     """Of 4 partitions, with numbers from 0 on spread over them."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(name, 4, 1)])[name].result(PATIENCE_S)
+    admin.create_topics([confluent_kafka.admin.NewTopic(name, 4, replicas)])[name].result(PATIENCE_S)
     send(broker, name, range(messages))
     return name
 
 
-def send(broker: HeadracePeer, topic: str, numbers: range) -> None:
+def send(broker: HeadracePeer | TestCluster, topic: str, numbers: range) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
     for number in numbers:
         producer.produce(topic, str(number).encode(), partition=number % 4)
@@ -203,6 +213,26 @@ def test_an_admin_sees_and_deletes_them(quick: HeadracePeer) -> None:
     a.consumer.close()
     admin.delete_consumer_groups(["seeing"])["seeing"].result(PATIENCE_S)
     assert "seeing" not in {each.group_id for each in admin.list_consumer_groups().result(PATIENCE_S).valid}
+
+
+def test_when_the_coordinator_dies(three: TestCluster) -> None:
+    """Another broker coordinates from its copy of the log: nobody loses a partition, nor is read twice."""
+    topic = make_topic(three, "mourned", 40, replicas=3)
+    a, b = (Member(three, "mourning", topic) for _ in range(2))
+    until(lambda: len(a.assigned) == len(b.assigned) == 2 and len({*a.got, *b.got}) == 40, a, b)
+    had = a.assigned, b.assigned
+    for member in (a, b):
+        member.revoked.clear()
+        member.got.clear()
+    with Client(three.bootstrap) as client:
+        three.kill(client.coordinator("mourning"))
+    send(three, topic, range(40, 80))
+    until(lambda: len({*a.got, *b.got}) == 40, a, b)
+    assert sorted([*a.got, *b.got]) == list(range(40, 80))
+    a.consumer.commit(asynchronous=False)
+    assert (a.assigned, b.assigned, a.revoked, b.revoked) == (*had, [], [])
+    for member in (a, b):
+        member.consumer.close()
 
 
 @pytest.mark.jvm
