@@ -17,7 +17,17 @@ from click.testing import CliRunner
 
 from headrace.cli import COMMANDS, main
 
-HEAVY = ("rich", "headrace.client", "headrace.wire", "headrace.broker", "headrace.log", "cramjam", "asyncio", "json")
+HEAVY = (
+    "rich",
+    "headrace.client",
+    "headrace.wire",
+    "headrace.broker",
+    "headrace.log",
+    "cramjam",
+    "re2",
+    "asyncio",
+    "json",
+)
 
 
 def test_help_imports_next_to_nothing() -> None:

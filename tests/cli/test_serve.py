@@ -254,7 +254,7 @@ def test_the_life_of_a_broker_is_told_as_json(tmp_path: Path) -> None:
         "broker stopped",
     ]
     assert events["metadata read"]["shutdown"] == "none"
-    features = "group.version 1, share.version 1, streams.version 1"
+    features = "share.version 1, streams.version 1"
     assert next(line for line in lines if "features" in line)["features"] == features
     assert events["listening"]["port"] == port
     assert (events["topic created"]["topic"], events["topic created"]["partitions"]) == ("rides", 3)

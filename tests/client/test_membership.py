@@ -113,9 +113,8 @@ def test_a_static_member_comes_back_as_itself(bootstrap: str, topic: str) -> Non
         assert second.member_id != first.member_id
 
 
-@pytest.mark.parametrize("bootstrap", [pytest.param("kafka", marks=pytest.mark.jvm)], indirect=True)
 def test_groups_of_the_newer_protocol_are_described(bootstrap: str, topic: str) -> None:
-    """Of KIP-848, which Apache Kafka serves."""
+    """Of KIP-848."""
     with Client(bootstrap) as client:
         admin.create_topic(client, topic, partitions=2)
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"})

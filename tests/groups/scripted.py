@@ -226,7 +226,9 @@ class Coordinator(Scripted):
     def do_settings(self, words: Words) -> None:
         self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(words.named.pop("commit_timeout_ms", NEVER_MS)))
         numbers = {key: int(value) for key, value in words.named.items()}
-        of_consumers = {key[9:]: numbers.pop(key) for key in list(numbers) if key.startswith("consumer.")}
+        of_consumers: dict[str, Any] = {
+            key[9:]: numbers.pop(key) for key in list(numbers) if key.startswith("consumer.")
+        }
         given: dict[str, Any] = {**numbers, "consumer": ConsumerSettings(**of_consumers)}
         self.settings = GroupSettings(**given)
         self.reload()

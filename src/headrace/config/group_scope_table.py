@@ -6,12 +6,11 @@ from typing import Final
 
 from .setting import Setting, Type
 
-_NO_CONSUMER_GROUPS: Final = "this release does not serve the consumer group protocol (KIP-848)"
 _NO_SHARE_GROUPS: Final = "this release does not serve share groups"
 _NO_STREAMS_GROUPS: Final = "this release does not serve streams groups"
 
 
-def _group(name: str, default: int, about: str, at_least: int, unserved: str) -> Setting:
+def _group(name: str, default: int, about: str, at_least: int, unserved: str = "") -> Setting:
     return Setting(
         name, Type.INT, default, about, scope="group", update="cluster-wide", at_least=at_least,
         synonyms=("group." + name,), unserved=unserved,
@@ -25,10 +24,9 @@ def _share(name: str, kind: Type, default: str | bool, about: str, choices: tupl
 
 
 GROUP_SCOPE_ROWS: Final[tuple[Setting, ...]] = (
-    _group("consumer.session.timeout.ms", 45000, "Time without a heartbeat after which the group drops a member.",
-           1, _NO_CONSUMER_GROUPS),
-    _group("consumer.heartbeat.interval.ms", 5000, "Heartbeat interval that members get.", 1, _NO_CONSUMER_GROUPS),
-    _group("consumer.assignment.interval.ms", 1000, "Time between two assignments.", 0, _NO_CONSUMER_GROUPS),
+    _group("consumer.session.timeout.ms", 45000, "Time without a heartbeat after which the group drops a member.", 1),
+    _group("consumer.heartbeat.interval.ms", 5000, "Heartbeat interval that members get.", 1),
+    _group("consumer.assignment.interval.ms", 1000, "Time between two assignments.", 0),
     _group("share.session.timeout.ms", 45000, "Time without a heartbeat after which the group drops a member.",
            1, _NO_SHARE_GROUPS),
     _group("share.heartbeat.interval.ms", 5000, "Heartbeat interval that members get.", 1, _NO_SHARE_GROUPS),

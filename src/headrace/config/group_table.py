@@ -6,7 +6,6 @@ from typing import Final
 
 from .setting import INT_MAX, Setting, Type
 
-_CLASSIC: Final = "this release serves only the classic protocol"
 _SMALL_PIECES: Final = "the coordinator reads logs in pieces so small that a replay does not stall the event loop"
 _ONE_LOOP: Final = "groups share the event loop and write each batch when it is ready"
 
@@ -26,9 +25,8 @@ GROUP_ROWS: Final[tuple[Setting, ...]] = (
         "group.coordinator.rebalance.protocols",
         Type.LIST,
         ("classic", "consumer", "streams"),
-        "Group protocols that members may use.",
+        "Group protocols that members may use: `classic` always, `streams` not yet.",
         choices=("consumer", "classic", "share", "streams"),
-        unserved=_CLASSIC,
     ),
     Setting(
         "offset.metadata.max.bytes",

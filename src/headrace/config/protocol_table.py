@@ -6,7 +6,7 @@ from typing import Final
 
 from .setting import INT_MAX, Setting, Type
 
-_NO_CONSUMER_GROUPS: Final = "this release does not serve the consumer group protocol (KIP-848)"
+_NO_MIGRATION: Final = "this release does not change the protocol of a group that has members"
 _NO_SHARE_GROUPS: Final = "this release does not serve share groups"
 _NO_STREAMS_GROUPS: Final = "this release does not serve streams groups"
 
@@ -18,7 +18,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         "Time between two assignments of a consumer group.",
         at_least=0,
         update="cluster-wide",
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.min.assignment.interval.ms",
@@ -26,7 +25,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         0,
         "Shortest time between assignments that a group may set.",
         at_least=0,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.max.assignment.interval.ms",
@@ -34,14 +32,13 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         15000,
         "Longest time between assignments that a group may set.",
         at_least=0,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.assignors",
         Type.LIST,
         ("uniform", "range"),
         "Assignors that run in the broker, the first by default.",
-        unserved=_NO_CONSUMER_GROUPS,
+        choices=("uniform", "range"),
     ),
     Setting(
         "group.consumer.heartbeat.interval.ms",
@@ -49,7 +46,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         5000,
         "Heartbeat interval that members get.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.min.heartbeat.interval.ms",
@@ -57,7 +53,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         5000,
         "Shortest heartbeat interval that a group may set.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.max.heartbeat.interval.ms",
@@ -65,7 +60,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         15000,
         "Longest heartbeat interval that a group may set.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.session.timeout.ms",
@@ -73,7 +67,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         45000,
         "Time without a heartbeat after which the group drops a member.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.min.session.timeout.ms",
@@ -81,7 +74,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         45000,
         "Shortest session timeout that a group may set.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.max.session.timeout.ms",
@@ -89,7 +81,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         60000,
         "Longest session timeout that a group may set.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.max.size",
@@ -97,14 +88,13 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         INT_MAX,
         "The most members in a consumer group.",
         at_least=1,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.consumer.migration.policy",
         Type.STRING,
         "bidirectional",
         "Directions in which groups may move between the classic and the consumer protocol.",
-        unserved=_NO_CONSUMER_GROUPS,
+        unserved=_NO_MIGRATION,
     ),
     Setting(
         "group.consumer.regex.refresh.interval.ms",
@@ -113,7 +103,6 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         "How often the coordinator looks up the topics that match a subscribed pattern.",
         at_least=10000,
         internal=True,
-        unserved=_NO_CONSUMER_GROUPS,
     ),
     Setting(
         "group.share.assignment.interval.ms",

@@ -38,6 +38,7 @@ def check_relations(config: BrokerConfig) -> None:
         _check_broker_alone(config)
     else:
         _check_voters(config)
+    _check_consumer_groups(config)
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError("log.dirs", "", "it must name at least one directory")
     if len(set(config.log_dirs)) < len(config.log_dirs):
@@ -78,6 +79,28 @@ def _check_listeners(config: BrokerConfig) -> None:
                 "set advertised.listeners, or give --advertise HOST:PORT"
             )
             raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
+
+
+def _check_consumer_groups(config: BrokerConfig) -> None:
+    """Times of consumer groups, whose members must beat more often than they may be silent."""
+    for kind in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+        name, lowest, highest = (f"group.consumer.{prefix}{kind}" for prefix in ("", "min.", "max."))
+        for lesser, greater in ((lowest, highest), (lowest, name)):
+            if _number(config, greater) < _number(config, lesser):
+                why = f"{greater} must be greater than or equal to {lesser}"
+                raise ConfigError(greater, config.shown(greater), why)
+        if _number(config, name) > _number(config, highest):
+            raise ConfigError(name, config.shown(name), f"{name} must be less than or equal to {highest}")
+    interval_ms, timeout_ms = config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms
+    if interval_ms >= timeout_ms:
+        name, other = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
+        raise ConfigError(name, interval_ms, f"{name} must be less than {other}")
+
+
+def _number(config: BrokerConfig, name: str) -> int:
+    value = config[name]
+    assert isinstance(value, int)
+    return value
 
 
 def _check_node(config: BrokerConfig) -> None:

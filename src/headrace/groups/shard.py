@@ -160,7 +160,7 @@ class GroupShard:
                 else f"Group {group_id} not found.",
                 group_id=group_id,
             )
-        return describe.describe(group, self.state.topics)
+        return describe.describe(group, self.state.topics, self.state.settings_of(group_id).assignors)
 
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """ListGroups, filtered by lower-case state and type names; an empty filter lets everything pass."""

@@ -15,7 +15,7 @@ ELR_VERSION: Final = "eligible.leader.replicas.version"
 SHARE_VERSION: Final = "share.version"
 STREAMS_VERSION: Final = "streams.version"
 
-NOT_SERVED: Final = (GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION)
+NOT_SERVED: Final = (SHARE_VERSION, STREAMS_VERSION)
 """Features that a node of ours registers as known, and whose records it preserves, but that it cannot serve yet."""
 
 METADATA_VERSION_NAMES: Final[dict[int, str]] = {

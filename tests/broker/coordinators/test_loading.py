@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from broker.controllers import until
@@ -17,9 +16,11 @@ from headrace.broker.requests.apis import (
     k12_heartbeat,
 )
 from headrace.machine.runtime import ShardState
+from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import TopicsImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k12_heartbeat import HeartbeatRequest
+from headrace.wire.messages.metadata_records import RemoveTopicRecord
 
 
 async def test_a_log_that_kept_what_was_taken_for_lost_is_loaded_again(broker: FakeBroker) -> None:
@@ -167,11 +168,11 @@ async def test_offsets_of_topics_that_were_deleted_meanwhile_go(broker: FakeBrok
 
 async def test_a_deleted_topic_takes_its_offsets_along(broker: FakeBroker) -> None:
     broker.commit(5)
-    old, deleted = broker.image, broker.image.topics.topics_by_name["t"]
-    topic = broker.image.topics.topics_by_name[OFFSETS_TOPIC]
-    broker.image = replace(old, topics=TopicsImage({topic.id: topic}, {topic.name: topic}))
-    delta = SimpleNamespace(deleted_topics={deleted.id: deleted})
-    broker.groups._image_changed(old, broker.image, delta)  # type: ignore[arg-type]
+    old = broker.image
+    delta = ImageDelta(old)
+    delta.apply(RemoveTopicRecord(topic_id=old.topics.topics_by_name["t"].id))
+    broker.image = delta.image(offset=old.offset + 1, epoch=1, timestamp_ms=0)
+    broker.groups._image_changed(old, broker.image, delta)
     await asyncio.sleep(0.01)
     assert broker.fetched() == []
 

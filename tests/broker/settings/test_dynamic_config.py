@@ -130,6 +130,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
             (BROKER, "1", "ssl.keystore.password", "hunter2"),
             (BROKER, "", "listeners", "PLAINTEXT://127.0.0.1:1"),
             (BROKER, "", "log.segment.bytes", "2097152"),
+            (BROKER, "", "group.consumer.assignment.interval.ms", "15001"),
             (TOPIC, "t", "retention.ms", "never"),
             (TOPIC, "t", "segment.ms", "never"),
             (TOPIC, "t", "max.message.bytes", "1234"),
@@ -152,6 +153,7 @@ def test_what_is_stored_and_cannot_be_is_named_once_and_ignored(
         if record.getMessage().startswith("stored setting ignored")
     ]
     assert sorted(named) == [
+        ("all brokers", "group.consumer.assignment.interval.ms"),
         ("all brokers", "listeners"),
         ("broker 1", "advertised.listeners"),
         ("broker 1", "listener.security.protocol.map"),

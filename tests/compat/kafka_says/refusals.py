@@ -50,6 +50,8 @@ from headrace.wire.messages import k61_describe_producers as k61
 from headrace.wire.messages import k64_unregister_broker as k64
 from headrace.wire.messages import k65_describe_transactions as k65
 from headrace.wire.messages import k66_list_transactions as k66
+from headrace.wire.messages import k68_consumer_group_heartbeat as k68
+from headrace.wire.messages import k69_consumer_group_describe as k69
 from headrace.wire.messages import k74_list_config_resources as k74
 from headrace.wire.messages import k75_describe_topic_partitions as k75
 from headrace.wire.messages import k80_add_raft_voter as k80
@@ -150,6 +152,8 @@ def _groups(topic_id: bytes) -> Iterator[Refusal]:
     yield Refusal(k42.DeleteGroupsRequest([GROUP, "other"]), 2 * NO_GROUP)
     offset = k47.OffsetDeleteRequestTopic(TOPIC, [k47.OffsetDeleteRequestPartition(0)])
     yield Refusal(k47.OffsetDeleteRequest(GROUP, [offset]), NO_GROUP)
+    yield Refusal(k68.ConsumerGroupHeartbeatRequest(GROUP, "m", 0, subscribed_topic_names=[TOPIC]), NO_GROUP)
+    yield Refusal(k69.ConsumerGroupDescribeRequest([GROUP, "other"]), 2 * NO_GROUP)
 
 
 def _topics(topic_id: bytes) -> Iterator[Refusal]:

@@ -31,7 +31,6 @@ import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignment
  *
  * <pre>
  * assign NAME COUNTS MEMBERS   COUNTS: 1=8,2=3 (topic=partitions); MEMBERS: id/instance/topics/had;... with had 1:0.1,2:4
- * hash HEX                     XXH3 with 64 bits
  * topic NAME ID RACKS          ID: 1; RACKS: a.b,a (of each partition)
  * </pre>
  *
@@ -45,7 +44,6 @@ public class KafkaAssigns {
             String[] words = line.split(" ", -1);
             switch (words[0]) {
                 case "assign" -> out.append(assign(words[1], words[2], words[3]));
-                case "hash" -> out.append(Long.toUnsignedString(Hashing.xxh3_64().hashBytesToLong(bytes(words[1]))));
                 default -> out.append(Long.toUnsignedString(topic(words[1], words[2], words[3])));
             }
             out.append('\n');
@@ -55,10 +53,6 @@ public class KafkaAssigns {
 
     private static Uuid uuid(String number) {
         return new Uuid(0, Long.parseLong(number));
-    }
-
-    private static byte[] bytes(String hex) {
-        return java.util.HexFormat.of().parseHex(hex);
     }
 
     private static String assign(String name, String said, String group) {

@@ -12,7 +12,6 @@ from peers.kafka import java
 
 from headrace.groups.consumer.assignors import ASSIGNORS, Assignment, Subscriber
 from headrace.groups.consumer.topics import TopicInfo
-from headrace.groups.consumer.xxh3 import xxh3_64
 
 pytestmark = pytest.mark.jvm
 
@@ -99,13 +98,6 @@ def test_the_same_group_is_assigned_the_same(name: str) -> None:
     for (members, counts), they_say in zip(cases, theirs, strict=True):
         ours = ASSIGNORS[name](members, counts)
         assert said(ours) == they_say, line(name, members, counts)
-
-
-def test_hashes() -> None:
-    chance = random.Random(1101)
-    sizes = [*range(300), 1023, 1024, 1025, 1088, 2048, 5000]
-    inputs = [chance.randbytes(size) for size in sizes]
-    assert [str(xxh3_64(data)) for data in inputs] == ask([f"hash {data.hex()}" for data in inputs])
 
 
 def test_hashes_of_topics() -> None:

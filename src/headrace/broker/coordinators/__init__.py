@@ -13,7 +13,7 @@ What comes in
       key decide, and answers the waiter when the decision is committed; `read(key)` and `read_all()` give shards to be
       asked what is committed. Both say why a key is not served here: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
     - The cluster's image, when it changes: which partitions this broker leads, under which epochs; topics that were
-      deleted, whose offsets go.
+      deleted, whose offsets go; topics and racks as consumer groups are told of them; the settings of a group.
     - The end of each append: committed, or not to be known any more.
     - Time: the node's timers. A wall clock that is set moves all deadlines along.
 

@@ -1,4 +1,5 @@
-"""The group coordinator: shards of groups over `__consumer_offsets`, and what becomes of deleted topics' offsets."""
+"""The group coordinator: shards of groups over `__consumer_offsets`, what they know of the cluster's topics, and what
+becomes of deleted topics' offsets."""
 
 from __future__ import annotations
 
@@ -8,13 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
+from headrace.config.group import ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_time_ms
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
+from headrace.metadata.levels import GROUP_VERSION
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.door import LedPartitions
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env.node import Node
+    from headrace.groups.consumer.settings import ConsumerSettings
+    from headrace.groups.consumer.topics import Topics
     from headrace.groups.outcome import GroupSettings
     from headrace.groups.shard import GroupShard
     from headrace.metadata.delta import ImageDelta
@@ -37,6 +42,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
     ) -> None:
         """`config` gives the settings in force; a shard keeps those that were when it was taken up."""
         self._config = config
+        self._topics: Topics | None = None
+        """What the shards know of the cluster; None while there is no shard."""
         super().__init__(
             OFFSETS_TOPIC,
             "groups",
@@ -53,12 +60,44 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         """Groups of all kinds that this broker keeps."""
         return sum(runtime.shard.group_count for runtime in self.runtime.shards.values())
 
+    @property
+    def serves_consumer_groups(self) -> bool:
+        """Whether the cluster's feature level and this broker's settings allow groups of KIP-848."""
+        level = 0 if self._metadata is None else self._metadata.image.features.level(GROUP_VERSION)
+        return level >= 1 and "consumer" in self._config().group_coordinator_rebalance_protocols
+
     def _make_shard(self, _index: int) -> GroupShard:
         # Imported when there is one: a broker that serves no groups does without the machine.
+        from headrace.groups.consumer.cluster_topics import topics_of
         from headrace.groups.shard import GroupShard
 
+        assert self._metadata is not None
         new_uuid = self._node.entropy.uuid
-        return GroupShard(settings_of(self._config()), lambda: str(uuid.UUID(bytes=new_uuid())), self.group_count)
+        shard = GroupShard(
+            settings_of(self._config()),
+            lambda: str(uuid.UUID(bytes=new_uuid())),
+            self.group_count,
+            self._consumer_settings,
+        )
+        if self._topics is None:
+            self._topics = topics_of(self._metadata.image)
+        shard.know_topics(self._topics)
+        return shard
+
+    def _consumer_settings(self, group_id: str) -> ConsumerSettings:
+        """What a consumer group obeys now: its own settings, and those of the broker."""
+        from headrace.groups.consumer.settings import ConsumerSettings
+
+        assert self._metadata is not None
+        config, own = self._config(), self._metadata.image.configs.group_overrides(group_id)
+        return ConsumerSettings(
+            session_timeout_ms=group_time_ms(config, own, SESSION_TIMEOUT),
+            heartbeat_interval_ms=group_time_ms(config, own, HEARTBEAT_INTERVAL),
+            assignment_interval_ms=group_time_ms(config, own, ASSIGNMENT_INTERVAL),
+            max_size=config.group_consumer_max_size,
+            regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            assignors=config.group_consumer_assignors,
+        )
 
     def _runtime_settings(self) -> RuntimeSettings:
         config = self._config()
@@ -67,13 +106,28 @@ class GroupCoordinator(Coordinator["GroupShard"]):
             codec=config.offsets_topic_compression_codec,
         )
 
-    # --- offsets of deleted topics -----------------------------------------------------------------------------------
+    # --- the cluster's topics, and offsets of those that were deleted ------------------------------------------------
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        self._tell_topics(old, new, delta)
         super()._image_changed(old, new, delta)
         gone = {topic.name: topic.id for topic in delta.deleted_topics.values()}
         if gone and self.runtime.shards and not self._stopped:
             self._owner.spawn(self._forget(gone))
+
+    def _tell_topics(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        if self._topics is None:
+            return
+        if not self.runtime.shards:
+            self._topics = None
+            return
+        from headrace.groups.consumer.cluster_topics import topics_after
+
+        topics = topics_after(self._topics, old, new, delta)
+        if topics is not self._topics:
+            self._topics = topics
+            for runtime in self.runtime.shards.values():
+                runtime.shard.know_topics(topics)
 
     async def _forget(self, gone: Mapping[str, bytes]) -> None:
         """Removes the offsets of deleted topics, a shard at a time: it looks at every offset."""

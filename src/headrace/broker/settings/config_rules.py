@@ -16,9 +16,9 @@ from headrace.config import (
     check_broker_overrides,
     check_topic_overrides,
     format_value,
-    parse_value,
 )
 from headrace.config.describe import describe_topic
+from headrace.config.group import check_group_overrides
 from headrace.config.topic import inherited
 from headrace.controller.context import DescribedConfig
 from headrace.metadata.image import ResourceType
@@ -82,14 +82,10 @@ class SettingsRules:
 
     def check_group(self, overrides: Mapping[str, str]) -> str | None:
         """Why these overrides of a group are refused, or None."""
-        for name, text in sorted(overrides.items()):
-            setting = GROUP_SETTINGS.get(name)
-            if setting is None:
-                return f"Unknown group config name: {name}"
-            try:
-                parse_value(setting, text)
-            except ConfigError as error:
-                return str(error)
+        try:
+            check_group_overrides(self._config, overrides)
+        except ConfigError as error:
+            return str(error)
         return None
 
     def check_client_metrics(self, overrides: Mapping[str, str]) -> str | None:

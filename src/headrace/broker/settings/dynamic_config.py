@@ -83,9 +83,12 @@ class DynamicConfig:
             except ConfigError as error:
                 # Possible each and not together: these are the dynamic ones that others must agree with.
                 culprit = next((name for name in (error.name, *_RELATED) if name in per_broker), None)
-                if culprit is None:
+                if culprit is not None:
+                    self._leave_out(f"broker {node_id}", per_broker, error, culprit)
+                elif error.name in default:
+                    self._leave_out("all brokers", default, error)
+                else:
                     raise
-                self._leave_out(f"broker {node_id}", per_broker, error, culprit)
         self.config = self._logs.config = new
 
     def _possible(self, resource: str, stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:

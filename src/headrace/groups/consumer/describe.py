@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.groups.consumer.assignors import ASSIGNORS
 from headrace.groups.consumer.group import NEW_EPOCH, NEW_TARGET, NOTHING, NOWHERE
 from headrace.wire.messages.k69_consumer_group_describe import Assignment, DescribedGroup, Member, TopicPartitions
 
@@ -18,7 +17,7 @@ CONSUMER_MEMBER = 1
 """Types of members, as described."""
 
 
-def describe(group: ConsumerGroup, topics: Topics) -> DescribedGroup:
+def describe(group: ConsumerGroup, topics: Topics, assignors: Sequence[str]) -> DescribedGroup:
     """The group with its members in the order of their ids; topics that are no more have no name and are left out."""
     epoch, target_epoch = group.epochs.committed(None) or NEW_EPOCH, group.target_epochs.committed(None) or NEW_TARGET
     described = DescribedGroup(
@@ -27,7 +26,7 @@ def describe(group: ConsumerGroup, topics: Topics) -> DescribedGroup:
         group_epoch=epoch.epoch,
         assignment_epoch=target_epoch.epoch,
     )
-    votes = dict.fromkeys(ASSIGNORS, 0)
+    votes = dict.fromkeys(assignors, 0)
     for member_id, member in sorted(group.members.committed_items(), key=lambda item: item[0]):
         if member.assignor in votes:
             votes[member.assignor] += 1

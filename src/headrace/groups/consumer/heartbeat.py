@@ -62,11 +62,10 @@ def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender:
     invalid = what_is_wrong(request, sender.api_version)
     if invalid:
         return refuse(ErrorCode.INVALID_REQUEST, invalid)
-    if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
-        known = ", ".join(ASSIGNORS)
-        return refuse(
-            ErrorCode.UNSUPPORTED_ASSIGNOR, f"Assignor {request.server_assignor} is not known; there are: {known}."
-        )
+    known = shard.settings_of(request.group_id).assignors
+    if request.server_assignor is not None and request.server_assignor not in known:
+        why = f"Assignor {request.server_assignor} is not known; there are: {', '.join(known)}."
+        return refuse(ErrorCode.UNSUPPORTED_ASSIGNOR, why)
     group = shard.modern.latest.get(request.group_id)
     if request.member_epoch < 0:
         if not isinstance(group, ConsumerGroup):
@@ -335,7 +334,7 @@ class _Heartbeat:
         for member, by in ((self.member, -1), (said, 1)):
             if member.assignor is not None:
                 votes[member.assignor] = votes.get(member.assignor, 0) + by
-        chosen = max(ASSIGNORS, key=lambda name: votes.get(name, 0))
+        chosen = max(self.settings.assignors, key=lambda name: votes.get(name, 0))
         self.out.notes.append(f"group {group.id}: targets of {len(subscribers)} members computed by {chosen}")
         return ASSIGNORS[chosen](subscribers, counts)
 

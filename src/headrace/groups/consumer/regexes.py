@@ -8,13 +8,12 @@ out, for the whole group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.groups.consumer.group import ConsumerGroup
-from headrace.groups.consumer.patterns import Pattern, PatternError
 from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Kind, Resolved
 from headrace.machine.outcome import Outcome
+from headrace.machine.patterns import PatternError, check, matching
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -37,15 +36,10 @@ def everybody_may(_topic: str) -> bool:
 def what_is_wrong(regex: str) -> str:
     """Why a regular expression cannot be understood; empty when it can."""
     try:
-        _understood(regex)
+        check(regex)
     except PatternError as error:
         return str(error)
     return ""
-
-
-@lru_cache(maxsize=256)
-def _understood(regex: str) -> Pattern:
-    return Pattern(regex)
 
 
 def is_due(group: ConsumerGroup, topics: Topics, settings: ConsumerSettings, now_ms: int) -> bool:
@@ -83,8 +77,7 @@ def look(shard: ShardState, group: ConsumerGroup, may_describe: MayDescribe, now
     for regex in sorted(group.regex_readers.latest):
         means: frozenset[str] = frozenset()
         if not what_is_wrong(regex):  # another broker's coordinator may have taken what we do not understand
-            pattern = _understood(regex)
-            means = frozenset(name for name in topics.by_name if pattern.matches(name) and may_describe(name))
+            means = frozenset(filter(may_describe, matching(regex, topics.by_name)))
         before = group.regexes.latest.get(regex)
         changed = changed or means != (frozenset() if before is None else before.topics)
         reads |= means

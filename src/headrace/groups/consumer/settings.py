@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.groups.consumer.assignors import ASSIGNORS
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
@@ -19,3 +21,5 @@ class ConsumerSettings:
     """Members of a group; whoever would be another is told GROUP_MAX_SIZE_REACHED."""
     regex_refresh_interval_ms: int = 600_000
     """How long what a regular expression was found to mean is believed."""
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    """Those that members may ask for; the first is the one of groups whose members ask for none."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from headrace.groups.consumer.xxh3 import xxh3_64
+from xxhash import xxh3_64_intdigest
 
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
@@ -38,7 +38,7 @@ class TopicInfo:
             if partition < len(self.racks):
                 for rack in sorted(self.racks[partition]):
                     parts += (_INT32.pack(_units(rack)), _text(rack))
-        return xxh3_64(b"".join(parts))
+        return xxh3_64_intdigest(b"".join(parts))
 
 
 class Topics:
@@ -64,7 +64,7 @@ class Topics:
         hashes = [_UINT64.pack(self.by_name[name].hash) for name in sorted(names) if name in self.by_name]
         if not hashes:
             return 0
-        found: int = _INT64.unpack(_UINT64.pack(xxh3_64(b"".join(hashes))))[0]
+        found: int = _INT64.unpack(_UINT64.pack(xxh3_64_intdigest(b"".join(hashes))))[0]
         return found
 
 

@@ -2,7 +2,7 @@
 
 Unknown groups and partitions have -1 and no error. A null list of topics means all of them (v2+). v7: RequireStable
 (KIP-447). v8: batched (KIP-709). v9: member id and epoch (KIP-848). v10: topics by id.
-Not done: the consumer protocol's member epochs.
+Not done: nothing.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def _fetch(
         return found
     refused = _keep_known(broker, asked, by_id, context)
     found = shard.fetch(asked, require_stable)
-    found.topics.extend(refused)
+    if not found.error_code:
+        found.topics.extend(refused)
     return found
 
 

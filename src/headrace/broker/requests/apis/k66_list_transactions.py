@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.registry import handles
+from headrace.machine.patterns import PatternError, check, matching
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Filters
 from headrace.transactions.states import TransactionState
@@ -41,21 +42,14 @@ def handle(
 async def _list_matching(
     broker: Services, request: ListTransactionsRequest, context: RequestContext, pattern: str
 ) -> Answer:
-    """In the helper process: a client can make it as heavy as it likes."""
-    from headrace.machine.patterns import Pattern, PatternError, matching
-
+    """On a worker: there may be many ids."""
     try:
-        Pattern(pattern)
+        check(pattern)
     except PatternError:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     response = _list(broker, request, context)
     ids = [each.transactional_id for each in response.transaction_states]
-    helper = broker.node.helper
-    try:
-        matched = set(await broker.node.workers.run(lambda: helper.call(matching, pattern, ids)))
-    except OSError as error:
-        broker.node.logger("transactions").warning("a pattern cannot be matched", why=error)
-        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    matched = set(await broker.node.workers.run(lambda: matching(pattern, ids)))
     response.transaction_states = [each for each in response.transaction_states if each.transactional_id in matched]
     return response
 

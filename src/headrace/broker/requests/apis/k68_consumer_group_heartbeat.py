@@ -1,0 +1,63 @@
+"""ConsumerGroupHeartbeat (68), versions 0-1: the whole life of a consumer group's member (KIP-848).
+
+v1: a subscription by regular expression; members bring their ids. Topics that the member may not Describe are none that
+its regular expression means.
+Not done: groups that have members do not change between the classic protocol and this one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.groups.consumer.heartbeat import Sender, what_is_wrong
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def handle(
+    broker: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> Pending[ConsumerGroupHeartbeatResponse]:
+    """Joins, stays or leaves; the answer comes when what it changes is committed."""
+    waiter: Pending[ConsumerGroupHeartbeatResponse] = Pending()
+    version = context.api_version
+
+    def may_describe(topic: str) -> bool:
+        return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
+    def refuse(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+        # What makes no sense is told by every broker, whoever coordinates the group.
+        wrong = what_is_wrong(request, version)
+        if wrong:
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=wrong)
+        return _refused(error)
+
+    if not broker.groups.serves_consumer_groups:
+        waiter.resolve(_refused(ErrorCode.UNSUPPORTED_VERSION))
+    elif not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        waiter.resolve(_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    elif not all(map(may_describe, request.subscribed_topic_names or ())):
+        waiter.resolve(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    elif not request.group_id:
+        waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
+    else:
+        sender = Sender(context.client_id or "", f"/{context.client_host}", version, may_describe)
+        broker.groups.write(
+            request.group_id, lambda shard, now_ms: shard.consumer_heartbeat(request, sender, now_ms), waiter, refuse
+        )
+    return waiter
+
+
+def _refused(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message_of(error))
