@@ -168,7 +168,7 @@ def test_a_node_that_was_away_has_them_from_the_log_and_from_a_snapshot(three: T
     until(lambda: three.nodes[away].call(of_log("file_delete_delay_ms")) == 60_000 + number)
     for case in cases:
         alter(three, away, case.kind, case.resource, case.name, None)
-    until(lambda: not has_all())
+    until(lambda: not any(is_in_force(three, node, case) for case in cases for node in three.nodes), "the end of them")
 
 
 def test_a_loggers_level_is_set_at_its_node_alone(three: TestCluster) -> None:
