@@ -26,19 +26,6 @@ from headrace.wire.errors import ErrorCode
 Real = Callable[..., Any]
 
 
-def _mark_before_it_is_committed(real: Real) -> Real:
-    """The markers leave with the decision."""
-
-    def decided(self: TransactionShard, step: Step, *given: Any) -> Outcome:
-        out: Outcome = real(self, step, *given)
-        if step.record is not None and step.record.state.is_prepared and step.record.partitions:
-            out.then = None
-            self._send(step.record, 0)
-        return out
-
-    return decided
-
-
 def _answer_before_it_is_committed(real: Real) -> Real:
     """A producer hears of the end before it is sure to come."""
 
@@ -126,7 +113,6 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     """By name: whose attributes, which, and what takes their place."""
     decided = vars(TransactionShard)["_decided"]
     return {
-        "marks-what-is-not-committed": [(TransactionShard, "_decided", _mark_before_it_is_committed(decided))],
         "answers-what-is-not-committed": [(TransactionShard, "_decided", _answer_before_it_is_committed(decided))],
         "forgets-ends-when-it-loads": [(TransactionShard, "loaded", _forget_what_was_decided)],
         "times-out-without-a-raise": [(deciding, "abort_alone", _time_out_without_a_raise)],
