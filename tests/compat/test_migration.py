@@ -216,13 +216,10 @@ def test_there_and_back(tmp_path: Path, fresh: bool, dynamic: bool) -> None:
         stored = members.stored()
         found = read_all(cluster.bootstrap)
         watch.until_all_in_sync()
-    assert load.failed == []
-    assert len(load.acknowledged) == load.sent > 0
+    load.assert_kept(found)
     if not members.failed:  # a member whose commit fails begins again where the last one succeeded
         assert set(members.read.values()) == {1}, "the group reads every record once"
     for partition, records in found.items():
-        numbers = [number for _, number in records]
-        assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
         assert members.committed[partition] <= stored[partition] <= len(records)
         epochs = {header.partition_leader_epoch for _, header in iter_headers(cluster.log_of(1, TOPIC, partition))}
         assert len(epochs) > 1, "more than one leader wrote"

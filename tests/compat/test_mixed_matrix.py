@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from durability.promises import PARTITIONS, TOPIC, Load, read_all, until_in_sync
+from durability.promises import PARTITIONS, TOPIC, Load, assert_kept, read_all, until_in_sync
 from peers.cluster import HeadraceCluster
 from peers.link import Link
 
@@ -155,13 +155,7 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
         until_in_sync(cluster.bootstrap)
         said = [cluster.nodes[node].log.read_text() for node in EVERY if node not in kafkas]
     assert led == set(EVERY), "each led the quorum"
-    assert load.failed == []
-    assert len(load.acknowledged) == load.sent > 0
-    for partition, records in found.items():
-        numbers = [number for _, number in records]
-        assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
-        logs = {cluster.log_of(node, TOPIC, partition) for node in EVERY}
-        assert len(logs) == 1, f"partition {partition}: the replicas differ"
+    assert_kept(cluster, load, found)
     assert_equal_metadata(cluster)
     assert not any("defect" in text for text in said)
 
