@@ -59,9 +59,9 @@ def missing() -> str:
     return ""
 
 
-def class_path() -> str:
-    """The class path of every Kafka tool and of the broker; brings the jars at the first call."""
-    return f"{jars.ensure(jars.KAFKA)}/*"
+def class_path(of: jars.JarSet = jars.KAFKA) -> str:
+    """The class path of every Kafka tool and of the broker, or of other jars; brings them at the first call."""
+    return f"{jars.ensure(of)}/*"
 
 
 def free_port() -> int:
@@ -71,10 +71,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx256M",)) -> list[str]:
+def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx256M",), of: jars.JarSet = jars.KAFKA) -> list[str]:
     """The command line that runs a class of Kafka's, its warnings on standard error."""
-    path = class_path()
-    logging = jars.PEERS / "kafka" / "log4j2.xml"
+    path = class_path(of)
+    logging = jars.PEERS / of.name / "log4j2.xml"
     if not logging.exists():
         logging.write_text(LOG4J)
     return ["java", *heap, f"-Dlog4j2.configurationFile={logging}", "-cp", path, *arguments]
