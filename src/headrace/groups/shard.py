@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 
 from headrace.groups import membership, offsets, rebalance
-from headrace.groups.consumer import describe, fencing
+from headrace.groups.consumer import classic_members, describe, fencing
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.heartbeat import Sender, heartbeat
+from headrace.groups.consumer.member_timers import stand_up
 from headrace.groups.consumer.records import ConsumerRecord
 from headrace.groups.consumer.settings import ConsumerSettings
 from headrace.groups.consumer.topics import Topics
@@ -69,19 +70,33 @@ class GroupShard:
         """JoinGroup; the answer is `reply`, or is released to `waiter` later."""
         return join(self.state, request, asker, waiter, now_ms)
 
-    def sync(self, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
+    def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
         """SyncGroup; the answer is `reply`, or is released to `waiter` later."""
+        modern = self._with_classic_members(request.group_id)
+        if modern is not None:
+            return classic_members.sync(self.state, modern, request, now_ms)
         return sync(self.state, request, waiter)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> ErrorCode:
         """Heartbeat: the error to answer, never a record."""
+        modern = self._with_classic_members(group_id)
+        if modern is not None:
+            return classic_members.heartbeat(self.state, modern, member_id, instance_id, generation, now_ms)
         return membership.heartbeat(self.state, group_id, member_id, instance_id, generation, now_ms)
 
     def leave(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Outcome:
         """LeaveGroup, for all of `members`."""
+        modern = self._with_classic_members(group_id)
+        if modern is not None:
+            return classic_members.leave(self.state, modern, members, now_ms)
         return membership.leave(self.state, group_id, members, now_ms)
+
+    def _with_classic_members(self, group_id: str) -> ConsumerGroup | None:
+        """The consumer group of this id: where it is one, members of the classic protocol speak to it."""
+        modern = self.state.modern.latest.get(group_id)
+        return modern if isinstance(modern, ConsumerGroup) else None
 
     def know_topics(self, topics: Topics) -> None:
         """What consumer groups know of the cluster from here on: each looks at its next heartbeat what that changes."""
@@ -207,8 +222,7 @@ class GroupShard:
         if key[0].startswith("consumer-"):
             consumer_group = self.state.modern.latest.get(key[1])
             if isinstance(consumer_group, ConsumerGroup):
-                expired = fencing.session_expired if key[0] == "consumer-session" else fencing.rebalance_expired
-                expired(self.state, consumer_group, key[2], out)
+                fencing.expired(self.state, consumer_group, key[0], key[2], now_ms, out)
             return out
         group = self.state.groups.get(key[1])
         if group is None:
@@ -253,8 +267,10 @@ class GroupShard:
                 self._retire(group)
             return
         state.classic.put(group_id, record.stored)
-        if group_id not in state.groups:
-            state.groups[group_id] = Group(group_id)
+        group = state.groups.get(group_id)
+        if group is None or (group.protocol_type is None and record.stored.members):
+            # A consumer group became a classic one: from here on it lives as it is stored.
+            state.groups[group_id] = restored(group_id, record.stored)
 
     def _retire(self, group: Group) -> None:
         for member_id in group.pending_joins:
@@ -263,6 +279,7 @@ class GroupShard:
             self.state.timers.cancel(member.session_key)
         self.state.timers.cancel(rebalance.join_key(group.id))
         self.state.timers.cancel(rebalance.sync_key(group.id))
+        group.state = GroupState.DEAD
 
     def _apply_newer(self, record: ConsumerRecord | ModernRecord) -> None:
         state, group_id = self.state, record.group_id
@@ -311,7 +328,7 @@ class GroupShard:
     def _stand_up_consumer_groups(self, now_ms: int) -> None:
         for modern in self.state.modern.latest.values():
             if isinstance(modern, ConsumerGroup):
-                fencing.stand_up(self.state, modern, now_ms)
+                stand_up(self.state, modern, now_ms)
 
     def _stand_up(self, group_id: str, now_ms: int) -> Group:
         """A group as it is stored; its members' sessions start again."""
