@@ -68,7 +68,8 @@ class GroupShard:
 
     def join(self, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
         """JoinGroup; the answer is `reply`, or is released to `waiter` later."""
-        return join(self.state, request, asker, waiter, now_ms)
+        out = join(self.state, request, asker, waiter, now_ms)
+        return out if self._with_classic_members(request.group_id) is None else self._upheld(request.group_id, out)
 
     def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
         """SyncGroup; the answer is `reply`, or is released to `waiter` later."""
@@ -90,7 +91,7 @@ class GroupShard:
         """LeaveGroup, for all of `members`."""
         modern = self._with_classic_members(group_id)
         if modern is not None:
-            return classic_members.leave(self.state, modern, members, now_ms)
+            return self._upheld(group_id, classic_members.leave(self.state, modern, members, now_ms))
         return membership.leave(self.state, group_id, members, now_ms)
 
     def _with_classic_members(self, group_id: str) -> ConsumerGroup | None:
@@ -104,7 +105,22 @@ class GroupShard:
 
     def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
         """ConsumerGroupHeartbeat of somebody who may read the group and the topics that it names."""
-        return heartbeat(self.state, request, sender, now_ms)
+        return self._upheld(request.group_id, heartbeat(self.state, request, sender, now_ms))
+
+    def _upheld(self, group_id: str, out: Outcome) -> Outcome:
+        """Where the log does not take what would end members of a consumer group, their time goes on."""
+        if not out.records:
+            return out
+        then = out.then
+
+        def stored(error: ErrorCode, now_ms: int) -> Outcome:
+            group = self.state.modern.latest.get(group_id)
+            if error is not ErrorCode.NONE and isinstance(group, ConsumerGroup):
+                stand_up(self.state, group, now_ms)
+            return Outcome() if then is None else then(error, now_ms)
+
+        out.then = stored
+        return out
 
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
         """OffsetCommit of topics that exist."""
@@ -223,7 +239,7 @@ class GroupShard:
             consumer_group = self.state.modern.latest.get(key[1])
             if isinstance(consumer_group, ConsumerGroup):
                 fencing.expired(self.state, consumer_group, key[0], key[2], now_ms, out)
-            return out
+            return self._upheld(key[1], out)
         group = self.state.groups.get(key[1])
         if group is None:
             return out

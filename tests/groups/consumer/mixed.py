@@ -66,7 +66,14 @@ class MixedGroups(ConsumerGroups):
             if isinstance(response, LeaveGroupResponse) and not response.error_code:
                 client.member_id, client.generation = "", -1
 
+    def after_each(self) -> None:
+        self.advance(0)  # what is due at once
+
     # --- commands ----------------------------------------------------------------------------------------------------
+
+    def do_pass(self, words: Words) -> None:
+        """pass MS: like `time`, for scripts that are told to Apache Kafka too, for which that time really passes."""
+        self.advance(int(words.plain[0]))
 
     def do_classic_join(self, words: Words) -> None:
         """classic-join GROUP CLIENT topics=t protocols=range owns=t-0,t-1: --done owns what it was last told."""
