@@ -47,22 +47,22 @@ def join(shard: ShardState, group: ConsumerGroup, request: JoinGroupRequest, ask
     settings = shard.settings_of(group.id)
     names = [protocol.name for protocol in request.protocols]
     if not settings.upgrades and not settings.downgrades:
-        return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if len(group.members.latest) >= settings.max_size and request.member_id not in group.members.latest:
-        return _refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return _refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if request.protocol_type != CONSUMER_PROTOCOL or not group.supports_classic(names):
-        return _refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return _refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not request.member_id and request.group_instance_id is None and asker.api_version >= _MEMBER_ID_REQUIRED_FROM:
         return Outcome(join_error(shard.new_id(), ErrorCode.MEMBER_ID_REQUIRED))
     try:
         subscription = read_subscription(request.protocols[0].metadata)
     except DecodeError:
-        return _refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return _refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     return _Join(shard, group, request, asker, subscription, now_ms).decide()
 
 
-def _refuse(request: JoinGroupRequest, error: ErrorCode) -> Outcome:
-    return Outcome(join_error(request.member_id, error))
+def _refuse(error: ErrorCode) -> Outcome:
+    return Outcome(join_error("", error))
 
 
 class _Join(Step):
@@ -92,7 +92,7 @@ class _Join(Step):
         """Finds the member, then takes in what it says, then leads it on; or makes the group a classic one again."""
         holder, error = self._find()
         if error is not ErrorCode.NONE:
-            return _refuse(self.request, error)
+            return _refuse(error)
         downgrades = holder is not None and conversion.can_downgrade_by_replacing(self.shard, self.group, holder)
         said = self._as_said()
         self.take_in(said)
@@ -107,7 +107,7 @@ class _Join(Step):
         elif not is_stale:
             reached = self.advance(said, self.group.target_epoch.epoch, self.target_now, changed)
         if reached is None:
-            return _refuse(self.request, ErrorCode.FENCED_MEMBER_EPOCH)
+            return _refuse(ErrorCode.FENCED_MEMBER_EPOCH)
         self.replaced()
         if downgrades:
             assert holder is not None

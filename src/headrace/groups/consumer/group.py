@@ -183,14 +183,15 @@ class ConsumerGroup:
         return member.topics if found is None else member.topics | found.topics
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """Removes every record of the group, the group itself last."""
+        """Removes every record of the group, the group itself last; what an older release may have written too, as Kafka
+        does."""
         by_kind: tuple[tuple[Kind, Iterable[str | None]], ...] = (
             (Kind.CURRENT, self.currents.latest),
             (Kind.TARGET, self.targets.latest),
             (Kind.TARGET_EPOCH, self.target_epochs.latest),
             (Kind.MEMBER, self.members.latest),
             (Kind.REGEX, self.regexes.latest),
-            (Kind.PARTITION_METADATA, self.known_topics.latest),
+            (Kind.PARTITION_METADATA, (None,)),
             (Kind.EPOCH, self.epochs.latest),
         )
         return [
