@@ -29,6 +29,7 @@ from scripts.transcript import Words, commands_of
 from headrace.groups.consumer.records import ConsumerRecord, Member, TargetEpoch
 from headrace.groups.consumer.topics import TopicInfo
 from headrace.groups.records import GroupRecord, Record, decode
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, decode_response_header, encode_request
 from headrace.wire.messages import response_class
@@ -81,13 +82,14 @@ class Both(MixedGroups):
     def do(self, line: str) -> list[str]:
         self.line = line
         trace = super().do(line)
-        if any(len(self.waiting.get(name, ())) for name in self.links) and not self.answered:
+        joins = any(key == ApiKey.JOIN_GROUP for asked in self.waiting.values() for key, _, _ in asked)
+        if joins and not self.answered:
             self.await_the_same_group(line.split()[1])
         self.compare_what_is_answered()
         return trace
 
     def await_the_same_group(self, group_id: str) -> None:
-        """Somebody's request waits: it has to be there before another connection's next one is."""
+        """Somebody's JoinGroup waits: it has to be there before another connection's next one is."""
         link = self.links.setdefault("looks", Link(self.port, 20))
         ours = self.shard.describe_group(group_id)
         deadline = time.monotonic() + 20

@@ -183,8 +183,8 @@ class ConsumerGroup:
         return member.topics if found is None else member.topics | found.topics
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """Removes every record of the group, the group itself last; what an older release may have written too, as Kafka
-        does."""
+        """Removes every record of the group, the group itself last, and, as Kafka does, what an older release may have
+        written."""
         by_kind: tuple[tuple[Kind, Iterable[str | None]], ...] = (
             (Kind.CURRENT, self.currents.latest),
             (Kind.TARGET, self.targets.latest),
