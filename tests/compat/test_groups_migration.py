@@ -102,10 +102,11 @@ class Member:
     def run(self) -> None:
         while not self.stopped.is_set() and not self.failures:
             message = self.consumer.poll(0.05)
-            if message is not None and message.error() is None:
+            error = None if message is None else message.error()
+            if message is not None and error is None:
                 self.read.append((message.partition() or 0, message.offset() or 0))
-            elif message is not None and message.error().code() != REJOINS:
-                self.failures.append(str(message.error()))
+            elif error is not None and error.code() != REJOINS:
+                self.failures.append(str(error))
             self.assigned = len(self.consumer.assignment())
         self.commit(self.consumer.assignment())
         self.is_done = True  # it gives up what it has once more as it closes, when it may have left already
