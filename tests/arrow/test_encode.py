@@ -141,7 +141,9 @@ def test_a_sum_of_hashes_knows_the_rows_and_not_their_order(
 
 
 def test_both_forms_hash_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"key": b"k", "value": b"x" * n, "topic": "ab"[n % 2], "partition": None} for n in range(20)]
+    rows: list[dict[str, Any]] = [
+        {"key": b"k", "value": b"x" * n, "topic": "ab"[n % 2], "partition": None} for n in range(20)
+    ]
     rows += [
         {**rows[0], "value": None, "timestamp": EPOCH - timedelta(days=1), "headers": [{"key": "h", "value": None}]}
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from peers.headrace import HeadracePeer
@@ -21,9 +22,10 @@ from headrace.spark.commit_records import CommitRecord, Span, joined, make_topic
 from headrace.spark.exactly_once import commit_batch
 from headrace.spark.markers import HistoryError, Mark
 from headrace.spark.options import SinkOptions
+from headrace.wire.apis import ApiKey as A
 
 from .dying import DEAD, Death, commit_and_die
-from .test_exactly_once import A, Query
+from .test_exactly_once import Query
 
 COMMITS = "commits"
 
@@ -42,7 +44,7 @@ def query(cluster: Client) -> Iterator[Query]:
         yield query
 
 
-def with_commits(query: Query, **more: bool) -> SinkOptions:
+def with_commits(query: Query, **more: Any) -> SinkOptions:
     assert query.options.exactly_once is not None
     return replace(query.options, exactly_once=replace(query.options.exactly_once, commit_topic=COMMITS, **more))
 

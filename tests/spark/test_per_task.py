@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +25,11 @@ from headrace.spark.exactly_once import commit_batch
 from headrace.spark.markers import HistoryError, read_mark, task_group_of
 from headrace.spark.options import SinkOptions
 from headrace.spark.per_task import DoneTask, PerTask, TaskWrite
+from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import decode_batch
 
 from .dying import DEAD, DONE, Death, commit_and_die, run_and_die
-from .test_exactly_once import A, Query
+from .test_exactly_once import Query
 
 Rows = list[tuple[int, bytes]]
 """Partition and value."""
@@ -127,7 +129,7 @@ def test_a_task_that_dies_at_any_request(query: Query) -> None:
     whole(query, 0)
     for batch_id, death in enumerate(TASK_DEATHS, 1):
         other = run(query, batch_id, 1) if batch_id % 2 else None
-        assert run_and_die(lambda batch_id=batch_id: run(query, batch_id, 0), death) == DEAD, str(death)
+        assert run_and_die(partial(run, query, batch_id, 0), death) == DEAD, str(death)
         done = run(query, batch_id, 0)
         exactly_once._kept.clear()
         finish(query, batch_id, [done, other or run(query, batch_id, 1)])
@@ -141,7 +143,7 @@ def test_a_driver_that_dies_at_any_request(query: Query) -> None:
     for batch_id, death in enumerate(DRIVER_DEATHS):
         done = [run(query, batch_id, task) for task in range(2)]
         exactly_once._kept.clear()
-        assert run_and_die(lambda b=batch_id, d=done: finish(query, b, d), death) == DEAD, str(death)
+        assert run_and_die(partial(finish, query, batch_id, done), death) == DEAD, str(death)
         whole(query, batch_id)
     last = len(DRIVER_DEATHS)
     run(query, last, 1)  # and then the driver is killed
