@@ -315,6 +315,15 @@ def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
     return mark
 
 
+def settled_mark(options: SinkOptions, query_id: str) -> Mark | None:
+    """The query's mark, when no transaction of an earlier driver is open any more, and none of it can come."""
+    assert options.exactly_once is not None
+    with options.cluster.client(known=True) as client:
+        make_topics(client, options.exactly_once)
+        producer_of(options, client, markers.group_of(query_id)).initialize()
+        return last_mark(client, options.exactly_once, query_id)
+
+
 def _transactional_ids(client: Client, begins: str) -> list[str]:
     """The ids of tasks of a query, that the cluster remembers."""
     pattern = f"{re.escape(begins)}[0-9]+" if client.supports(ApiKey.LIST_TRANSACTIONS, 2) else None
