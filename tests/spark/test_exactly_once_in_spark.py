@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from peers.kafka import KafkaPeer
-from peers.transactions import SMALL, set_transaction_version, settled_ends, visible
+from peers.transactions import SMALL, set_transaction_version, visible
 
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
-from headrace.client.groups import fetch_offsets, list_groups
 from headrace.client.reading import latest_offsets
 
 from .gates import Gates
 from .test_kill_matrix import SINK, SOURCE, Matrix
+from .watching import check, marked
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -39,23 +39,6 @@ def matrix_of(kafka: KafkaPeer, directory: Path) -> Matrix:
     return Matrix(kafka.bootstrap, directory, EXACTLY_ONCE)
 
 
-def check(client: Client, matrix: Matrix, first: int) -> None:
-    """Every record of the source from `first` on is in the sink once; nothing is open; the group has no lag."""
-    assert sorted(map(int, visible(client, SINK))) == list(range(first, matrix.written))
-    assert settled_ends(client, SINK) == latest_offsets(client, SINK)
-    assert matrix.finished() == latest_offsets(client, SOURCE)
-    offsets, commits = matrix.logged()
-    assert offsets == commits
-    assert marked(client) == max(commits)
-
-
-def marked(client: Client) -> int | None:
-    """The last batch by its mark."""
-    groups = [found.group_id for found in list_groups(client) if found.group_id.startswith("headrace-")]
-    found = [place.offset for group in groups for place in fetch_offsets(client, group, [(SINK, 0)]).values()]
-    return max(found, default=None)
-
-
 @pytest.mark.timeout(900)
 def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path: Path) -> None:
     matrix = matrix_of(kafka, tmp_path)
@@ -68,7 +51,7 @@ def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path:
             assert matrix.finished() == latest_offsets(client, SOURCE), "in the same transaction"
         matrix.produce(10)
         matrix.finish()
-        check(client, matrix, 0)
+        check(client, matrix)
 
 
 @pytest.mark.soak
@@ -100,4 +83,4 @@ def test_drivers_killed_at_any_moment(kafka: KafkaPeer, tmp_path: Path, level: i
             values = sorted(map(int, visible(client, SINK)))
             assert len(values) == len(set(values)), "a reader of what is committed sees nothing twice"
         matrix.finish()
-        check(client, matrix, 0)
+        check(client, matrix)
