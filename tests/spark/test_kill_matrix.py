@@ -140,9 +140,9 @@ class Matrix:
         except RuntimeError as error:
             raise RuntimeError(f"{error}: {self.said()}") from None
 
-    def said(self, driver: int = -1) -> str:
+    def said(self, driver: int = -1, size: int = 3000) -> str:
         """The end of what a driver said, by default of the last one that was started."""
-        return self._said[driver].read_text()[-3000:]
+        return self._said[driver].read_text()[-size:]
 
     def finish(self) -> None:
         """A driver that reads all there is and ends by itself."""

@@ -33,6 +33,15 @@ class Seen(NamedTuple):
     value: int
 
 
+def seen(message: confluent_kafka.Message) -> Seen:
+    """What a record of the gated sink says."""
+    key, value, headers = message.key(), message.value(), message.headers()
+    assert key is not None and value is not None and isinstance(headers, list)
+    (batch,) = (int(text or b"") for name, text in headers if name == "headrace.batch_id")
+    partition, offset = map(int, key.split(b":"))
+    return Seen(batch, (partition, offset), int(value))
+
+
 class Watch:
     """The consumer, in a thread of its own."""
 
@@ -65,10 +74,7 @@ class Watch:
                         if not error.retriable():
                             raise confluent_kafka.KafkaException(error)
                         continue
-                    marks = dict(message.headers())
-                    partition, offset = map(int, message.key().split(b":"))
-                    batch = int(marks["headrace.batch_id"])
-                    self.seen.append(Seen(batch, (partition, offset), int(message.value())))
+                    self.seen.append(seen(message))
         except BaseException as error:
             self.failed = error
             raise
