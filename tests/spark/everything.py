@@ -3,8 +3,8 @@
     spark-submit ... everything.py BOOTSTRAP DIRECTORY [PART...]
 
 It reads the topic `numbers`, whose values are 0, 1, 2, ... and whose keys are theirs modulo 7, and writes to topics of
-its own. The session is the one that `spark-submit`, SPARK_REMOTE or the variable MASTER gives. DIRECTORY is for
-checkpoints, one that all machines see.
+its own. The session is the one that `spark-submit`, SPARK_REMOTE or the variable MASTER gives; over Connect
+the variable BRING names an archive of the package. DIRECTORY is for checkpoints, one that all machines see.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ def session() -> SparkSession:
 
 def main(bootstrap: str, directory: str, *parts: str) -> None:
     spark = session()
+    if "BRING" in os.environ:
+        spark.addArtifacts(os.environ["BRING"], pyfile=True)
     headrace.spark.register(spark)
     program = Program(spark, bootstrap, directory)
     for name in parts or ("batch", "write", "copy", "copy_once", "update", "state", "state_sink"):
