@@ -35,12 +35,13 @@ from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
-from headrace.raft.control import Voter
+from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.events import (
     Answered,
     Event,
     Output,
     Propose,
+    RaiseVersion,
     Refused,
     Requested,
     Resign,
@@ -147,7 +148,7 @@ class QuorumDriver:
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
         self._loading = SnapshotLoading(
-            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, lambda: self.sets, self._log
+            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, self._log
         )
 
     @property
@@ -159,6 +160,10 @@ class QuorumDriver:
     def kraft_version(self) -> int:
         """The finalized kraft.version."""
         return self.sets.newest.kraft_version
+
+    def version_refusal(self, level: int) -> str | None:
+        """Why this node cannot raise kraft.version to a level, as the active controller; None: it can."""
+        return self.raft.version_refusal(level)
 
     @property
     def epoch(self) -> int:
@@ -173,10 +178,7 @@ class QuorumDriver:
     @property
     def is_alone(self) -> bool:
         """Whether this node votes, and no other."""
-        return self._is_alone_in(self.sets.newest)
-
-    def _is_alone_in(self, voters: VoterSet) -> bool:
-        return voters.keys == (self.member.key_in(voters),)
+        return self.member.is_alone_in(self.sets.newest)
 
     def progress(self) -> list[ReplicaProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
@@ -195,10 +197,12 @@ class QuorumDriver:
         Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
         that do not lie in the metadata. No record has been written then.
         """
-        loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self._is_alone_in(newest))
+        loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self.member.is_alone_in(newest))
         saved = self.log.read_quorum_state()
         newest = loaded.sets.newest
-        others = foreign_voters(self.voters, newest.voters, saved) if self.member.is_static else []
+        # Once the metadata name the voters, those of the settings do not count.
+        is_fixed = self.member.is_static or newest.kraft_version == 0
+        others = foreign_voters(self.voters, newest.voters, saved) if is_fixed else []
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
         if self.member.is_lost_in(newest):
             reasons.append("this node is no voter and knows no other: set controller.quorum.bootstrap.servers")
@@ -221,10 +225,12 @@ class QuorumDriver:
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
-        me = self.member.key_in(self.sets.newest)
-        self.codec = Codec(self.image.cluster_id, me, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0)
+        key = self.member.key_in(self.sets.newest)
+        self.codec = Codec(
+            self.image.cluster_id, key, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0
+        )
         return Raft(
-            me,
+            key,
             self.sets,
             view,
             saved,
@@ -264,7 +270,7 @@ class QuorumDriver:
             self.codec,
             self.whereabouts.endpoint,
             self._step,
-            (lambda *_: None) if self.member.is_static and self.raft.is_voter else self.whereabouts.learn,
+            self._learn,
             timeout_s=self._settings.request_timeout_ms / 1000,
             log=self._log,
         )
@@ -272,6 +278,11 @@ class QuorumDriver:
             self.on_decides()
         else:
             self._take(self.raft.start(self._steady_ms()))
+
+    def _learn(self, leader_id: int, endpoint: VoterEndpoint) -> None:
+        """Another node says who leads, and where. A voter of the settings knows that by them."""
+        if self.kraft_version > 0 or not self.raft.is_voter:
+            self.whereabouts.learn(leader_id, endpoint)
 
     # --- what the broker asks
 
@@ -304,6 +315,8 @@ class QuorumDriver:
         try:
             if values is not None:
                 self._propose(values)
+            if decision.kraft_version is not None:
+                change = self._raise_version(change, decision.kraft_version)
         except OSError as error:
             # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again, and another
             # voter may have room for this one.
@@ -321,6 +334,17 @@ class QuorumDriver:
             self._commit(self.raft.log.end_offset)
         else:
             self._syncs.soon()
+
+    def _raise_version(self, change: Change | None, level: int) -> Change | None:
+        """Appends what raises kraft.version, behind the records of the same decision: those are queued, and whoever
+        asked hears of both. A full disk is waited out, as with every change of the voters."""
+        if change is not None:
+            first: Future[None] = self._node.future()
+            first.add_done_callback(_look_at)
+            self._uncommitted.push(Decided(self.raft.log.end_offset, change, None, first))
+        self._log.info("kraft.version is raised: the metadata log names the voters from now on", level=level)
+        self._take(self.raft.step(RaiseVersion(level), self.raft.now))
+        return None
 
     def _go_on(self) -> None:
         if (piece := self._uncommitted.next_unfinished()) is not None and piece.then is not None:
