@@ -26,7 +26,7 @@ from headrace.broker.quorum.proposals import Values, batches_of, opening_records
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.syncs import Syncs
-from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
+from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted, look_at, refuse
 from headrace.broker.quorum.voters import Member, foreign_voters
 from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
@@ -161,10 +161,6 @@ class QuorumDriver:
         """The finalized kraft.version."""
         return self.sets.newest.kraft_version
 
-    def version_refusal(self, level: int) -> str | None:
-        """Why this node cannot raise kraft.version to a level, as the active controller; None: it can."""
-        return self.raft.version_refusal(level)
-
     @property
     def epoch(self) -> int:
         """The epoch of the quorum."""
@@ -226,9 +222,8 @@ class QuorumDriver:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
         key = self.member.key_in(self.sets.newest)
-        self.codec = Codec(
-            self.image.cluster_id, key, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0
-        )
+        place = self.whereabouts.endpoint
+        self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
         return Raft(
             key,
             self.sets,
@@ -303,14 +298,14 @@ class QuorumDriver:
     def _decide(self, decide: Callable[[ClusterImage], Decision[R]], asked: Future[R]) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            _refuse(asked, refusal)
+            refuse(asked, refusal)
             return
         image = self._uncommitted.newest
         try:
             decision = decide(image)
             change, values = self._prepare(image, decision.records)
         except Exception as error:  # nothing was touched: it is the business of whoever asked
-            _refuse(asked, error)
+            refuse(asked, error)
             return
         try:
             if values is not None:
@@ -323,11 +318,11 @@ class QuorumDriver:
             if not self.is_alone:
                 self._log.error("this node has no room to decide, and lets another one lead", why=error)
                 self.resign()
-            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         except Exception as error:
             self._fail(error)
-            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked, decision.then))
         if change is None and not self._is_waiting():
@@ -336,13 +331,12 @@ class QuorumDriver:
             self._syncs.soon()
 
     def _raise_version(self, change: Change | None, level: int) -> Change | None:
-        """Appends what raises kraft.version, behind the records of the same decision: those are queued, and whoever
-        asked hears of both. A full disk is waited out, as with every change of the voters."""
+        """Appends what raises kraft.version behind the records of the same decision. A full disk is waited out."""
         if change is not None:
-            first: Future[None] = self._node.future()
-            first.add_done_callback(_look_at)
+            first: Future[None] = self._node.future()  # whoever asked hears of both
+            first.add_done_callback(look_at)
             self._uncommitted.push(Decided(self.raft.log.end_offset, change, None, first))
-        self._log.info("kraft.version is raised: the metadata log names the voters from now on", level=level)
+        self._log.info("kraft.version is raised", level=level)
         self._take(self.raft.step(RaiseVersion(level), self.raft.now))
         return None
 
@@ -352,7 +346,7 @@ class QuorumDriver:
 
     def _give_up(self, why: ControllerError) -> None:
         for lost in self._uncommitted.revert(self.image):
-            _refuse(lost.asked, why)
+            refuse(lost.asked, why)
 
     def _refusal(self) -> ControllerError | None:
         if self.failure is not None:
@@ -554,7 +548,7 @@ class QuorumDriver:
         self._deciding_epoch = self.epoch
         self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
         if records:
-            self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
+            self.submit(lambda _: Decision(None, records)).add_done_callback(look_at)
         self.on_decides()
 
     def _publish(self, change: Change) -> None:
@@ -609,14 +603,3 @@ class QuorumDriver:
 
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)
-
-
-def _refuse(asked: Future[Any], why: Exception) -> None:
-    if not asked.done():
-        asked.set_exception(why)
-
-
-def _look_at(asked: Future[Any]) -> None:
-    """Nobody waits for it: another leader may have to do it again."""
-    if not asked.cancelled():
-        asked.exception()
