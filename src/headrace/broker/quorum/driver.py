@@ -196,9 +196,8 @@ class QuorumDriver:
         loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self.member.is_alone_in(newest))
         saved = self.log.read_quorum_state()
         newest = loaded.sets.newest
-        # Once the metadata name the voters, those of the settings do not count.
-        is_fixed = self.member.is_static or newest.kraft_version == 0
-        others = foreign_voters(self.voters, newest.voters, saved) if is_fixed else []
+        counts = self.member.is_static or newest.kraft_version == 0  # what the settings say of voters
+        others = foreign_voters(self.voters, newest.voters, saved) if counts else []
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
         if self.member.is_lost_in(newest):
             reasons.append("this node is no voter and knows no other: set controller.quorum.bootstrap.servers")
@@ -325,7 +324,7 @@ class QuorumDriver:
             refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked, decision.then))
-        if change is None and not self._is_waiting():
+        if change is None and self.raft.high_watermark >= self.raft.log.end_offset:
             self._commit(self.raft.log.end_offset)
         else:
             self._syncs.soon()
@@ -336,7 +335,6 @@ class QuorumDriver:
             first: Future[None] = self._node.future()  # whoever asked hears of both
             first.add_done_callback(look_at)
             self._uncommitted.push(Decided(self.raft.log.end_offset, change, None, first))
-        self._log.info("kraft.version is raised", level=level)
         self._take(self.raft.step(RaiseVersion(level), self.raft.now))
         return None
 
@@ -358,9 +356,6 @@ class QuorumDriver:
         if len(self._uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
         return None
-
-    def _is_waiting(self) -> bool:
-        return self.raft.high_watermark < self.raft.log.end_offset
 
     def requested(self, message: Request) -> Future[tuple[Any, bytes]]:
         """What another node says to this one. The future has the answer, and the batches that a fetch gets."""
