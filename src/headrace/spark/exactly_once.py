@@ -22,7 +22,8 @@ from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
 from headrace.client.errors import ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
-from headrace.client.transactions import State, TransactionalProducer
+from headrace.client.transaction_groups import abandon, end_leftovers
+from headrace.client.transactions import OpenTransaction, State, TransactionalProducer
 from headrace.spark import checkpoint_offsets, markers
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.delivery import ExactlyOnce
@@ -44,6 +45,11 @@ class EncodedTask(WriterCommitMessage):
     batches: list[Encoded] = field(default_factory=list)
 
     @property
+    def opened(self) -> OpenTransaction | None:
+        """The transaction that the rows lie in already, where the task has written them: see `group_commit`."""
+        return None
+
+    @property
     def size(self) -> int:
         return sum(len(batch) for _, _, batch, _ in self.batches)
 
@@ -56,14 +62,19 @@ _clients: dict[ClusterSettings, Client] = {}
 """One client a worker process and cluster: tasks ask how many partitions topics have."""
 
 
-def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
-    """The rows of one task as record batches. Raises ValueError for a wrong row, or where they are too many."""
-    assert options.exactly_once is not None
+def task_client(options: SinkOptions) -> Client:
+    """The client of this worker process."""
     client = _clients.get(options.cluster)
     if client is None:
         client = _clients[options.cluster] = options.cluster.client(known=True)
-    encoded_rows = encoder(client, options)
-    done = _of_this_task()
+    return client
+
+
+def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
+    """The rows of one task as record batches. Raises ValueError for a wrong row, or where they are too many."""
+    assert options.exactly_once is not None
+    encoded_rows = encoder(task_client(options), options)
+    done = of_this_task()
     size = 0
     for rows in batches:
         for encoded in encoded_rows(rows):
@@ -73,7 +84,7 @@ def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Enco
     return done
 
 
-def _of_this_task() -> EncodedTask:
+def of_this_task() -> EncodedTask:
     """A message without rows; outside a stream it says of no batch."""
     task = TaskContext.get()
     batch_id = None if task is None else task.getLocalProperty("streaming.sql.batchId")
@@ -129,15 +140,21 @@ def commit_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | 
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
     key = (options, tasks[0].query_id)
     kept = _kept.pop(key, None)  # kept again only when all is well
+    client = options.cluster.client(known=True) if kept is None else kept.producer.client
     if kept is not None and kept.batch_id == batch_id:
+        abandon_tasks(client, tasks)
         _kept[key] = kept
         return
-    client = options.cluster.client(known=True) if kept is None else kept.producer.client
     try:
         batch = Batch(options, client, tasks, batch_id)
-        producer = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
-        producer = batch.commit(producer)
+        known = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
+        producer = batch.commit(known)
+        if producer is None:
+            abandon_tasks(client, tasks)
+        elif known is None or _opened(tasks):
+            _end_leftovers(client, batch.group, tasks)
     except BaseException:
+        abandon_tasks(client, tasks)
         client.close()
         raise
     if producer is not None and producer.renews_epoch:
@@ -145,6 +162,36 @@ def commit_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | 
     else:
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
+
+
+def _opened(tasks: Sequence[EncodedTask]) -> list[OpenTransaction]:
+    return [task.opened for task in tasks if task.opened is not None]
+
+
+def abandon_tasks(client: Client, tasks: Sequence[EncodedTask]) -> None:
+    """Abort what tasks have written and nobody commits, so that readers do not wait for its timeout; what is decided
+    stays."""
+    try:
+        abandon(client, _opened(tasks))
+    except ClientError:
+        pass  # nobody is asked twice: the timeout does the same
+
+
+def _end_leftovers(client: Client, group: str, tasks: Sequence[EncodedTask]) -> None:
+    """Abort what other tasks of the query have left open: those that failed, were killed, or lost to another attempt,
+    and those of runs that are over. The batch is committed, whatever comes of this."""
+    try:
+        end_leftovers(client, group, keep={each.transactional_id for each in _opened(tasks)})
+    except ClientError:
+        pass  # their timeout does the same
+
+
+def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Some tasks have failed, or the commit: what the others have written is aborted, unless it is decided."""
+    tasks = [message for message in messages if isinstance(message, EncodedTask)]
+    if _opened(tasks):
+        with options.cluster.client(known=True) as client:
+            abandon_tasks(client, tasks)
 
 
 class Batch:
@@ -237,7 +284,7 @@ def _send(
         producer.flush()
         for group, offsets in groups.items():
             producer.send_offsets(group, offsets)
-        producer.commit()
+        producer.commit(_opened(tasks))
     except BaseException as error:
         if producer.state in (State.OPEN, State.FAILED):
             _abort(producer, error)

@@ -189,15 +189,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task failed, or `commit` did. At least once, what others wrote stays, and Spark's repetition of the batch
-        doubles it; exactly once, nothing was sent, or it may be decided and must not be undone."""
+        doubles it; exactly once, what is decided stays, and what tasks have written else is aborted."""
+        if self.options.exactly_once is not None:
+            from headrace.spark.exactly_once import abort_batch
+
+            abort_batch(self.options, messages)
 
 
 def _write(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> WriterCommitMessage:
     if options.exactly_once is None:
         return write_rows(rows, options)
-    from headrace.spark.exactly_once import encode_rows
+    from headrace.spark.group_commit import write_task
 
-    return encode_rows(rows, options)
+    return write_task(rows, options)
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:
