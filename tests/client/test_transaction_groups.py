@@ -11,19 +11,21 @@ from pathlib import Path
 import pytest
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
-from peers.transactions import SMALL, settled_ends, state_of, visible
+from peers.transactions import SMALL, settled_ends, visible
 
 from headrace.client.admin import create_topic
-from headrace.client.cluster import TRANSACTION, Client
+from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError, InDoubtError
 from headrace.client.groups import fetch_offsets
 from headrace.client.reading import latest_offsets
 from headrace.client.transaction_groups import STATE_TOPIC, abandon, child_id, end_leftovers, serves_groups
+from headrace.client.transaction_states import describe_transaction
 from headrace.client.transactions import OpenTransaction, State, TransactionalProducer
 from headrace.wire.errors import ErrorCode
 from headrace.wire.sharding import partition_of
 
 PARTITIONS = 2
+PATIENCE_S = 60.0
 WRITERS = 3
 _numbers = itertools.count(1)
 
@@ -66,7 +68,14 @@ class Group:
         self.main.send_offsets(self.name, {(self.name, 0): offset})
 
     def states(self) -> set[str]:
-        return {state_of(self.client, name) for name in [self.name, *(each.transactional_id for each in self.opened)]}
+        """When markers are written that are due; asked of whoever coordinates by now."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            names = [self.name, *(each.transactional_id for each in self.opened)]
+            states = {describe_transaction(self.client, name).state for name in names}
+            if not any(state.startswith("Prepare") for state in states) or time.monotonic() > until:
+                return states
+            time.sleep(0.02)
 
     def seen(self, offset: int | None = 7) -> None:
         """All of it is committed, or nothing; and no record waits."""
@@ -172,7 +181,7 @@ def test_the_next_coordinator_ends_each(tmp_path: Path, successor: str, torn: bo
     with Client(first.bootstrap, timeout_s=20) as client:
         group = Group(client, "handed-over", timeout_ms=5_000)
         group.main.commit(group.opened)
-        assert "PrepareCommit" in state_now(client, "handed-over")
+        assert describe_transaction(client, "handed-over").state == "PrepareCommit"
     first.kill()
     if torn:
         (log,) = (tmp_path / "node").glob(f"**/{STATE_TOPIC}-0/*.log")
@@ -190,16 +199,8 @@ def test_the_next_coordinator_ends_each(tmp_path: Path, successor: str, torn: bo
         then.stop()
 
 
-def state_now(client: Client, name: str) -> str:
-    """Without waiting for markers."""
-    from headrace.client.transaction_states import describe_transaction
-
-    client.forget_coordinator(name, kind=TRANSACTION)
-    return describe_transaction(client, name).state
-
-
 def until_over(group: Group) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_S
     while not all(state.startswith("Complete") for state in group.states()):
         assert time.monotonic() < until, group.states()
         time.sleep(0.1)
