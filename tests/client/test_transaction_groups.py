@@ -80,8 +80,10 @@ class Group:
     def seen(self, offset: int | None = 7) -> None:
         """All of it is committed, or nothing; and no record waits."""
         written = sorted(b"%d" % number for number in range(WRITERS) for _ in range(PARTITIONS))
+        until = time.monotonic() + PATIENCE_S
+        while settled_ends(self.client, self.name) != latest_offsets(self.client, self.name):
+            assert time.monotonic() < until, "records wait"
         assert sorted(visible(self.client, self.name)) == ([] if offset is None else written)
-        assert settled_ends(self.client, self.name) == latest_offsets(self.client, self.name)
         found = fetch_offsets(self.client, self.name, require_stable=True)
         assert {at.offset for at in found.values()} == (set() if offset is None else {offset})
 
