@@ -56,7 +56,7 @@ class SimClient:
         try:
             return await connection.ask(request, response_class, timeout_s=ANSWER_S, version=version)
         except TimedOutError:
-            if calm_since is not None:
+            if calm_since is not None and self.world.calm_since == calm_since:
                 self.world.object(f"{self.host}: {type(request).__name__} was not answered, and nothing is broken")
             raise
         finally:
