@@ -124,10 +124,12 @@ class ClusterClient(SimClient):
         return link
 
     def _names_epoch(self, request: Request, place: Place | None) -> None:
-        """A consumer names the epoch of the leader that it means: a broker that follows now, and may have been cut,
-        sends it away. Without, such a broker answers from its own log, as Apache Kafka's does (KIP-320, KIP-392)."""
+        """A consumer names the epoch of the leader that it means, unless it knows a newer one: a broker that follows
+        now, and may have been cut, sends it away. Without, such a broker answers from its own log, as Apache Kafka's
+        does (KIP-320, KIP-392)."""
         if isinstance(request, FetchRequest) and place in self._leaders:
-            request.topics[0].partitions[0].current_leader_epoch = self._leaders[place][1]
+            asked = request.topics[0].partitions[0]
+            asked.current_leader_epoch = max(asked.current_leader_epoch, self._leaders[place][1])
 
     async def _find_leader(self, place: Place) -> tuple[str, int]:
         topics = [MetadataRequestTopic(name=place[0])]
