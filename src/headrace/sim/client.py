@@ -70,6 +70,10 @@ class SimClient:
             )
         return self._connection
 
+    async def epoch_of(self, _place: Place) -> int:
+        """The epoch of the leader that it would ask for a partition, as far as it knows one; else -1."""
+        return -1
+
     def moved(self, _place: Place | None) -> None:
         """A request was refused: another broker may have to be asked, where there are several."""
 

@@ -84,7 +84,6 @@ class ClusterClient(SimClient):
             await self._find_coordinator(request.groups[0])
         try:
             link = await (self._link(self._coordinator) if self._is_of_coordinator(request) else self.connection(place))
-            self._names_epoch(request, place)
             answer = await self._said(link, request, response_class, version)
         except ClientError:
             self.moved(place)
@@ -123,13 +122,10 @@ class ClusterClient(SimClient):
             )
         return link
 
-    def _names_epoch(self, request: Request, place: Place | None) -> None:
-        """A consumer names the epoch of the leader that it means, unless it knows a newer one: a broker that follows
-        now, and may have been cut, sends it away. Without, such a broker answers from its own log, as Apache Kafka's
-        does (KIP-320, KIP-392)."""
-        if isinstance(request, FetchRequest) and place in self._leaders:
-            asked = request.topics[0].partitions[0]
-            asked.current_leader_epoch = max(asked.current_leader_epoch, self._leaders[place][1])
+    async def epoch_of(self, place: Place) -> int:
+        """See SimClient. Raises ClientError."""
+        await self.connection(place)
+        return self._leaders[place][1]
 
     async def _find_leader(self, place: Place) -> tuple[str, int]:
         topics = [MetadataRequestTopic(name=place[0])]

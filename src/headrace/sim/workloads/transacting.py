@@ -255,6 +255,9 @@ class CommittedReader:
     async def _read(self) -> None:
         request = fetch_request(self.place, self.offset, max_wait_ms=200, max_bytes=1 << 20)
         request.isolation_level = 1
+        # A consumer names the leader that it means. Without, a broker that follows by now, and may have been cut,
+        # answers from its own log, as Apache Kafka's does (KIP-320, KIP-392).
+        request.topics[0].partitions[0].current_leader_epoch = await self.client.epoch_of(self.place)
         data = (await self.client.ask(request, FetchResponse, 11)).responses[0].partitions[0]
         if data.error_code != ErrorCode.NONE:
             lost = data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
