@@ -43,7 +43,7 @@ FOUND_AT = {
     "applies-what-is-not-committed": 1,
     "answers-what-is-not-committed": 63,
     "forgets-ends-when-it-loads": 2,
-    "times-out-without-a-raise": 5,
+    "times-out-without-a-raise": 13,
     "keeps-the-last-partitions": 1,
     "sends-a-marker-once": 12,
     "ends-some-the-other-way": 1,
