@@ -71,7 +71,7 @@ class Member:
     def __post_init__(self) -> None:
         self.read = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._poll)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
 
     def _poll(self) -> None:
@@ -94,6 +94,7 @@ def member(bootstrap: str, group: str, protocol: str) -> Member:
         "group.protocol": protocol,
         "client.id": f"{group}-client",
         "auto.offset.reset": "earliest",
+        "log_level": 0,
         "enable.auto.commit": False,
     }
     consumer = confluent_kafka.Consumer(settings)
