@@ -1,4 +1,4 @@
-"""Apache Kafka's `kafka-consumer-groups` and `kafka-groups` on groups of both protocols and all that may become of them:
+"""Apache Kafka's `kafka-consumer-groups` and `kafka-groups` on groups of both protocols, whatever has become of them:
 they say the same of our broker as of Apache Kafka's."""
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ ASKED: tuple[tuple[str, ...], ...] = (
 
 @dataclass
 class Member:
-    """A consumer that polls in a thread of its own until it is closed."""
+    """A consumer that polls in a thread of its own until it is closed, and commits there what it reads: librdkafka
+    never returns from a commit beside a poll."""
 
     consumer: confluent_kafka.Consumer
 
@@ -78,12 +79,12 @@ class Member:
         while not self._ended.is_set():
             message = self.consumer.poll(0.1)
             if message is not None and message.error() is None:
+                self.consumer.commit(message, asynchronous=False)
                 self.read += 1
 
     def close(self) -> None:
         self._ended.set()
         self._thread.join()
-        self.consumer.commit(asynchronous=False)
         self.consumer.close()
 
 
@@ -120,7 +121,6 @@ def groups(bootstrap: str) -> Iterator[None]:
             stays = member(bootstrap, f"{protocol}-stable", protocol)
             stable.append(stays)
             until(lambda stays=stays: stays.read == 10, "all is read")
-            stays.consumer.commit(asynchronous=False)
         alone = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "offsets-alone"})
         alone.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
         alone.close()

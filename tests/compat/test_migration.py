@@ -181,7 +181,7 @@ def assert_equal_logs(cluster: HeadraceCluster, topics: Collection[tuple[str, in
         pytest.param(False, False, id="in place"),
         pytest.param(True, False, id="fresh directories", marks=pytest.mark.soak),
         pytest.param(False, True, id="in place, voters in the metadata", marks=pytest.mark.soak),
-        pytest.param(True, True, id="fresh directories, other voters"),
+        pytest.param(True, True, id="fresh directories, other voters", marks=pytest.mark.soak),
     ],
 )
 def test_there_and_back(tmp_path: Path, fresh: bool, dynamic: bool) -> None:

@@ -328,6 +328,7 @@ def test_kafka_then_ours_then_kafka(tmp_path: Path) -> None:
         verify(bootstrap, world)
 
 
+@pytest.mark.soak
 def test_ours_then_kafka_then_ours(tmp_path: Path) -> None:
     directory, peer, world = tmp_path / "node", KafkaPeer(tmp_path / "node", CLEANER), World()
     with ours_on(directory, peer) as bootstrap:

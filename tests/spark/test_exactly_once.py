@@ -45,7 +45,7 @@ def peer(request: pytest.FixtureRequest) -> Iterator[HeadracePeer | KafkaPeer]:
         yield peer
 
 
-@pytest.fixture(scope="module", params=[2, 1])
+@pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.soak)])
 def cluster(peer: HeadracePeer | KafkaPeer, request: pytest.FixtureRequest) -> Iterator[Client]:
     with Client(peer.bootstrap) as client:
         set_transaction_version(client, request.param)

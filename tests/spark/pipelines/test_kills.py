@@ -53,8 +53,8 @@ def lines() -> list[dict[str, Any]]:
     ("name", "ends"),
     [
         ("surge", (signal.SIGTERM, signal.SIGKILL)),
-        ("sessions", (signal.SIGKILL,)),
-        ("log-monitor", (signal.SIGKILL,)),
+        pytest.param("sessions", (signal.SIGKILL,), marks=pytest.mark.soak),
+        pytest.param("log-monitor", (signal.SIGKILL,), marks=pytest.mark.soak),
     ],
 )
 def test_a_killed_driver_changes_no_result(

@@ -94,7 +94,7 @@ class Table:
         return rows
 
 
-@pytest.fixture(params=["postgresql", "sqlite", "parquet"])
+@pytest.fixture(params=["postgresql", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("sqlite", "parquet"))])
 def table(request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, database: str) -> Table:
     return Table(request.param, tmp_path, postgres, database)
 
