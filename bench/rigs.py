@@ -111,6 +111,10 @@ class Kafka:
         self.started_s = 0.0
 
     @property
+    def pid(self) -> int:
+        return self.peer.pid
+
+    @property
     def port(self) -> int:
         return self.peer.port
 
