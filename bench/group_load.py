@@ -2,7 +2,7 @@
 
 A member does what a client does: it joins, sends a heartbeat at the interval that the broker tells, and one at once
 when what it owns has changed, which says what it owns now. It gives up what is taken from it before it says so. A
-heartbeat costs this load about 50 us of CPU.
+thousand members cost this load 0.7 s of CPU from the start of the process until the last has left.
 
     python -m bench.group_load '{"port": 9092, "topic": "t", "members": 1000, ...}'    prints one line of JSON
 """
@@ -57,7 +57,8 @@ class Group:
 class Outcome:
     """What came of it: seconds from the first heartbeat until all own exactly their share, and what it took.
 
-    `moved`: partitions that changed their owner after one member left; `moved_more`: those that others gave up.
+    `left_s`: seconds from one member's leaving until all is owned again; `moved`: partitions that were given up
+    then, by the one that left or by others.
     """
 
     seconds: float = 0.0
@@ -65,7 +66,6 @@ class Outcome:
     heartbeats: int = 0
     left_s: float = 0.0
     moved: int = 0
-    moved_more: int = 0
     load_cpu_s: float = 0.0
 
 
@@ -151,7 +151,7 @@ class Load:
         self.staying = asked.members
         self.short = asked.members
         """Members that own fewer or more than their share."""
-        self.given_up = 0
+        self.given_up: set[int] = set()
         self.heartbeats = 0
         self.leaving = 0
         self.due: list[tuple[float, int]] = []
@@ -175,8 +175,7 @@ class Load:
         for index in more:
             assert index not in self.owner, f"partition {index} has two owners"
             self.owner[index] = member.number
-        if not member.gone:
-            self.given_up += len(less)
+        self.given_up |= less
         share = self.share()
         was = self.counts[member.number] in share
         self.counts[member.number] += len(more) - len(less)
@@ -218,7 +217,8 @@ class Load:
         moves later counts as well."""
         leaver = self.members[-1]
         self.run_until(lambda: leaver.channel.answered is None)
-        before, owners, self.given_up = time.perf_counter(), dict(self.owner), 0
+        self.given_up.clear()
+        before = time.perf_counter()
         self.staying -= 1
         self.leave(leaver)
         share = self.share()
@@ -228,8 +228,7 @@ class Load:
         heard = self.heartbeats + self.staying
         self.run_until(lambda: self.heartbeats >= heard)
         self.run_until(self.all_own)
-        outcome.moved = sum(self.owner[index] != owners[index] for index in owners)
-        outcome.moved_more = self.given_up
+        outcome.moved = len(self.given_up)
 
     def leave(self, member: Member) -> None:
         self.leaving += 1

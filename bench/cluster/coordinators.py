@@ -11,10 +11,10 @@ from bench.cluster.rows import Measure, Row, Scale, Work
 from bench.coordinator_rows import (
     MANY,
     PARTITIONS,
+    SECONDS_SHARE,
     WARM_UP_SHARE,
     group_outcome,
     many_producers,
-    moved,
     one_producer,
     told_of,
 )
@@ -32,11 +32,11 @@ def transactions(producers: int) -> Measure:
     def measure(nodes: Nodes, scale: Scale) -> Sequence[list[float]]:
         name = f"transactions-{producers}-{time.monotonic_ns()}"
         nodes.create(name, PARTITIONS)
-        warm_up_s = scale.warm_up_s * WARM_UP_SHARE
+        warm_up_s, seconds = scale.warm_up_s * WARM_UP_SHARE, scale.seconds * SECONDS_SHARE
         if producers == 1:
-            outcome = one_producer(nodes.bootstrap, name, warm_up_s, scale.seconds)
+            outcome = one_producer(nodes.bootstrap, name, warm_up_s, seconds)
         else:
-            outcome = many_producers(nodes.peers[1].port, name, warm_up_s, scale.seconds)
+            outcome = many_producers(nodes.peers[1].port, name, warm_up_s, seconds)
         nodes.drop(name)
         return [[value] for value in told_of(outcome)]
 
@@ -67,7 +67,7 @@ def group(nodes: Nodes, scale: Scale) -> Sequence[list[float]]:
     group_outcome(port, name, scale.members, pids, leaves=False)
     outcome = group_outcome(port, name, scale.members, pids, leaves=True)
     nodes.drop(name)
-    return [[outcome["seconds"]], [outcome["cpu_s"]], [moved(outcome)]]
+    return [[outcome["seconds"]], [outcome["cpu_s"]], [outcome["moved"]]]
 
 
 def _transaction_work(key: str, said: str, producers: int) -> Work:
@@ -93,7 +93,7 @@ COORDINATOR_WORKS = (
         (
             Row("group", "{members} members: until all own their share", "s", 1.0, True),
             Row("group-cpu", "the same: CPU of the three nodes", "s", 0.5, True),
-            Row("group-moved", "one of them leaves: partitions that move", "moved", 1.0, True, of_itself=True),
+            Row("group-moved", "one of them leaves: partitions that move", "parts", 1.0, True, of_itself=True),
         ),
         group,
     ),
