@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.coordinator_rows import COORDINATOR_ROWS
 from bench.crowd_rows import CROWD_ROWS
 from bench.life_rows import IDLE_S, LIFE_ROWS, MEMORY_ROWS
 from bench.rigs import DATA, ROOT, Before, Kafka, Ours, Rig
@@ -77,7 +78,8 @@ class Result:
 
 
 def title_of(row: Row, scale: Scale) -> str:
-    return row.title.format(partitions=f"{scale.partitions:,}", unflushed=f"{scale.unflushed_bytes / 1e9:g}")
+    unflushed = f"{scale.unflushed_bytes / 1e9:g}"
+    return row.title.format(partitions=f"{scale.partitions:,}", unflushed=unflushed, members=f"{scale.members:,}")
 
 
 def number(value: float | None) -> str:
@@ -96,7 +98,7 @@ def say(result: Result, scale: Scale) -> None:
     mark = {True: "holds", False: "MISSES", None: ""}[result.holds()]
     times = f"{ratio:.2f}x" if ratio is not None else "-"
     head = f"{title_of(result.row, scale):48} {ours:>10} {kafka:>10} {result.row.unit:8}"
-    print(f"{head} {times:>7} ({result.row.sign} {result.row.bar:g}x) {mark:7} {share} {result.error}", flush=True)
+    print(f"{head} {times:>7} {result.row.asked():10} {mark:7} {share} {result.error}", flush=True)
 
 
 class Run:
@@ -134,7 +136,7 @@ class Run:
 
     def warm(self) -> None:
         """Rows on two brokers that stay up."""
-        wire, memory = self.wanted((*WIRE_ROWS, *CROWD_ROWS)), self.wanted(MEMORY_ROWS)
+        wire, memory = self.wanted((*WIRE_ROWS, *CROWD_ROWS, *COORDINATOR_ROWS)), self.wanted(MEMORY_ROWS)
         if not wire and not memory:
             return
         rigs = self.rigs()
@@ -228,7 +230,7 @@ def main(argv: list[str]) -> int:
             return int(import_module(module).main([each for each in argv if each != option]))
     asked = arguments_of(argv)
     if asked.list:
-        for row in (*MEMORY_ROWS, *WIRE_ROWS, *CROWD_ROWS, *LIFE_ROWS):
+        for row in (*MEMORY_ROWS, *WIRE_ROWS, *CROWD_ROWS, *COORDINATOR_ROWS, *LIFE_ROWS):
             print(f"{row.key:22} {row.title}")
         return 0
     scale = QUICK if asked.quick else Scale()

@@ -55,6 +55,7 @@ def consumer_at(bootstrap: str, topic: str, offset: int, **more: Any) -> Consume
             "group.id": "bench",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",  # as it comes
             **more,
         }
     )

@@ -14,6 +14,7 @@ from bench import wire_load
 from bench.link import Link
 from bench.readers import Readers
 from bench.rigs import Rig, run_python
+from bench.told import keep_for_later, told_before
 from bench.wire_load import Load
 from bench.wire_rows import (
     BATCH_1MB,
@@ -45,9 +46,6 @@ SECONDS_SHARE = 0.5
 """There are many of these rows: each takes so much of the time that another row takes."""
 CONSUMERS = 6
 
-_kept: dict[tuple[str, str], list[float]] = {}
-"""What a row's measurement tells besides its own number, a round each: the next row shows it."""
-
 
 def _filled(rig: Rig, size: int, partitions: int, scale: Scale) -> tuple[str, list[int], int]:
     """A topic full of batches of one size: its name, the ends of its partitions, records a batch. Kept for later."""
@@ -78,19 +76,8 @@ def _crowd_rate(key: str, size: int, kind: str, readers: int) -> Callable[[Rig, 
         _filled(rig, size, KINDS[kind][3], scale)
         before = rig.cpu_s()
         outcome = _read(rig, size, kind, readers, scale, scale.seconds * SECONDS_SHARE)
-        _kept.setdefault((rig.name, key), []).append((rig.cpu_s() - before) / outcome["requests"] * 1e6)
+        keep_for_later(rig, key, (rig.cpu_s() - before) / outcome["requests"] * 1e6)
         return float(outcome["bytes"] / outcome["seconds"] / MB)
-
-    return measure
-
-
-def _told_before(key: str, measure_both: Callable[[Rig, Scale], float]) -> Callable[[Rig, Scale], float]:
-    """What the measurement of the row before told besides; it is made where that row was not asked for."""
-
-    def measure(rig: Rig, scale: Scale) -> float:
-        if not _kept.get((rig.name, key)):
-            measure_both(rig, scale)
-        return _kept[rig.name, key].pop(0)
 
     return measure
 
@@ -105,7 +92,7 @@ def _crowd_rows() -> list[Row]:
                 title = f"{readers} reader{'s' if readers > 1 else ''}, {size_name.upper()}B, {said}"
                 rows.append(Row(key, title, "MB/s", bar, rate))
                 if readers == CPU_CROWD:
-                    rows.append(Row(f"{key}-cpu", "the same: CPU a fetch", "us", 0.8, _told_before(key, rate), True))
+                    rows.append(Row(f"{key}-cpu", "the same: CPU a fetch", "us", 0.8, told_before(key, rate), True))
     return rows
 
 
@@ -130,7 +117,7 @@ def _beside(connections: int) -> Callable[[Rig, Scale], float]:
             loud = _chat(rig, pinged, connections, seconds)
         beside = reading.result()
         drop(rig, pinged)
-        _kept.setdefault((rig.name, f"beside-{connections}"), []).append(p99(loud) / p99(quiet))
+        keep_for_later(rig, f"beside-{connections}", p99(loud) / p99(quiet))
         first, second = (found["bytes"] / found["seconds"] for found in (alone, beside))
         return float(second / first)
 
@@ -175,7 +162,7 @@ def _librdkafka_crowd(rig: Rig, scale: Scale) -> float:
 
     with ThreadPoolExecutor(CONSUMERS) as pool:
         rate = sum(pool.map(consume, range(CONSUMERS)))
-    _kept.setdefault((rig.name, "librdkafka"), []).append(rig.cpu_s() - before)
+    keep_for_later(rig, "librdkafka", rig.cpu_s() - before)
     return rate
 
 
@@ -202,7 +189,7 @@ def _java_crowd(rig: Rig, scale: Scale) -> float:
             tool.kill()
             raise
     spent = time.perf_counter() - began
-    _kept.setdefault((rig.name, "java"), []).append(rig.cpu_s() - before)
+    keep_for_later(rig, "java", rig.cpu_s() - before)
     return float(CONSUMERS * scale.java_records / spent / 1000)
 
 
@@ -211,14 +198,14 @@ def _beside_row(key: str, title: str, bar: float, measure: Callable[[Rig, Scale]
 
 
 def _cpu_row(what: str, measure: Callable[[Rig, Scale], float]) -> Row:
-    return Row(f"{what}-crowd-cpu", "the same: CPU of the broker", "s", 0.7, _told_before(what, measure), True)
+    return Row(f"{what}-crowd-cpu", "the same: CPU of the broker", "s", 0.7, told_before(what, measure), True)
 
 
 def _beside_rows(connections: int, said: str) -> tuple[Row, Row]:
     key, share = f"beside-{connections}", _beside(connections)
     return (
         _beside_row(key, f"a 1 MB reader beside {said}, over alone", 0.9, share, False),
-        _beside_row(f"{key}-p99", "p99 of those beside it, over alone", 2.0, _told_before(key, share), True),
+        _beside_row(f"{key}-p99", "p99 of those beside it, over alone", 2.0, told_before(key, share), True),
     )
 
 

@@ -111,6 +111,10 @@ class Kafka:
         self.started_s = 0.0
 
     @property
+    def pid(self) -> int:
+        return self.peer.pid
+
+    @property
     def port(self) -> int:
         return self.peer.port
 
@@ -146,13 +150,15 @@ Rig = Ours | Kafka
 
 
 def run_python(module: str, *arguments: str, patience_s: float = 600.0) -> str:
-    """Standard output of `python -m module`, in a process of its own. Raises RuntimeError with what it said."""
+    """Standard output of `python -m module`, in a process of its own. Raises RuntimeError with what it said,
+    its last line first."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT, check=False, capture_output=True, text=True, timeout=patience_s,
     )  # fmt: skip
     if done.returncode != 0:
-        raise RuntimeError(f"{module} {' '.join(arguments)[:200]}: {done.stderr[-1500:]}")
+        why = done.stderr.rstrip().rpartition("\n")[2]
+        raise RuntimeError(f"{why} ({module} {' '.join(arguments)[:200]})\n{done.stderr[-1500:]}")
     return done.stdout
 
 

@@ -51,9 +51,11 @@ class Scale:
     partitions: int = 5000
     warm_up_s: float = 20.0
     rounds: int = 3
+    committed_bytes: int = 300 * MB
+    members: int = 1000
 
 
-QUICK = Scale(0.7, 200_000, 200_000, 800, 64 * MB, GB, 300 * MB, 1000, 6.0, 1)
+QUICK = Scale(0.7, 200_000, 200_000, 800, 64 * MB, GB, 300 * MB, 1000, 6.0, 1, 60 * MB, 200)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Row(Barred):
     key: str
     title: str
     unit: str
-    bar: float
+    bar: float | None
     measure: Callable[[Rig, Scale], float]
     lower: bool = False
     limit: Callable[[Scale], float] | None = None

@@ -2,8 +2,9 @@
 
 python -m bench --cluster [--only ROW]... [--quick] [--side SIDE]... [--rounds N] [--seconds S] [--into FILE] [--list]
 
-A round of a side is a cluster of its own for each group of rows: load, failures, many partitions, a follower that
-catches up. `--into` adds what is measured to a file that is there, so that a long run can be taken in pieces.
+A round of a side is a cluster of its own for each group of rows: load, coordinators, failures, many partitions, a
+follower that catches up. `--into` adds what is measured to a file that is there, so that a long run can be taken in
+pieces.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from bench.__main__ import keep, number, result_file
+from bench.cluster.coordinators import COORDINATOR_WORKS
 from bench.cluster.failures import FAILURE_WORKS
 from bench.cluster.nodes import Nodes
 from bench.cluster.rows import LOAD_WORKS, QUICK, Row, Scale, Work, warm_up
@@ -27,7 +29,7 @@ from bench.rigs import DATA
 from bench.wire_rows import GB
 
 SIDES = ("headrace", "kafka")
-GROUPS = (LOAD_WORKS, FAILURE_WORKS, MANY_WORKS, CATCH_UP_WORKS)
+GROUPS = (LOAD_WORKS, COORDINATOR_WORKS, FAILURE_WORKS, MANY_WORKS, CATCH_UP_WORKS)
 """The works of a group are done on one cluster, one after the other."""
 OUR_WARM_UP_SHARE = 0.25
 
@@ -72,7 +74,8 @@ class Result:
 
 
 def title_of(row: Row, scale: Scale) -> str:
-    return row.title.format(partitions=f"{scale.partitions:,}", catch_up=f"{scale.catch_up_bytes / GB:g}")
+    catch_up = f"{scale.catch_up_bytes / GB:g}"
+    return row.title.format(partitions=f"{scale.partitions:,}", catch_up=catch_up, members=f"{scale.members:,}")
 
 
 def say(result: Result, scale: Scale) -> None:
@@ -81,7 +84,7 @@ def say(result: Result, scale: Scale) -> None:
     ratio = result.ratio()
     times = f"{ratio:.2f}x" if ratio is not None else "-"
     of = f" {result.row.unit}" if result.row.of_itself else "x"
-    bar = f"({result.row.sign} {result.row.bar:g}{of})"
+    bar = result.row.asked(of)
     mark = {True: "holds", False: "MISSES", None: ""}[result.holds()]
     head = f"{title_of(result.row, scale):48} {ours:>10} {theirs:>10} {result.row.unit:8}"
     print(f"{head} {times:>7} {bar:10} {mark:7} {result.error}".rstrip(), flush=True)

@@ -31,9 +31,11 @@ class Scale:
     idle_s: float = 10.0
     warm_up_s: float = 20.0
     rounds: int = 3
+    committed_bytes: int = 300 * MB
+    members: int = 1000
 
 
-QUICK = Scale(0.7, 100_000, 500, 1, 500, 400 * MB, 3.0, 4.0, 1)
+QUICK = Scale(0.7, 100_000, 500, 1, 500, 400 * MB, 3.0, 4.0, 1, 60 * MB, 200)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Row(Barred):
     key: str
     title: str
     unit: str
-    bar: float
+    bar: float | None
     lower: bool = False
     of_itself: bool = False
     worst: bool = False
