@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import pytest
 from broker.raw import Raw
-from broker.requests.apis.test_transactions import NONE, add, begin, describe, end, until_state
+from broker.requests.apis.test_transactions import (
+    NONE,
+    add,
+    begin,
+    describe,
+    end,
+    errors_of,
+    of_client,
+    until_state,
+)
 
 from headrace.broker.broker import Broker
+from headrace.config import BrokerConfig
 from headrace.testing.running import TestBroker
 from headrace.transactions.asks import Marking
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
 
@@ -63,6 +75,30 @@ def test_a_transaction_is_over_when_its_markers_are_written(raw: Raw, held: Held
     assert add(raw, 3, "held", later, **{name: [0]}) == {(name, 0): ErrorCode.CONCURRENT_TRANSACTIONS}
     held.deliver(0)
     assert describe(raw, "held").transaction_state == "CompleteCommit"
+
+
+def test_a_client_that_goes_on_waits_for_the_markers(
+    served: TestBroker, raw: Raw, held: Held, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of hearing CONCURRENT_TRANSACTIONS and coming back much later than they need."""
+    name = topic()
+    producer = begin(raw, "goes on")
+    add(raw, 3, "goes on", producer, **{name: [0]})
+    assert end(raw, 4, "goes on", producer, committed=True)[0] == NONE
+
+    def be_patient(broker: Broker) -> None:
+        config = BrokerConfig({"add.partitions.to.txn.retry.backoff.max.ms": "600000"})
+        monkeypatch.setattr(broker.transactions, "_config", lambda: config)
+
+    served.call(be_patient)
+    raw.send(of_client("goes on", producer, **{name: [0]}), 3)
+    raw.socket.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        raw.socket.recv(1, socket.MSG_PEEK)
+    raw.socket.settimeout(10.0)
+    held.deliver(0)
+    _, answer = raw.receive(ApiKey.ADD_PARTITIONS_TO_TXN, 3)
+    assert errors_of(answer.results_by_topic_v3_and_below) == {(name, 0): NONE}
 
 
 def test_one_that_is_loaded_again_sends_its_markers_again(

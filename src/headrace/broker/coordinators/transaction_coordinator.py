@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
+from headrace.broker.coordinators.verifier import pauses_s
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
 from headrace.metadata.levels import TRANSACTION_VERSION
 from headrace.transactions.asks import Verdicts
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.marker_sender import MarkerSender
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
-    from headrace.env.node import Node
-    from headrace.machine.outcome import Outcome
+    from headrace.env.node import Node, Owner
+    from headrace.machine.outcome import Outcome, Waiter
     from headrace.transactions.asks import FreshId, Marking, Partitions, TransactionSettings
     from headrace.transactions.shard import TransactionShard
 
@@ -82,6 +83,14 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         assert self._metadata is not None
         return self._metadata.image.features.levels.get(TRANSACTION_VERSION, 0)
 
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    def join(self, ask: Partitions, waiter: Waiter) -> None:
+        """Takes partitions into a client's transaction; `waiter` gets an ErrorCode. While the markers of its last one
+        are on their way, which takes some milliseconds, the request waits, as those of leaders do: a client that hears
+        CONCURRENT_TRANSACTIONS comes back after 20 ms."""
+        _Joining(self, self._owner, self._config(), ask, waiter).ask()
+
     # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
     async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
@@ -111,6 +120,36 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         super()._resigned(runtime)
 
 
+class _Joining:
+    """A client's request to take partitions in, until it is answered."""
+
+    __slots__ = ("_ask", "_coordinator", "_left_s", "_owner", "_pauses", "_waiter")
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, owner: Owner, config: BrokerConfig, ask: Partitions, waiter: Waiter
+    ) -> None:
+        self._coordinator = coordinator
+        self._owner = owner
+        self._ask = ask
+        self._waiter = waiter
+        self._left_s = config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        self._pauses = pauses_s(config)
+
+    def ask(self) -> None:
+        """Has it decided."""
+        self._coordinator.write(self._ask.transactional_id, partial(_join, self._ask), self, _same)
+
+    def resolve(self, value: ErrorCode) -> None:
+        """See Waiter."""
+        if value is ErrorCode.CONCURRENT_TRANSACTIONS:
+            pause_s = next(self._pauses)
+            self._left_s -= pause_s
+            if self._left_s >= 0:
+                self._owner.later(pause_s, self.ask)
+                return
+        self._waiter.resolve(value)
+
+
 class _Verdict:
     """Waits for what is said of one transaction."""
 
@@ -123,6 +162,14 @@ class _Verdict:
         """See Waiter."""
         if not self.future.done():
             self.future.set_result(value)
+
+
+def _join(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:
+    return shard.add_partitions(ask, now_ms)
+
+
+def _same(error: ErrorCode) -> ErrorCode:
+    return error
 
 
 def _verify(ask: Partitions, shard: TransactionShard, _now_ms: int) -> Outcome:

@@ -9,7 +9,7 @@ of the transaction before are on their way then, and partitions that others have
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
@@ -39,6 +39,8 @@ QUEUED_MAX: Final = 10_000
 TRANSACTIONS_AT_ONCE: Final = 1_000
 """Transactions of one request."""
 
+_FIRST_PAUSE_SHARE: Final = 1 / 16
+
 Said: TypeAlias = Mapping[TopicPartition, ErrorCode]
 """NONE for a partition that is in its transaction, or why nobody can say so."""
 
@@ -60,6 +62,16 @@ class LocalTransactions(Protocol):
         """Takes partitions into transactions, or (`verify_only`) says whether they are in them: in the order of the
         questions, with the errors of the newest version of AddPartitionsToTxn."""
         ...
+
+
+def pauses_s(config: BrokerConfig) -> Iterator[float]:
+    """How long to wait before what is called CONCURRENT_TRANSACTIONS is asked again: at first a small part of the
+    setting's time, as markers take a few milliseconds, and twice as long each time until it is all of it."""
+    longest_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+    pause_s = longest_s * _FIRST_PAUSE_SHARE
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, longest_s)
 
 
 class _Question:
@@ -125,7 +137,7 @@ class Verifier:
         them: NETWORK_EXCEPTION where nobody answers, COORDINATOR_NOT_AVAILABLE where no coordinator is known.
         """
         config = self.config()
-        pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+        pauses = pauses_s(config)
         until = self.node.clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
             said = await self._ask(ask, verify_only)
@@ -133,6 +145,7 @@ class Verifier:
             is_left_out = set(said.values()) == _LEFT_OUT
             if not (is_early or is_left_out):
                 break
+            pause_s = next(pauses)
             if self.node.clock.monotonic() + pause_s > until:
                 said = _all(ask, ErrorCode.NETWORK_EXCEPTION) if is_left_out else said
                 break

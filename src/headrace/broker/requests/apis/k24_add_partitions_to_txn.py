@@ -138,6 +138,8 @@ class _Adding:
         transactions = self._broker.transactions
         if asked.verify_only:
             transactions.write(ask.transactional_id, lambda shard, _: shard.verify_partitions(ask), waiter, _no_verdict)
+        elif self._from_client:
+            transactions.join(ask, waiter)
         else:
             transactions.write(
                 ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), waiter, _same

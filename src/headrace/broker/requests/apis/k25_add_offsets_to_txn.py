@@ -39,9 +39,7 @@ def handle(
     partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
     ask = Partitions(transactional_id, request.producer_id, request.producer_epoch, frozenset({partition}), 0)
     answer = _Answer(context.api_version)
-    broker.transactions.write(
-        transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), answer, lambda error: error
-    )
+    broker.transactions.join(ask, answer)
     return answer
 
 
