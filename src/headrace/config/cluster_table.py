@@ -312,14 +312,14 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "add.partitions.to.txn.retry.backoff.ms",
         Type.INT,
         20,
-        "How long the broker pauses before it asks again to add a partition to a transaction.",
+        "The longest pause of the broker before it asks again to add a partition to a transaction; the first is a 16th of it.",
         at_least=1,
     ),
     Setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
         Type.INT,
         100,
-        "How long the broker keeps asking.",
+        "How long the broker keeps asking, for itself and for clients.",
         at_least=0,
     ),
 )
