@@ -109,8 +109,8 @@ def timed() -> Iterator[Callable[[], float]]:
 
 
 class Ticker:
-    """Looks how long the loop leaves others without a turn, while the block goes on. `most_work_s` is the processor time
-    of this process in one such time: what else runs on the machine does not count."""
+    """Looks how long the loop leaves others without a turn, while the block goes on. `most_work_s` is the processor
+    time of this process in one such time: what else runs on the machine does not count."""
 
     def __init__(self) -> None:
         self.longest_s = self.most_work_s = 0.0
