@@ -10,8 +10,8 @@ import pytest
 
 from headrace.broker.serve import GC_THRESHOLDS
 
-YOUNG_MAX = 45_000
-"""Objects: some 10 ms."""
+YOUNG_MAX = 25_000
+"""Objects: some 6 ms."""
 
 
 @pytest.fixture

@@ -12,14 +12,19 @@ from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
 from headrace.controller import departure
 from headrace.controller.context import ControllerContext
+from headrace.controller.directories import decide_directories_failed
+from headrace.controller.heartbeats import Beat, decide_heartbeat
+from headrace.controller.leaders import decide_elect_leaders
 from headrace.controller.membership import decide_fence_brokers, decide_unregister
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
-from headrace.metadata.image import Broker, ClusterImage, Partition, Topic, TopicsImage
+from headrace.metadata import levels
+from headrace.metadata.image import Broker, ClusterImage, Features, Partition, Topic, TopicsImage
 from headrace.metadata.replay import Replay
 
 TOPICS, PARTITIONS = 60, 50
+FAILS, WORKS = b"\x01" * 16, b"\x02" * 16
 
 
 def image_of(replicas: tuple[int, ...]) -> ClusterImage:
@@ -31,6 +36,25 @@ def image_of(replicas: tuple[int, ...]) -> ClusterImage:
     brokers = {i: Broker(i, i, bytes(16), (), (), None, False, False, ()) for i in range(1, 5)}
     by_id, by_name = {topic.id: topic for topic in topics}, {topic.name: topic for topic in topics}
     return ClusterImage(offset=100, brokers=brokers, topics=TopicsImage(by_id, by_name))
+
+
+def in_directories() -> ClusterImage:
+    """Broker 1 has its replicas of every other topic in a directory of two, and leads all but the last partitions."""
+    image = image_of((1, 2, 3))
+
+    def moved(at: int, partition: Partition) -> Partition:
+        directories = (FAILS if at % 2 else WORKS, *partition.directories[1:])
+        leader = 2 if partition.index == PARTITIONS - 1 else 1
+        return replace(partition, directories=directories, leader=leader)
+
+    topics = [
+        replace(topic, partitions=tuple([moved(at, each) for each in topic.partitions]))
+        for at, topic in enumerate(image.topics)
+    ]
+    by_id, by_name = {topic.id: topic for topic in topics}, {topic.name: topic for topic in topics}
+    brokers = {**image.brokers, 1: replace(image.brokers[1], directories=(FAILS, WORKS))}
+    features = Features({levels.METADATA_VERSION: levels.LATEST_METADATA_VERSION})
+    return replace(image, brokers=brokers, features=features, topics=TopicsImage(by_id, by_name))
 
 
 def context_of() -> ControllerContext:
@@ -109,3 +133,56 @@ def test_a_topic_that_changes_meanwhile_is_looked_at_again(monkeypatch: pytest.M
     image, _ = pieces(replace(others, topics=TopicsImage(by_id, by_name)), first.then, monkeypatch)
     changed = image.topics.by_name("t001")
     assert changed is not None and all(partition.isr == (2,) for partition in changed.partitions)
+
+
+def test_what_lies_in_failed_directories_is_given_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departure, "PIECE_PARTITIONS", 500)
+    image, context = in_directories(), context_of()
+    sessions = context.sessions
+    assert sessions is not None
+    beat = Beat(1, 1, 100, failed_directories=(FAILS,))
+    first = decide_heartbeat(image, context, sessions, beat)
+    image = applied(image, first.records)
+    assert len(first.records) == departure.PIECE_RECORDS and first.then is not None
+    assert sessions.failing(image) == {FAILS} and image.brokers[1].directories == (FAILS, WORKS)
+    elected = decide_elect_leaders(image, context, 0, [(each.name, range(PARTITIONS)) for each in image.topics])
+    found = {image.topics.topics_by_id[record.topic_id].partitions[-1].directory_of(1) for record in elected.records}
+    assert found == {WORKS}, "others do not elect it where its directory failed"
+    image, sizes = pieces(image, first.then, monkeypatch)
+    assert max(records for records, _ in sizes) <= departure.PIECE_RECORDS + 1
+    assert max(looked for _, looked in sizes) <= 500
+    assert image.brokers[1].directories == (WORKS,) and not sessions.failing(image)
+    for topic in image.topics:
+        for partition in topic.partitions:
+            is_lost = partition.directory_of(1) == FAILS
+            stays = 2 if partition.index == PARTITIONS - 1 else 1
+            assert (partition.leader, partition.isr) == ((2, (2, 3)) if is_lost else (stays, (1, 2, 3)))
+
+
+def test_the_next_controller_hears_of_failed_directories_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, context = in_directories(), context_of()
+    sessions = context.sessions
+    assert sessions is not None
+    beat = Beat(1, 1, 100, failed_directories=(FAILS,))
+    first = decide_heartbeat(image, context, sessions, beat)
+    image = applied(image, first.records)
+    sessions.begin(image, 0)
+    assert not sessions.failing(image)
+    image, sizes = pieces(image, lambda image: decide_heartbeat(image, context, sessions, beat), monkeypatch)
+    lost = TOPICS // 2 * PARTITIONS
+    assert sum(records for records, _ in sizes) == lost - len(first.records) + 1
+    assert image.brokers[1].directories == (WORKS,)
+    assert not decide_heartbeat(image, context, sessions, beat).records
+
+
+def test_a_broker_alone_gives_up_what_it_leads_in_failed_directories_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    image, sizes = pieces(in_directories(), lambda image: decide_directories_failed(image, 1, [WORKS]), monkeypatch)
+    assert sum(records for records, _ in sizes) == TOPICS // 2 * (PARTITIONS - 1) + 1
+    assert max(records for records, _ in sizes) <= departure.PIECE_RECORDS + 1
+    assert image.brokers[1].directories == (WORKS,)
+    for topic in image.topics:
+        for partition in topic.partitions:
+            stays = 2 if partition.index == PARTITIONS - 1 else 1
+            assert partition.leader == (-1 if stays == 1 and partition.directory_of(1) == FAILS else stays)

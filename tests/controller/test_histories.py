@@ -136,6 +136,8 @@ class Histories(RuleBasedStateMachine):
                 assert new.leader_epoch >= old.leader_epoch
                 assert new.leader == old.leader or new.leader_epoch > old.leader_epoch
                 assert set(old.replicas) <= set(new.replicas) or new.leader_epoch > old.leader_epoch
+                if new.leader not in (NO_LEADER, old.leader):
+                    assert new.directory_of(new.leader) not in self.sessions.failing(before)
                 if new.leader not in (NO_LEADER, old.leader) and not takes_word:
                     is_safe = new.leader in old.isr or new.leader in old.eligible_leaders
                     assert is_safe or new.leader_recovery_state == LEADER_RECOVERING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.controller.placement import place
+from headrace.controller.placement import Placer
 from headrace.metadata.image import Broker, ClusterImage
 
 RACKS = st.sampled_from([None, "a", "b", "c"])
@@ -38,7 +38,7 @@ def test_replicas_are_spread(
     usable = [number for number in states if states[number] in ("up", "fenced")]
     up = [number for number in usable if states[number] == "up"]
     chance = data.draw(st.randoms(use_true_random=False))
-    placed = place(image, first_index, 12, factor, chance.randrange)
+    placed = Placer(image, chance.randrange).place(first_index, 12, factor)
     if not up or factor > len(usable):
         assert isinstance(placed, str)
         return
@@ -59,7 +59,7 @@ def test_replicas_are_spread(
 def test_leaders_are_even_among_brokers_of_one_rack(count: int, data: st.DataObject) -> None:
     image = ClusterImage(brokers={number: broker(number, None, "up") for number in range(1, count + 1)})
     chance = data.draw(st.randoms(use_true_random=False))
-    placed = place(image, 0, 3 * count, min(3, count), chance.randrange)
+    placed = Placer(image, chance.randrange).place(0, 3 * count, min(3, count))
     assert not isinstance(placed, str)
     leaders = [replicas[0] for replicas in placed]
     assert all(leaders.count(number) == 3 for number in range(1, count + 1))

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.broker")
 
 
-GC_THRESHOLDS: Final = (10_000, 2, 1_000)
+GC_THRESHOLDS: Final = (10_000, 0, 1_500)
 """When Python collects its three generations: see `gc.set_threshold`. Requests make no cycles, so it is rare. What
 a collection of young objects finds alive (topics that were just created) it has looked at one by one, some 0.3 us each:
-so few are young at once that the loop is held for some 10 ms at most, and the whole heap is looked at after 30 million
+so few are young at once that the loop is held for some 6 ms at most, and the whole heap is looked at after 30 million
 allocations."""
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
+from headrace.controller import departure
 from headrace.controller.brokers import step_down
 from headrace.controller.context import ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
@@ -61,20 +64,29 @@ def decide_assign_directories(
 
 
 def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequence[bytes]) -> Decision[None]:
-    """Notes that only these log directories of a broker work any more: what it leads elsewhere has no leader now."""
+    """Notes that only these log directories of a broker work any more: what it leads elsewhere has no leader now.
+
+    It is noted in pieces, the directories with the first one: after a crash the broker registers with those that work.
+    """
     broker = image.brokers.get(node_id)
     if broker is None or not levels.supports_directories(image.features.metadata_version):
         return Decision(None)
-    failed = set(broker.directories) - set(working)
+    failed = frozenset(broker.directories) - set(working)
     if not failed:
         return Decision(None)
-    records: list[Any] = [
-        BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker.epoch, log_dirs=sorted(working))
-    ]
-    records += [
+    record = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=broker.epoch, log_dirs=sorted(working))
+    rest = _step_down(image, node_id, failed)
+    return Decision(None, [record, *rest.records], rest.then)
+
+
+def _step_down(image: ClusterImage, node_id: int, failed: Collection[bytes]) -> Decision[None]:
+    """The next piece: what has stepped down is not met again."""
+    led = (
         step_down(topic.id, partition)
         for topic in image.topics
         for partition in topic.partitions
         if partition.leader == node_id and partition.directory_of(node_id) in failed
-    ]
-    return Decision(None, records)
+    )
+    records = list(islice(led, departure.PIECE_RECORDS))
+    is_over = len(records) < departure.PIECE_RECORDS
+    return Decision(None, records, None if is_over else partial(_step_down, node_id=node_id, failed=failed))

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from headrace.controller.context import ControllerContext
-from headrace.controller.departure import Departure
+from headrace.controller.departure import Departure, leave
 from headrace.controller.membership import UNFENCE, fence
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
@@ -60,10 +60,11 @@ def decide_heartbeat(
     sessions: BrokerSessions,
     beat: Beat,
     departure: Departure | None = None,
+    failure: Departure | None = None,
 ) -> Decision[HeartbeatReply]:
     """Moves a broker on to where it wants to be, as far as it may; its session is prolonged.
 
-    `departure` is what an earlier piece of this decision has begun.
+    `departure` is what an earlier piece of this decision has begun, and `failure` the same of failed directories.
     """
     broker = image.brokers.get(beat.broker_id)
     if broker is None or broker.epoch != beat.broker_epoch:
@@ -77,12 +78,17 @@ def decide_heartbeat(
     is_caught_up = beat.metadata_offset >= registered_at
     changes = PartitionChanges(image, context)
     departure = departure or Departure(broker.id)
+    failed = frozenset(broker.directories) & set(beat.failed_directories)
+    if failure is None or failure.failed != failed:
+        failure = Departure(broker.id, failed=failed)
     moved = _move(changes, sessions, broker, beat, is_caught_up, departure)
-    if moved is None:
-        rest = partial(decide_heartbeat, context=context, sessions=sessions, beat=beat, departure=departure)
+    if moved is None or not _note_failed(changes, sessions, broker, failure):
+        rest = partial(
+            decide_heartbeat, context=context, sessions=sessions, beat=beat, departure=departure, failure=failure
+        )
         return Decision(HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced=False), changes.records, rest)
     is_fenced, should_shut_down = moved
-    _note_directories(changes, broker, beat)
+    _note_cordoned(changes, broker, beat)
     if should_shut_down:
         # Its next incarnation may register at once.
         sessions.forget(broker.id, broker.epoch)
@@ -145,17 +151,25 @@ def _change(changes: PartitionChanges, broker: im.Broker, *, fenced: int = 0, in
     )
 
 
-def _note_directories(changes: PartitionChanges, broker: im.Broker, beat: Beat) -> None:
+def _note_failed(changes: PartitionChanges, sessions: BrokerSessions, broker: im.Broker, failure: Departure) -> bool:
+    """What lies in failed directories is given up, and then they are the broker's no more; True when that is
+    decided."""
+    failed = failure.failed
+    if not failed or not levels.supports_directories(changes.image.features.metadata_version):
+        return True
+    if not leave(changes, sessions, failure, broker):
+        return False
+    working = [directory for directory in broker.directories if directory not in failed]
+    # An empty list would say nothing. A broker without directories stops, and says that too.
+    if working:
+        changes.records.append(
+            BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=working)
+        )
+    return True
+
+
+def _note_cordoned(changes: PartitionChanges, broker: im.Broker, beat: Beat) -> None:
     level = changes.image.features.metadata_version
-    failed = set(broker.directories) & set(beat.failed_directories)
-    if failed and levels.supports_directories(level):
-        changes.fail_directories(broker.id, failed)
-        working = [directory for directory in broker.directories if directory not in failed]
-        # An empty list would say nothing. A broker without directories stops, and says that too.
-        if working:
-            changes.records.append(
-                BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=working)
-            )
     cordoned = beat.cordoned_directories
     if cordoned is None or not levels.supports_cordoned_directories(level):
         return

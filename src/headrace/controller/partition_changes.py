@@ -1,7 +1,7 @@
 """Changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
 
 `PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and what is to become of it;
-`take_out`, `bring_up` and `fail_directories` do so for what a broker holds. A partition that changes twice in one
+`take_out` and `bring_up` do so for what a broker holds. A partition that changes twice in one
 decision changes on top of its first change.
 
 The rules, which are Kafka's:
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.controller import placement
 from headrace.controller.configs import MIN_INSYNC_REPLICAS
@@ -66,6 +66,17 @@ class Target:
     election: Election | None = None
 
 
+class Leaving(Protocol):
+    """Who leaves, and what: see `departure.Departure`."""
+
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def was_clean(self) -> bool: ...
+    @property
+    def failed(self) -> frozenset[bytes] | None: ...
+
+
 class PartitionChanges:
     """The partitions' part of one decision on `image`; `records` may take other records too, in their order."""
 
@@ -84,6 +95,8 @@ class PartitionChanges:
         if context.sessions is not None:
             self._active -= context.sessions.leaving(image)
         self._offline: set[bytes] = set()
+        if context.sessions is not None:
+            self._offline |= context.sessions.failing(image)
         self._settings: dict[str, tuple[int, bool]] = {}
 
     def partition(self, topic: Topic, index: int) -> Partition | None:
@@ -138,19 +151,24 @@ class PartitionChanges:
         """A broker is not active any more: nothing elects it."""
         self._active.discard(broker_id)
 
-    def take_out(self, topic: Topic, broker_id: int, *, was_clean: bool, records_max: int) -> bool:
-        """A broker that is not active leaves the in-sync replicas of a topic, and others are elected; until there are
-        `records_max` records: False where more of it may be left.
+    def take_out(self, topic: Topic, leaving: Leaving, *, records_max: int) -> bool:
+        """A broker that is not active, or whose log directories failed, leaves the in-sync replicas of a topic, and
+        others are elected; until there are `records_max` records: False where more of it may be left.
 
         Not `was_clean`: it may lack what it acknowledged, so it is not eligible either.
         """
+        broker_id, was_clean, failed = leaving.broker_id, leaving.was_clean, leaving.failed
+        lost = () if was_clean else (broker_id,)
+        barred = () if failed is None else (broker_id,)
         self.looked_at += len(topic.partitions)
         for partition in [each for each in self.of(topic) if broker_id in each.replicas]:
             if len(self.records) >= records_max:
                 return False
+            if failed is not None and partition.directory_of(broker_id) not in failed:
+                continue
             if broker_id in partition.isr or (not was_clean and broker_id in partition.eligible_leaders):
                 isr = [replica for replica in partition.isr if replica != broker_id]
-                self.change(topic, partition, Target(isr=isr, lost=() if was_clean else (broker_id,)))
+                self.change(topic, partition, Target(isr=isr, lost=lost, barred=barred))
         return True
 
     def bring_up(self, broker_id: int) -> None:
@@ -160,13 +178,9 @@ class PartitionChanges:
             for partition in [each for each in self.of(topic) if each.leader == NO_LEADER]:
                 self.change(topic, partition, Target())
 
-    def fail_directories(self, broker_id: int, failed: Collection[bytes]) -> None:
-        """Log directories of a broker failed: its replicas there leave the in-sync replicas, and others are elected."""
+    def fail_directories(self, failed: Collection[bytes]) -> None:
+        """Log directories failed: nothing elects a replica there."""
         self._offline |= set(failed)
-        for topic, partition in self.all():
-            if broker_id in partition.isr and partition.directory_of(broker_id) in failed:
-                isr = [replica for replica in partition.isr if replica != broker_id]
-                self.change(topic, partition, Target(isr=isr, barred=(broker_id,)))
 
     def leads_any(self, broker_id: int) -> bool:
         """Whether a broker leads a partition."""

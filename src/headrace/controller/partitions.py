@@ -32,6 +32,7 @@ def decide_create_partitions(
     counts: dict[str, int] = {}
     for asked in topics:
         counts[asked.name] = counts.get(asked.name, 0) + 1
+    placer = placement.Placer(image, random)
     answers: dict[str, ApiError] = {}
     records: list[Any] = []
     for asked in topics:
@@ -42,7 +43,7 @@ def decide_create_partitions(
         elif not may_alter(asked.name):
             answers[asked.name] = _plain(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         else:
-            outcome = _add_partitions(image, asked, random)
+            outcome = _add_partitions(image, asked, placer)
             if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
                 outcome = TOO_MANY_RECORDS
             if isinstance(outcome, ApiError):
@@ -54,7 +55,7 @@ def decide_create_partitions(
 
 
 def _add_partitions(
-    image: ClusterImage, asked: CreatePartitionsTopic, random: Callable[[int], int]
+    image: ClusterImage, asked: CreatePartitionsTopic, placer: placement.Placer
 ) -> list[Any] | ApiError:
     topic = image.topics.by_name(asked.name)
     if topic is None:
@@ -74,7 +75,7 @@ def _add_partitions(
     if asked.assignments is not None:
         placed = _given_replicas(image, asked, additional, factor)
     else:
-        found = placement.place(image, existing, additional, factor, random)
+        found = placer.place(existing, additional, factor)
         placed = (
             ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {found}"

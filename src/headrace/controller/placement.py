@@ -9,48 +9,49 @@ Source: KIP-631 (StripedReplicaPlacer), KIP-1066.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.controller.context import ApiError, first
 from headrace.metadata import image as im
 from headrace.metadata.image import Broker, ClusterImage, Partition
 from headrace.wire.errors import ErrorCode
 
+T = TypeVar("T")
+_Rack = tuple[list[int], list[int]]
+"""The brokers of a rack: those that are up, and those that are fenced."""
 
-def place(
-    image: ClusterImage,
-    first_index: int,
-    count: int,
-    replication_factor: int,
-    random: Callable[[int], int] = first,
-) -> list[tuple[int, ...]] | str:
-    """Replicas of `count` partitions from `first_index` on, or why they cannot be placed.
 
-    `random(n)` is one of the numbers from 0 to n - 1.
-    """
-    registered = len(image.brokers)
-    if replication_factor > registered:
-        return (
-            f"The target replication factor of {replication_factor} cannot be reached because only {registered} "
-            "broker(s) are registered."
-        )
-    usable = [broker for broker in image.brokers.values() if _is_usable(broker)]
-    up = sum(not broker.fenced for broker in usable)
-    if not up:
-        return "All brokers are currently fenced."
-    if replication_factor > len(usable):
-        return (
-            f"The target replication factor of {replication_factor} cannot be reached because only {len(usable)} "
-            "broker(s) take new replicas."
-        )
-    racks = _Racks(usable, first_index, random)
-    placed: list[tuple[int, ...]] = []
-    for number in range(count):
-        # Once every broker that is up has had its turn the same replicas would come again.
-        if number and number % up == 0:
-            racks.shuffle()
-        placed.append(racks.next(replication_factor))
-    return placed
+class Placer:
+    """Places replicas on the brokers of one image. `random(n)` is one of the numbers from 0 to n - 1."""
+
+    def __init__(self, image: ClusterImage, random: Callable[[int], int] = first) -> None:
+        self._random = random
+        self._registered = len(image.brokers)
+        usable = [broker for broker in image.brokers.values() if _is_usable(broker)]
+        self._usable = len(usable)
+        self._up = sum(not broker.fenced for broker in usable)
+        by_rack: dict[str, _Rack] = {}
+        for broker in sorted(usable, key=lambda broker: broker.id):
+            by_rack.setdefault(broker.rack or "", ([], []))[broker.fenced].append(broker.id)
+        self._racks = [by_rack[rack] for rack in sorted(by_rack)]
+
+    def place(self, first_index: int, count: int, replication_factor: int) -> list[tuple[int, ...]] | str:
+        """Replicas of `count` partitions from `first_index` on, or why they cannot be placed."""
+        prefix = f"The target replication factor of {replication_factor} cannot be reached because only"
+        if replication_factor > self._registered:
+            return f"{prefix} {self._registered} broker(s) are registered."
+        if not self._up:
+            return "All brokers are currently fenced."
+        if replication_factor > self._usable:
+            return f"{prefix} {self._usable} broker(s) take new replicas."
+        turns = _Turns(self._racks, first_index, self._random)
+        placed: list[tuple[int, ...]] = []
+        for number in range(count):
+            # Once every broker that is up has had its turn the same replicas would come again.
+            if number and number % self._up == 0:
+                turns.shuffle()
+            placed.append(turns.next(replication_factor))
+        return placed
 
 
 def _is_usable(broker: Broker) -> bool:
@@ -59,47 +60,57 @@ def _is_usable(broker: Broker) -> bool:
     return not broker.in_controlled_shutdown and not closed
 
 
-class _Racks:
+class _Turns:
     """The brokers of each rack, those that are up and those that are fenced, each in the order of their turns."""
 
-    def __init__(self, brokers: Sequence[Broker], first_index: int, random: Callable[[int], int]) -> None:
+    def __init__(self, racks: Sequence[_Rack], first_index: int, random: Callable[[int], int]) -> None:
         self._random = random
-        by_rack: dict[str, tuple[list[int], list[int]]] = {}
-        for broker in sorted(brokers, key=lambda broker: broker.id):
-            by_rack.setdefault(broker.rack or "", ([], []))[broker.fenced].append(broker.id)
-        self._racks = [by_rack[rack] for rack in sorted(by_rack)]
-        for rack in self._racks:
-            for turns in rack:
-                _rotate(turns, first_index + random(len(turns)) if turns else 0)
-        _rotate(self._racks, first_index + random(len(self._racks)))
+
+        def begun(turns: Sequence[T]) -> list[T]:
+            return _rotated(turns, first_index + random(len(turns))) if turns else []
+
+        self._racks = begun([(begun(up), begun(fenced)) for up, fenced in racks])
+        self._further = 0
+        """So many places further all turns begin by now."""
 
     def next(self, replication_factor: int) -> tuple[int, ...]:
         """The replicas of the next partition."""
-        waiting = [(list(up), list(fenced)) for up, fenced in self._racks]
-        leading = next(number for number, (up, _) in enumerate(waiting) if up)
-        replicas = [waiting[leading][0].pop(0)]
+        racks, further = self._racks, self._further
+        count = len(racks)
+        taken = [0] * count
+        at = further % count
+        while not racks[at][0]:
+            at = (at + 1) % count
+        leading, at = at, further % count
+        up = racks[leading][0]
+        replicas = [up[further % len(up)]]
+        taken[leading] = 1
         # The rack of the leader has had its turn in the first round.
-        at, skipped = 0, leading
+        skipped = leading
         while len(replicas) < replication_factor:
             if at == skipped:
                 skipped = -1
             else:
-                up, fenced = waiting[at]
-                if up or fenced:
-                    replicas.append((up or fenced).pop(0))
-            at = (at + 1) % len(waiting)
-        for rack in self._racks:
-            for turns in rack:
-                _rotate(turns, 1)
-        _rotate(self._racks, 1)
+                up, fenced = racks[at]
+                turn = taken[at]
+                taken[at] += 1
+                if turn < len(up):
+                    replicas.append(up[(further + turn) % len(up)])
+                elif turn < len(up) + len(fenced):
+                    replicas.append(fenced[(further + turn - len(up)) % len(fenced)])
+            at = (at + 1) % count
+        self._further += 1
         return tuple(replicas)
 
     def shuffle(self) -> None:
         """Other turns from now on."""
-        self._shuffle(self._racks)
-        for rack in self._racks:
+        further, self._further = self._further, 0
+        racks = _rotated([(_rotated(up, further), _rotated(fenced, further)) for up, fenced in self._racks], further)
+        self._shuffle(racks)
+        for rack in racks:
             for turns in rack:
                 self._shuffle(turns)
+        self._racks = racks
 
     def _shuffle(self, turns: list[Any]) -> None:
         for at in range(len(turns) - 1):
@@ -107,10 +118,9 @@ class _Racks:
             turns[at], turns[other] = turns[other], turns[at]
 
 
-def _rotate(turns: list[Any], by: int) -> None:
-    if turns:
-        by %= len(turns)
-        turns[:] = turns[by:] + turns[:by]
+def _rotated(turns: Sequence[T], by: int) -> list[T]:
+    by = by % len(turns) if turns else 0
+    return [*turns[by:], *turns[:by]]
 
 
 def new_partition(image: ClusterImage, index: int, replicas: Sequence[int]) -> Partition | None:

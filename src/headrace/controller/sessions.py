@@ -37,11 +37,13 @@ class BrokerSessions:
         self.session_timeout_ms = session_timeout_ms
         self._sessions: dict[int, _Session] = {}
         self._leaving: dict[int, int] = {}
+        self._failing: dict[int, tuple[int, frozenset[bytes]]] = {}
 
     def begin(self, image: ClusterImage, now_ms: int) -> None:
         """This controller is active from now on: every unfenced broker counts as heard."""
         self._sessions = {}
         self._leaving = {}
+        self._failing = {}
         for broker in image.online_brokers():
             session = self._sessions[broker.id] = _Session(broker.epoch, now_ms, broker.epoch)
             if broker.in_controlled_shutdown:
@@ -85,6 +87,23 @@ class BrokerSessions:
     def leaving(self, image: ClusterImage) -> set[int]:
         """The brokers that give up what they hold."""
         return {i for i, epoch in self._leaving.items() if i in image.brokers and image.brokers[i].epoch == epoch}
+
+    def fails(self, broker_id: int, broker_epoch: int, directories: frozenset[bytes]) -> None:
+        """Log directories of a registered broker failed, and it gives up what lies there, in several decisions; with
+        the last of them there are none."""
+        if directories:
+            self._failing[broker_id] = broker_epoch, directories
+        else:
+            self._failing.pop(broker_id, None)
+
+    def failing(self, image: ClusterImage) -> set[bytes]:
+        """The log directories out of which brokers give up what lies there."""
+        return {
+            directory
+            for i, (epoch, directories) in self._failing.items()
+            if i in image.brokers and image.brokers[i].epoch == epoch
+            for directory in directories
+        }
 
     def expired(self, image: ClusterImage, now_ms: int) -> list[tuple[int, int]]:
         """The unfenced brokers without a session that goes on, as (id, broker epoch); by id. A broker that has begun to

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
+from typing import Any, Final
 
 from headrace.controller import names, placement
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
@@ -21,6 +23,11 @@ from headrace.wire.messages.k19_create_topics import (
 from headrace.wire.messages.k20_delete_topics import DeletableTopicResult
 from headrace.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
+PIECE_RECORDS: Final = 200
+"""Records of one piece of a request for many topics, beyond those of its last topic."""
+PIECE_TOPICS: Final = 25
+"""Topics that one piece looks at."""
+
 
 def decide_create_topics(
     image: ClusterImage,
@@ -30,31 +37,58 @@ def decide_create_topics(
     may_create: Callable[[str], bool] = lambda _: True,
     may_describe_configs: Callable[[str], bool] = lambda _: True,
 ) -> Decision[CreateTopicsResponse]:
-    """Creates what can be created of a request; each topic stands or falls alone; results keep the request's order."""
-    creation = _Creation(image, context)
-    seen: dict[str, int] = {}
-    for topic in request.topics:
-        seen[topic.name] = seen.get(topic.name, 0) + 1
-    results: list[CreatableTopicResult] = []
-    answered: set[str] = set()
-    for topic in request.topics:
+    """Creates what can be created of a request; each topic stands or falls alone; results keep the request's order.
+
+    Many topics are created in pieces, each topic with all that belongs to it in one of them.
+    """
+    return _ManyTopics(request, context, may_create, may_describe_configs).decide(image)
+
+
+class _ManyTopics:
+    """A request, and what the pieces so far have made of it."""
+
+    def __init__(
+        self,
+        request: CreateTopicsRequest,
+        context: ControllerContext,
+        may_create: Callable[[str], bool],
+        may_describe_configs: Callable[[str], bool],
+    ) -> None:
+        self._context = context
+        self._may_create = may_create
+        self._may_describe_configs = may_describe_configs
+        self._validate_only = request.validate_only
+        self._count = Counter(topic.name for topic in request.topics)
+        self._waiting = iter({topic.name: topic for topic in request.topics}.values())
+        self._results: list[CreatableTopicResult] = []
+        self._records = 0
+        """Of the pieces so far."""
+
+    def decide(self, image: ClusterImage) -> Decision[CreateTopicsResponse]:
+        """The next piece."""
+        # What was only looked at is in no image, and a name of the same request may collide with it.
+        also = [result.name for result in self._results if not result.error_code] if self._validate_only else []
+        creation = _Creation(image, self._context, also, self._records)
+        for topic in islice(self._waiting, PIECE_TOPICS):
+            outcome = self._create(creation, topic)
+            self._results.append(refusal(topic.name, outcome) if isinstance(outcome, ApiError) else outcome)
+            if len(creation.records) >= PIECE_RECORDS:
+                break
+        self._records += len(creation.records)
+        is_over = len(self._results) == len(self._count)
+        records = [] if self._validate_only else creation.records
+        return Decision(CreateTopicsResponse(topics=self._results), records, None if is_over else self.decide)
+
+    def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError:
         name = topic.name
-        if name in answered:
-            continue
-        answered.add(name)
-        if seen[name] > 1:
-            outcome: ApiError | CreatableTopicResult = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif name == names.METADATA_TOPIC:
-            outcome = ApiError(
-                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {names.METADATA_TOPIC} is prohibited."
-            )
-        elif not may_create(name):
-            outcome = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        else:
-            outcome = creation.create(topic, may_describe_configs(name))
-        results.append(refusal(name, outcome) if isinstance(outcome, ApiError) else outcome)
-    response = CreateTopicsResponse(topics=results)
-    return Decision(response, [] if request.validate_only else creation.records)
+        if self._count[name] > 1:
+            return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if name == names.METADATA_TOPIC:
+            why = f"Creation of internal topic {names.METADATA_TOPIC} is prohibited."
+            return ApiError(ErrorCode.INVALID_REQUEST, why)
+        if not self._may_create(name):
+            return ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return creation.create(topic, self._may_describe_configs(name))
 
 
 def refusal(name: str, error: ApiError) -> CreatableTopicResult:
@@ -63,13 +97,18 @@ def refusal(name: str, error: ApiError) -> CreatableTopicResult:
 
 
 class _Creation:
-    """The topics of one request, created on top of one image."""
+    """The topics of one piece, created on top of one image. `also` are names that exist beside those of the image, and
+    `records_before` is what the request has written before."""
 
-    def __init__(self, image: ClusterImage, context: ControllerContext) -> None:
+    def __init__(
+        self, image: ClusterImage, context: ControllerContext, also: Iterable[str], records_before: int
+    ) -> None:
         self.image = image
         self.context = context
         self.records: list[Any] = []
-        self._collisions = names.Collisions(image.topics.topics_by_name)
+        self._records_before = records_before
+        self._placer = placement.Placer(image, context.random)
+        self._collisions = names.Collisions(chain(image.topics.topics_by_name, also))
 
     def create(self, topic: CreatableTopic, describe: bool) -> CreatableTopicResult | ApiError:
         name = topic.name
@@ -89,7 +128,8 @@ class _Creation:
         partitions = self._place(topic)
         if isinstance(partitions, ApiError):
             return partitions
-        if len(self.records) + 1 + len(overrides) + len(partitions) > MAX_RECORDS_PER_REQUEST:
+        written = self._records_before + len(self.records)
+        if written + 1 + len(overrides) + len(partitions) > MAX_RECORDS_PER_REQUEST:
             return ApiError(
                 ErrorCode.POLICY_VIOLATION,
                 f"Unable to perform excessively large batch operation: a request may write {MAX_RECORDS_PER_REQUEST} "
@@ -150,7 +190,7 @@ class _Creation:
                 f"{MAX_RECORDS_PER_REQUEST}.",
             )
         prefix = f"Unable to replicate the partition {factor} time(s): "
-        replicas = placement.place(self.image, 0, count, factor, self.context.random)
+        replicas = self._placer.place(0, count, factor)
         if isinstance(replicas, str):
             return ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, prefix + replicas)
         partitions: list[Partition] = []

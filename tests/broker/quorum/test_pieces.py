@@ -56,6 +56,26 @@ async def test_a_decision_ends_between_its_pieces_where_the_node_stops(node: Pos
         await asked
 
 
+async def test_pieces_of_many_decisions_have_a_turn_of_the_loop_each(node: PosixNode, tmp_path: Path) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    pieces: list[int] = []
+
+    def piece(number: int, left: int, _image: ClusterImage) -> Decision[int]:
+        pieces.append(number)
+        return Decision(number, (), partial(piece, number, left - 1) if left else None)
+
+    asked = [quorum.submit(partial(piece, number, 3)) for number in range(10)]
+    in_a_turn: list[int] = []
+    while not all(each.done() for each in asked):
+        before = len(pieces)
+        await asyncio.sleep(0)
+        in_a_turn.append(len(pieces) - before)
+    assert [await each for each in asked] == list(range(10))
+    assert max(in_a_turn) == 1
+    assert pieces == [*range(10)] * 4, "each comes forward in its turn"
+    await quorum.close()
+
+
 async def test_what_was_decided_elsewhere_is_taken_in_a_few_hundred_records_at_a_time(
     node: PosixNode, tmp_path: Path
 ) -> None:

@@ -339,7 +339,11 @@ class QuorumDriver:
         return None
 
     def _go_on(self) -> None:
-        if (piece := self._uncommitted.next_unfinished()) is not None and piece.then is not None:
+        """One piece in one turn of the loop: as many may wait as there are requests."""
+        piece, more = self._uncommitted.next_unfinished()
+        if more:
+            self._owner.soon(self._go_on)
+        if piece is not None and piece.then is not None:
             self._decide(piece.then, piece.asked)
 
     def _give_up(self, why: ControllerError) -> None:
@@ -493,8 +497,8 @@ class QuorumDriver:
                 self.image = decided.change.after
                 self._publish(decided.change)
             if decided.then is not None:
-                self._uncommitted.goes_on(decided)
-                self._owner.soon(self._go_on)
+                if self._uncommitted.goes_on(decided):
+                    self._owner.soon(self._go_on)
             elif not decided.asked.done():
                 decided.asked.set_result(decided.reply)
 

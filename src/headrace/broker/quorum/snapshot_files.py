@@ -1,15 +1,18 @@
 """The snapshots in a metadata directory, as files: read, written, handed out in pieces and received in pieces.
 
-A file has its name only when it is whole and on stable storage. What is received lies in a `.part` until then; a crash
-leaves it, and the next start removes it. Nothing here runs on the event loop but at a start.
+A file has its name only when it is whole and on stable storage. What is received lies in a `.part` until then, what is
+written in a `.tmp`; a crash leaves it, and the next start removes it. Nothing here runs on the event loop but at a
+start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_bytes, snapshot_name
+from headrace.broker.storage.storage_format import StorageError, parse_snapshot_name, snapshot_batches, snapshot_name
 from headrace.env import Disk, File
 from headrace.metadata.delta import InconsistentMetadataError
 from headrace.metadata.framing import MetadataRecordError, decode_record, encode_record, record_version
@@ -28,7 +31,10 @@ from headrace.wire.records import CorruptBatch, decode_batch
 CANNOT_READ: Final = (CorruptBatch, DecodeError, MetadataRecordError, InconsistentMetadataError)
 """What reading metadata raises where they are damaged."""
 NOTHING_SAID: Final = VoterSet(kraft_version=0)
+WRITE_BYTES: Final = 1024 * 1024
+"""What is written of a snapshot at once, beyond the last batch of it."""
 _PART: Final = ".part"
+_WRITTEN: Final = ".tmp"
 
 
 @dataclass(slots=True)
@@ -120,10 +126,32 @@ class SnapshotFiles:
         if voters.kraft_version > 0:
             header += [control.kraft_version(voters.kraft_version), control.voters_record(voters.voters)]
         level = image.features.metadata_version
-        values = [encode_record(record, record_version(record, level)) for record in image_records(image)]
-        content = snapshot_bytes(header, values, epoch=image.epoch, now_ms=now_ms)
-        self._disk.write_file_atomically(self.path(Position(image.epoch, image.offset + 1)), content)
-        return len(content)
+        values = (encode_record(record, record_version(record, level)) for record in image_records(image))
+        batches = snapshot_batches(header, values, epoch=image.epoch, now_ms=now_ms)
+        return self._write(Position(image.epoch, image.offset + 1), batches)
+
+    def _write(self, end: Position, batches: Iterator[bytes]) -> int:
+        """A megabyte at a time: what does something to all the bytes in one go keeps the event loop waiting, which
+        wants Python's lock too."""
+        path, size = self.path(end), 0
+        written = path + _WRITTEN
+        file = self._disk.open(written, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+            while some := list(_some_of(batches, WRITE_BYTES)):
+                file.append(some)
+                size += sum(map(len, some))
+            self._sync(file)
+        except OSError:
+            with suppress(OSError):  # a full disk needs the room
+                self._disk.remove(written)
+            raise
+        finally:
+            file.close()
+        self._disk.rename(written, path)
+        self._disk.sync_directory(self._directory)
+        return size
 
     def remove_before(self, offset: int) -> None:
         """Removes the snapshots that end below an offset. Raises OSError."""
@@ -171,8 +199,14 @@ class SnapshotFiles:
         file.sync()
 
     def remove_parts(self) -> None:
-        """Removes what was received and is not whole. Raises OSError."""
+        """Removes what was received or written and is not whole. Raises OSError."""
         for name in self._disk.list(self._directory):
-            stem, dot, _ = name.rpartition(_PART)
-            if dot and parse_snapshot_name(stem) is not None:
+            stem, dot, kind = name.rpartition(".")
+            if dot + kind in (_PART, _WRITTEN) and parse_snapshot_name(stem) is not None:
                 self._disk.remove(f"{self._directory}/{name}")
+
+
+def _some_of(batches: Iterator[bytes], enough_bytes: int) -> Iterator[bytes]:
+    while enough_bytes > 0 and (batch := next(batches, None)) is not None:
+        enough_bytes -= len(batch)
+        yield batch

@@ -72,13 +72,15 @@ class Uncommitted:
             done.append(self._queue.popleft())
         return done
 
-    def goes_on(self, piece: Decided) -> None:
-        """A piece is committed, and the next one is to be decided."""
+    def goes_on(self, piece: Decided) -> bool:
+        """A piece is committed, and the next one is to be decided. Whether no other one waits for that."""
         self._unfinished.append(piece)
+        return len(self._unfinished) == 1
 
-    def next_unfinished(self) -> Decided | None:
-        """Takes out the piece that has waited longest for the next one."""
-        return self._unfinished.popleft() if self._unfinished else None
+    def next_unfinished(self) -> tuple[Decided | None, bool]:
+        """Takes out the piece that has waited longest for the next one; and whether there are more."""
+        piece = self._unfinished.popleft() if self._unfinished else None
+        return piece, bool(self._unfinished)
 
     def revert(self, committed: ClusterImage) -> list[Decided]:
         """Takes out everything: it will not be committed by this node, nor go on here. The newest image is the

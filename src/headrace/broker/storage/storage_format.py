@@ -5,9 +5,10 @@ What formatting leaves is what Apache Kafka's `kafka-storage format --standalone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 
 from headrace.env import Disk
 from headrace.metadata import batches, bootstrap, levels
@@ -186,17 +187,23 @@ SNAPSHOT_BATCH_RECORDS = 1024
 
 
 def snapshot_bytes(header: Sequence[ControlRecord], values: Sequence[bytes], *, epoch: int, now_ms: int) -> bytes:
-    """A whole snapshot: a control batch that starts with the header, the metadata records, and the footer."""
+    """A whole snapshot: see `snapshot_batches`."""
+    return b"".join(snapshot_batches(header, values, epoch=epoch, now_ms=now_ms))
+
+
+def snapshot_batches(
+    header: Sequence[ControlRecord], values: Iterable[bytes], *, epoch: int, now_ms: int
+) -> Iterator[bytes]:
+    """The batches of a snapshot: a control batch that starts with the header, the metadata records, and the footer.
+    Values are taken as they are needed: all of them at once may be many megabytes."""
 
     def control(records: Sequence[ControlRecord], base_offset: int) -> bytes:
         entries = [encode_control(record) for record in records]
         return batches.control_batch(entries, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=now_ms)
 
-    parts = [control(header, 0)]
-    offset = len(header)
-    for at in range(0, len(values), SNAPSHOT_BATCH_RECORDS):
-        some = values[at : at + SNAPSHOT_BATCH_RECORDS]
-        parts += batches.data_batches(some, base_offset=offset, leader_epoch=epoch, timestamp_ms=now_ms)
+    yield control(header, 0)
+    offset, waiting = len(header), iter(values)
+    while some := list(islice(waiting, SNAPSHOT_BATCH_RECORDS)):
+        yield from batches.data_batches(some, base_offset=offset, leader_epoch=epoch, timestamp_ms=now_ms)
         offset += len(some)
-    parts.append(control([snapshot_footer()], offset))
-    return b"".join(parts)
+    yield control([snapshot_footer()], offset)

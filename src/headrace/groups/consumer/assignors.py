@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from headrace.groups.consumer.heterogeneous import Balance
@@ -43,23 +44,37 @@ def assign_ranges(members: Sequence[Subscriber], counts: PartitionCounts) -> Ass
     same readers and as many partitions are cut alike. What members had is of no concern.
     """
     in_order = sorted(members, key=_rank)
-    readers: dict[bytes, int] = {}
-    for member in members:
-        for topic_id in member.topics:
-            readers[topic_id] = readers.get(topic_id, 0) + 1
-    turns = dict.fromkeys(readers, 0)
-    assigned: Assignment = {}
-    for member in in_order:
-        shall_have: dict[bytes, frozenset[int]] = {}
-        for topic_id in sorted(member.topics):
-            turn, (each, longer) = turns[topic_id], divmod(counts[topic_id], readers[topic_id])
-            turns[topic_id] = turn + 1
-            start = turn * each + min(turn, longer)
-            end = start + each + (turn < longer)
-            if start < end:
-                shall_have[topic_id] = frozenset(range(start, end))
-        assigned[member.id] = shall_have
-    return assigned
+    assigned: list[dict[bytes, frozenset[int]]] = [{} for _ in in_order]
+    cuts: dict[tuple[int, int], list[frozenset[int]]] = {}
+    for topic_id, row in _readers(in_order).items():
+        shape = counts[topic_id], len(row)
+        ranges = cuts.get(shape)
+        if ranges is None:
+            ranges = cuts[shape] = _cut(*shape)
+        for at, partitions in zip(row, ranges):  # the last ones may get nothing
+            assigned[at][topic_id] = partitions
+    return {member.id: shall_have for member, shall_have in zip(in_order, assigned)}
+
+
+def _readers(members: Sequence[Subscriber]) -> dict[bytes, list[int]]:
+    """The places of those who read a topic, in ascending order. Most members of a large group read the same topics."""
+    alike: dict[frozenset[bytes], list[int]] = {}
+    for at, member in enumerate(members):
+        alike.setdefault(member.topics, []).append(at)
+    readers: dict[bytes, list[int]] = {}
+    for topics, places in alike.items():
+        for topic_id in topics:
+            readers.setdefault(topic_id, []).extend(places)
+    for row in readers.values():
+        row.sort()
+    return readers
+
+
+def _cut(count: int, parts: int) -> list[frozenset[int]]:
+    """The ranges of a topic that has something for the first `parts` readers, or for fewer."""
+    each, longer = divmod(count, parts)
+    ends = [turn * each + min(turn, longer) for turn in range(min(parts, count) + 1)]
+    return [frozenset(range(start, end)) for start, end in pairwise(ends)]
 
 
 def _rank(member: Subscriber) -> tuple[bool, bytes]:
@@ -74,7 +89,7 @@ def assign_uniformly(members: Sequence[Subscriber], counts: PartitionCounts) -> 
     if not members:
         return {}
     topics = members[0].topics
-    if all(member.topics == topics for member in members):
+    if all(member.topics is topics or member.topics == topics for member in members):
         return _share_out(members, sorted(topics), counts)
     return _balance(members, counts)
 
@@ -129,11 +144,7 @@ def _share_out(members: Sequence[Subscriber], topics: list[bytes], counts: Parti
 
 def _balance(members: Sequence[Subscriber], counts: PartitionCounts) -> Assignment:
     """What is still read stays; the rest goes to those who have least; then those who have most give to these."""
-    readers: dict[bytes, list[int]] = {}
-    for at, member in enumerate(members):
-        for topic_id in sorted(member.topics):
-            readers.setdefault(topic_id, []).append(at)
-    balance = Balance(readers, counts, len(members))
+    balance = Balance(_readers(members), counts, len(members))
     for at, member in enumerate(members):
         for topic_id, partitions in member.has.items():
             if topic_id in member.topics:

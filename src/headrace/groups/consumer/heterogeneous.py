@@ -7,6 +7,7 @@ end level by level, until the two levels meet.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -56,11 +57,13 @@ class Balance:
 
     def _level_topic(self, topic_id: bytes) -> bool:
         """Whether anything moved."""
-        row = _Row(self._readers[topic_id], self._loads)
-        if row.is_level:
-            return False
+        load_of = self._loads.__getitem__
+        readers, owners = self._readers[topic_id], self.owners[topic_id]
+        if max(map(load_of, owners), default=0) - min(map(load_of, readers)) <= 1:
+            return False  # the first move would make nothing better
+        row = _Row(readers, self._loads)
         owned: dict[int, list[int]] = {}
-        for partition, owner in enumerate(self.owners[topic_id]):
+        for partition, owner in enumerate(owners):
             owned.setdefault(owner, []).append(partition)
         moved = False
         while True:
@@ -95,11 +98,12 @@ class Balance:
 
 
 class _Row:
-    """The readers of a topic, the least loaded first, and how far its two ends have come."""
+    """The readers of a topic, the least loaded first, and how far its two ends have come. Of those with as many
+    partitions, who is served first stands first: readers come in that order."""
 
     def __init__(self, readers: list[int], loads: list[int]) -> None:
         self._loads = loads
-        self._row = row = sorted(readers, key=lambda member: (loads[member], member))
+        self._row = row = sorted(readers, key=loads.__getitem__)
         self._low_end = 0
         """Behind the members who stand at the low level, or rise to it."""
         self._low_level = loads[row[0]] - 1
@@ -110,11 +114,6 @@ class _Row:
         self._giver = len(row) - 1
 
     @property
-    def is_level(self) -> bool:
-        """Whether, at the start, nobody has two more than anybody."""
-        return self._loads[self._row[-1]] - self._loads[self._row[0]] <= 1
-
-    @property
     def levels_meet(self) -> bool:
         """Whether another move would make nothing better."""
         return self._high_level - self._low_level <= 1
@@ -123,8 +122,8 @@ class _Row:
         """Who gets the next partition."""
         if self._receiver >= self._low_end:
             self._low_level += 1
-            while self._low_end < len(self._row) and self._load_at(self._low_end) == self._low_level:
-                self._low_end += 1
+            # Behind the low end they stand as at the start, up to those at the high level.
+            self._low_end = bisect_right(self._row, self._low_level, self._low_end, key=self._loads.__getitem__)
             self._receiver = 0
         self._receiver += 1
         return self._row[self._receiver - 1]

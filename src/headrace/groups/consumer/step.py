@@ -130,12 +130,17 @@ class Step:
         if self.replaces is not None and self.replaces != self.member_id:
             del members[self.replaces]
         subscribers = []
+        # Thousands of members read the same topics: these are looked up once.
+        known: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}
         for member_id, member in sorted(members.items()):
             holder = self.replaces if self.replaces is not None and member_id == self.member_id else member_id
             had = group.targets.latest.get(holder, NOTHING)
-            reads = topics.ids(group.topics_of(member))
+            subscription = member.topics, member.regex
+            reads = known.get(subscription)
+            if reads is None:
+                reads = known[subscription] = topics.ids(group.topics_of(member))
             subscribers.append(Subscriber(member_id, member.instance_id, reads, had))
-        counts = {topic_id: topics.by_id[topic_id].partition_count for each in subscribers for topic_id in each.topics}
+        counts = {topic_id: topics.by_id[topic_id].partition_count for reads in known.values() for topic_id in reads}
         votes = dict(group.votes.latest)
         for member, by in ((self.member, -1), (said, 1)):
             if member.assignor is not None:
