@@ -23,7 +23,7 @@ UPTIME_MAX_S = 0.6
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("seed", "flush"), [(1, "none"), (2, "before-reply")])
+@pytest.mark.parametrize(("seed", "flush"), [pytest.param(1, "none", marks=pytest.mark.soak), (2, "before-reply")])
 def test_what_was_acknowledged_survives_kills(
     tmp_path: Path, seed: int, flush: str, request: pytest.FixtureRequest
 ) -> None:

@@ -220,7 +220,9 @@ async def test_kafka_starts_on_ours_after_ours_started_on_kafkas(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", ["3.3-IV3", "3.6-IV2", "3.9-IV0", "4.0-IV3"])
+@pytest.mark.parametrize(
+    "release", ["3.3-IV3", *(pytest.param(each, marks=pytest.mark.soak) for each in ("3.6-IV2", "3.9-IV0", "4.0-IV3"))]
+)
 async def test_an_older_level_is_kept_by_both(node: PosixNode, tmp_path: Path, release: str) -> None:
     """Kafka makes a topic at an older metadata.version, ours adds partitions and another topic, Kafka goes on."""
     peer = KafkaPeer(tmp_path)

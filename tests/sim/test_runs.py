@@ -15,7 +15,7 @@ from headrace.sim.sabotage import PLANTED, PLANTED_IN_CLUSTERS, PLANTED_IN_QUORU
 SEEDS_OF_A_PLANT = 60
 FIRST_SEED = {"keeps-a-torn-tail": 60}
 """Where the seeds of a planted fault begin, if not at 1: a torn tail is rare, and seed 85 has one."""
-BLOCKS = 12
+BLOCKS = [*range(4), *(pytest.param(block, marks=pytest.mark.soak) for block in range(4, 12))]
 BLOCK_SEEDS = 12
 
 FOUND = {
@@ -30,7 +30,7 @@ FOUND = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", BLOCKS)
 def test_no_promise_is_broken(block: int) -> None:
     for seed in range(1000 + block * BLOCK_SEEDS, 1000 + (block + 1) * BLOCK_SEEDS):
         assert run_seed(seed).objection is None, f"python -m headrace.sim --seed {seed}"

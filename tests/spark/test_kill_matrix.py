@@ -29,7 +29,7 @@ from headrace.client.reading import latest_offsets
 
 from .gates import Gates
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.soak]
 
 PATIENCE_S = 240.0
 SOURCE, SINK = "matrix-in", "matrix-out"

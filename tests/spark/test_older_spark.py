@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from peers import spark
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600

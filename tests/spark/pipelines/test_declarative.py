@@ -61,6 +61,7 @@ def run(place: Path, bootstrap: str) -> None:
     assert driver.returncode == 0, said[-6000:]
 
 
+@pytest.mark.soak
 def test_surge_twice(bootstrap: str, tmp_path: Path) -> None:
     make(bootstrap, "rides", "surges")
     events = [{"zone": f"z{n % 3}", "time": iso(T0_S + 60 * n), "supply": n % 4 == 0} for n in range(40)]
