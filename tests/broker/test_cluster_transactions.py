@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -121,6 +122,29 @@ def test_every_leader_gets_its_marker(three: TestCluster) -> None:
     other = next(node for node in (1, 2, 3) if node != coordinator(three, name))
     with Raw(three.nodes[other].port) as raw:
         assert describe(raw, name).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_marker_of_the_coordinators_own_broker_waits_for_nobodys_fetch_to_end() -> None:
+    """The fetch that commits a decision makes it append the marker, and is to see it too. Fetches that wait end by
+    themselves after so long that all of these would take minutes."""
+    slow = {
+        "replica.fetch.wait.max.ms": "4000",
+        "replica.lag.time.max.ms": "8000",
+        "replica.socket.timeout.ms": "30000",
+    }
+    with headrace.testing.cluster(settings={**SMALL, **slow}) as cluster:
+        make(cluster, "t", [1, 2, 3], [1, 3, 2])
+        (name,) = coordinated_by(cluster, 1)
+        with Raw(cluster.nodes[1].port, timeout_s=PATIENCE_S) as raw:
+            producer = began(cluster, raw, name, "t", [0, 1])
+            end(raw, 4, name, producer, committed=True)
+            until_state(raw, name, "CompleteCommit")  # by now followers fetch these partitions
+            last = time.monotonic() + PATIENCE_S
+            for _ in range(20):
+                add(raw, 3, name, producer, t=[0, 1])
+                assert end(raw, 4, name, producer, committed=True)[0] == NONE
+                until_state(raw, name, "CompleteCommit")
+            assert time.monotonic() < last
 
 
 def test_the_next_coordinator_ends_what_was_decided(three: TestCluster) -> None:

@@ -40,7 +40,7 @@ class Appender:
         self._epoch_starts = epoch_starts
         self._failures = failures
         self._bytes_in = metrics.counter("produce.bytes")
-        self._appends = metrics.counter("produce.batches")
+        self.appends = metrics.counter("produce.batches")
         self._messages = metrics.counter("produce.messages")
 
     def append_many(
@@ -69,7 +69,7 @@ class Appender:
             self._bytes_in.value += size
             self._messages.value += end - before
             replica.bytes_in += size
-            self._appends.value += len(chunks)
+            self.appends.value += len(chunks)
             self._flusher.appended(replica, size)
             if target.producers.unstable is not replica.state.unstable:
                 replica.transactions_changed()

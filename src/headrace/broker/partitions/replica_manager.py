@@ -102,6 +102,7 @@ class ReplicaManager:
         appender = Appender(
             node.clock, node.owner("acknowledgements"), metrics, self.flusher, self._epoch_starts, failures
         )
+        self.appends = appender.appends
         self.append_many = appender.append_many
         self.when_acknowledged = appender.when_acknowledged
         self._append_internal = appender.append_internal

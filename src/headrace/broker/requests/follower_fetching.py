@@ -59,11 +59,23 @@ class FollowerFetch(Fetch):
         """Those that did not rest at the first look, or moved since."""
 
     def read(self) -> list[Answer]:
-        """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that."""
+        """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that.
+
+        What the follower has may commit a decision of a coordinator here, which appends then, to a partition that was
+        read just before, perhaps: nobody would tell the follower, as it does not wait yet.
+        """
+        appends = self._broker.replicas.appends
+        before = appends.value
         self._counts_for_rate = 0
         answers = super().read()
+        if self._is_counted:
+            return answers
         self._is_counted = True
-        return answers
+        if appends.value == before:
+            return answers
+        self._counts_for_rate = 0
+        self._cold.clear()
+        return super().read()
 
     def moved(self, replica: Replica, byte_count: int) -> None:
         """See Fetch.moved."""
