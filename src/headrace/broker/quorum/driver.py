@@ -123,8 +123,7 @@ class QuorumDriver:
         self._deciding_epoch: int | None = None
         self._committed = 0
         self._replay = Replay(self.image)
-        self._applying = False
-        self._stopping = self._closed = False
+        self._applying = self._stopping = self._closed = False
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
         self.outputs = Outputs(
@@ -221,8 +220,9 @@ class QuorumDriver:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
         key = self.member.key_in(self.sets.newest)
-        place = self.whereabouts.endpoint
-        self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
+        self.codec = Codec(
+            self.image.cluster_id, key, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0
+        )
         return Raft(
             key,
             self.sets,
@@ -339,9 +339,8 @@ class QuorumDriver:
         return None
 
     def _go_on(self) -> None:
-        """One piece in one turn of the loop: as many may wait as there are requests."""
         piece, more = self._uncommitted.next_unfinished()
-        if more:
+        if more:  # one has this turn of the loop: as many may wait as there are requests
             self._owner.soon(self._go_on)
         if piece is not None and piece.then is not None:
             self._decide(piece.then, piece.asked)
@@ -564,8 +563,7 @@ class QuorumDriver:
         """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
         image, log = self.image, self.raft.log
         voters = self.sets.at(image.offset + 1)
-        keeps_old = self._has_observers or not self.is_alone
-        start = await self._snapshots.write(image, voters, log, keeps_old=keeps_old)
+        start = await self._snapshots.write(image, voters, log, keeps_old=self._has_observers or not self.is_alone)
         if start is not None:
             replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
             self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
