@@ -123,17 +123,12 @@ class QuorumDriver:
         self._deciding_epoch: int | None = None
         self._committed = 0
         self._replay = Replay(self.image)
-        self._applying = self._stopping = self._closed = False
+        self._applying = False
+        self._stopping = self._closed = False
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
         self.outputs = Outputs(
-            node,
-            self._owner,
-            log,
-            self._log,
-            carry_out=self._carry_out,
-            went_on=self._wind,
-            failed=self._fail,
+            node, self._owner, log, self._log, carry_out=self._carry_out, went_on=self._wind, failed=self._fail
         )
         self._syncs = Syncs(
             node,
@@ -220,9 +215,8 @@ class QuorumDriver:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
         key = self.member.key_in(self.sets.newest)
-        self.codec = Codec(
-            self.image.cluster_id, key, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0
-        )
+        place = self.whereabouts.endpoint
+        self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
         return Raft(
             key,
             self.sets,
@@ -339,8 +333,9 @@ class QuorumDriver:
         return None
 
     def _go_on(self) -> None:
+        """One piece in one turn of the loop: as many may wait as there are requests."""
         piece, more = self._uncommitted.next_unfinished()
-        if more:  # one has this turn of the loop: as many may wait as there are requests
+        if more:
             self._owner.soon(self._go_on)
         if piece is not None and piece.then is not None:
             self._decide(piece.then, piece.asked)
@@ -563,7 +558,8 @@ class QuorumDriver:
         """Writes a snapshot of the committed image, then deletes what is old, on workers. Raises OSError."""
         image, log = self.image, self.raft.log
         voters = self.sets.at(image.offset + 1)
-        start = await self._snapshots.write(image, voters, log, keeps_old=self._has_observers or not self.is_alone)
+        keeps_old = self._has_observers or not self.is_alone
+        start = await self._snapshots.write(image, voters, log, keeps_old=keeps_old)
         if start is not None:
             replaced = self.log.take_out_before(start.offset, self._node.clock.now_ms())
             self._step(Snapshotted(Position(image.epoch, image.offset + 1), start))
