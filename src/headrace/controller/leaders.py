@@ -60,19 +60,18 @@ def _elect(changes: PartitionChanges, election_type: int, name: str, topic: Topi
 def decide_balance_leaders(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
     """Gives partitions back to their preferred replicas where these may lead; True where more may be left to do."""
     changes = PartitionChanges(image, context)
-    for topic, partition in changes.all():
-        if partition.leader != partition.replicas[0]:
-            if len(changes.records) >= max_changes:
-                return Decision(True, changes.records)
-            changes.change(topic, partition, Target(election=Election.PREFERRED))
+    for topic, partition in changes.without_preferred_leader():
+        if len(changes.records) >= max_changes:
+            return Decision(True, changes.records)
+        changes.change(topic, partition, Target(election=Election.PREFERRED))
     return Decision(False, changes.records)
 
 
 def decide_elect_unclean(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
     """Elects leaders for partitions without any, where the topic allows unclean ones; True where more may be left."""
     changes = PartitionChanges(image, context)
-    for topic, partition in changes.all():
-        if partition.leader == NO_LEADER and changes.allows_unclean(topic):
+    for topic, partition in changes.without_leader():
+        if changes.allows_unclean(topic):
             if len(changes.records) >= max_changes:
                 return Decision(True, changes.records)
             changes.change(topic, partition, Target(election=Election.UNCLEAN))

@@ -111,10 +111,17 @@ class PartitionChanges:
         changed = self._changed.get(topic.id)
         return topic.partitions if changed is None else [changed.get(each.index, each) for each in topic.partitions]
 
-    def all(self) -> Iterator[tuple[Topic, Partition]]:
-        """Every partition with the changes so far."""
+    def without_leader(self) -> Iterator[tuple[Topic, Partition]]:
+        """The partitions that nobody leads."""
+        # They are few among hundreds of thousands, here and below: a list of those of a topic costs least.
         for topic in self.image.topics:
-            for partition in self.of(topic):
+            for partition in [each for each in self.of(topic) if each.leader == NO_LEADER]:
+                yield topic, partition
+
+    def without_preferred_leader(self) -> Iterator[tuple[Topic, Partition]]:
+        """The partitions that another than the first of their replicas leads, or nobody."""
+        for topic in self.image.topics:
+            for partition in [each for each in self.of(topic) if each.leader != each.replicas[0]]:
                 yield topic, partition
 
     def change(self, topic: Topic, partition: Partition, target: Target) -> Partition:
@@ -174,9 +181,8 @@ class PartitionChanges:
     def bring_up(self, broker_id: int) -> None:
         """A broker is active: leaders are elected where there are none."""
         self._active.add(broker_id)
-        for topic in self.image.topics:
-            for partition in [each for each in self.of(topic) if each.leader == NO_LEADER]:
-                self.change(topic, partition, Target())
+        for topic, partition in self.without_leader():
+            self.change(topic, partition, Target())
 
     def fail_directories(self, failed: Collection[bytes]) -> None:
         """Log directories failed: nothing elects a replica there."""

@@ -128,13 +128,7 @@ class QuorumDriver:
         self._timer: Timer | None = None
         self._links: VoterLinks | None = None
         self.outputs = Outputs(
-            node,
-            self._owner,
-            log,
-            self._log,
-            carry_out=self._carry_out,
-            went_on=self._wind,
-            failed=self._fail,
+            node, self._owner, log, self._log, carry_out=self._carry_out, went_on=self._wind, failed=self._fail
         )
         self._syncs = Syncs(
             node,
