@@ -14,7 +14,7 @@ import random
 from asyncio import gather, sleep
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.broker.broker import Broker
@@ -39,9 +39,9 @@ from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.isolation import TOPIC, Transactions
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
-from headrace.sim.workloads.transacting import PARTITIONS, TOPIC, Ledgers
 from headrace.sim.workloads.voting import VoterOperator
 from headrace.sim.workloads.watching import Watcher
 from headrace.sim.world import World
@@ -118,7 +118,11 @@ class Options:
     is_emptied: bool
     """Whether a broker that votes nowhere loses its disks where another one would lose its power."""
     transactors: int
-    """Producers with transactional ids; of three, two have the same."""
+    """Producers with transactional ids; of three or more, two have the same."""
+    copiers: int
+    """Those that consume, transform and produce; likewise."""
+    keys: int
+    """Partitions that they append to."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -154,6 +158,24 @@ class Options:
             snapshot_bytes=rng.choice((SNAPSHOT_BYTES_RARE, SNAPSHOT_BYTES_RARE, 2_000, 10_000)),
             is_emptied=rng.random() < 0.5,
             transactors=rng.choice((0, 0, 2, 3)),
+            copiers=rng.choice((0, 2)),
+            keys=4,
+        )
+
+    @classmethod
+    def draw_transactional(cls, rng: random.Random) -> Options:
+        """Transactions, and hardly anything else."""
+        drawn = cls.draw(rng)
+        return replace(
+            drawn,
+            plain=0,
+            idempotent=1,
+            members=0,
+            topics_come_and_go=False,
+            is_reborn=False,
+            transactors=rng.choice((6, 10)),
+            copiers=rng.choice((2, 4)),
+            keys=rng.choice((6, 20)),
         )
 
 
@@ -168,7 +190,8 @@ def voter_of(node_id: int) -> Voter:
 
 
 class ClusterRun:
-    """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes."""
+    """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
+    `transactional`: its clients are transactional ones."""
 
     def __init__(
         self,
@@ -178,9 +201,11 @@ class ClusterRun:
         *,
         apart: bool = False,
         dynamic: bool = False,
+        transactional: bool = False,
     ) -> None:
         self.world = World(seed, say)
-        self.options = options or Options.draw(self.world.rng("options"))
+        draw = Options.draw_transactional if transactional else Options.draw
+        self.options = options or draw(self.world.rng("options"))
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -198,7 +223,7 @@ class ClusterRun:
         self._operator: VoterOperator | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
-        self.ledgers = Ledgers(self.world, self._client)
+        self.transactions = Transactions(self.world, self._client, self.options.keys)
         self.quorum = Quorum(self.world, self._voting)
         self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
         self.faults = [
@@ -283,6 +308,7 @@ class ClusterRun:
             sum(faults.count for faults in self._all_faults()),
             sum(machine.starts for machine in self.everybody.values()),
             world.objection,
+            self.transactions.committed,
         )
 
     def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots]:
@@ -315,7 +341,7 @@ class ClusterRun:
         for place in self._places:
             self.history.track(place)
         if options.transactors:
-            await make_topic(self._client("admin"), TOPIC, PARTITIONS, {}, replicas=3)
+            await make_topic(self._client("admin"), TOPIC, options.keys, {}, replicas=3)
         self._start_clients()
         nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
         faults = [world.loop.create_task(each.run()) for each in nemeses]
@@ -380,7 +406,7 @@ class ClusterRun:
         watcher = Watcher(self._client("watcher"), self._places)
         watcher.client.owner.spawn(watcher.run())
         if options.transactors:
-            self.ledgers.start(options.transactors)
+            self.transactions.start(options.transactors, options.copiers)
 
     async def _restore_voters(self, operator: VoterOperator) -> None:
         """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
@@ -418,7 +444,7 @@ class ClusterRun:
         expected = [self.crowd.expectation()]
         if self.world.calm_since is not None:
             # a coordinator that does not reach a leader ends no transaction there, as in Kafka
-            expected.append(self.ledgers.expectation())
+            expected.append(self.transactions.expectation())
         observer = self._client("observer")
         while self.world.objection is None:
             late = [text for each in expected for text in each()]
@@ -448,7 +474,7 @@ class ClusterRun:
         self._clients.clear()
         await sleep(5.0)
         await self.crowd.read_all("before")
-        await self.ledgers.read_all()
+        await self.transactions.judge()
         self._compare()
         await gather(*[machine.stop() for machine in self.machines.values()])
         for machine in self.machines.values():
@@ -459,7 +485,7 @@ class ClusterRun:
 
     def _compare(self) -> None:
         """The logs of all replicas are equal, byte for byte."""
-        for topic, index in [*self._places, *(self.ledgers.places if self.options.transactors else ())]:
+        for topic, index in [*self._places, *(self.transactions.keys if self.options.transactors else ())]:
             found = {
                 broker.node_id: _bytes_of(broker, topic, index)
                 for broker in self._up()
@@ -504,3 +530,8 @@ def run_apart_seed(seed: int, say: Callable[[str], None] | None = None) -> Resul
 def run_dynamic_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster whose voters come and go."""
     return ClusterRun(seed, say, dynamic=True).run()
+
+
+def run_transactions_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose clients are transactional ones."""
+    return ClusterRun(seed, say, transactional=True).run()

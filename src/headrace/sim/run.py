@@ -125,6 +125,8 @@ class Result:
     faults: int
     starts: int
     objection: Objection | None
+    transactions: int = 0
+    """Those that were committed, as their producers were told."""
 
 
 def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None], every_s: float, who: str) -> None:
