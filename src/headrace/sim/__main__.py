@@ -18,12 +18,18 @@ from typing import Final
 from headrace.sim.cluster_run import run_apart_seed, run_cluster_seed, run_dynamic_seed, run_transactions_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_seed
-from headrace.sim.sabotage import PLANTED, PLANTED_IN_CLUSTERS, PLANTED_IN_QUORUMS, planted
+from headrace.sim.sabotage import (
+    PLANTED,
+    PLANTED_IN_CLUSTERS,
+    PLANTED_IN_QUORUMS,
+    PLANTED_IN_TRANSACTIONS,
+    planted,
+)
 
 Seeds = Callable[[int, Callable[[str], None] | None], Result]
 """One run: (seed, where its trace is said)."""
 
-EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS)
+EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS, *PLANTED_IN_TRANSACTIONS)
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
@@ -58,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = run_apart_seed
     elif given.dynamic:
         run = run_dynamic_seed
-    elif given.transactions:
+    elif given.transactions or given.sabotage in PLANTED_IN_TRANSACTIONS:
         run = run_transactions_seed
     elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:
         run = run_cluster_seed

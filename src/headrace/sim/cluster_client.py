@@ -79,8 +79,8 @@ class ClusterClient(SimClient):
 
     def __init__(self, world: World, host: str, brokers: Sequence[str]) -> None:
         super().__init__(world, host, brokers[0])
-        self._brokers = list(brokers)
-        self._at = self.rng.randrange(len(self._brokers))
+        self.brokers = list(brokers)
+        self._at = self.rng.randrange(len(self.brokers))
         self._links: dict[str, AsyncConnection] = {}
         self._leaders: dict[Place, str] = {}
         self._coordinators: dict[int, str] = {}
@@ -127,14 +127,18 @@ class ClusterClient(SimClient):
         if place is not None:
             self._leaders.pop(place, None)
         self._coordinators.clear()
-        self._at = (self._at + 1) % len(self._brokers)
+        self._at = (self._at + 1) % len(self.brokers)
 
     async def ask_each(self, request: Request, response_class: type[R], version: int | None = None) -> list[R]:
         """The same of every broker. Raises ClientError."""
-        return [await self._said(await self._link(each), request, response_class, version) for each in self._brokers]
+        return [await self._said(await self._link(each), request, response_class, version) for each in self.brokers]
+
+    def suppose(self, place: Place, host: str) -> None:
+        """As if it had heard, at some time or other, that this broker leads a partition."""
+        self._leaders[place] = host
 
     async def _link(self, host: str | None) -> AsyncConnection:
-        host = host or self._brokers[self._at]
+        host = host or self.brokers[self._at]
         link = self._links.get(host)
         if link is None or link.closed:
             link = self._links[host] = await AsyncConnection.open(

@@ -33,6 +33,7 @@ from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_faults import CLUSTER_KINDS, LOSSY_LINK, ONE_LOSES, ClusterFaults
+from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.faults import KINDS, Faults
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
@@ -65,6 +66,8 @@ SNAPSHOT_BYTES_RARE: Final = 20_000_000
 SETTLE_S: Final = 120.0
 """How long after the last fault everybody may take to get on, with all replicas in sync: several times what a Produce
 request waits for at a leader that is cut off and does not know it."""
+WATCHED_KEYS: Final = 3
+"""Of the partitions that transactions append to."""
 SAFE_FROM_MEMORY: Final = ("stop", "cut", "silence", "partition", "slow disk", "clock")
 """Faults of one node after which it has all that it acknowledged."""
 
@@ -124,6 +127,8 @@ class Options:
     """Those that consume, transform and produce; likewise."""
     keys: int
     """Partitions that they append to."""
+    coordinators_fail: bool
+    """Whether coordinators of transactions fail in the middle of an end."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -161,6 +166,7 @@ class Options:
             transactors=rng.choice((0, 0, 2, 3)),
             copiers=rng.choice((0, 2)),
             keys=4,
+            coordinators_fail=rng.random() < 0.3,
         )
 
     @classmethod
@@ -178,6 +184,7 @@ class Options:
             transactors=rng.choice((3, 5)),
             copiers=rng.choice((2, 3)),
             keys=rng.choice((6, 20)),
+            coordinators_fail=rng.random() < 0.8,
         )
 
 
@@ -250,6 +257,8 @@ class ClusterRun:
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
+        loses = ONE_LOSES in self.options.cluster_kinds
+        self.coordinator_faults = CoordinatorFaults(self.world, self.machines, may_die=not loses)
 
     def _others(self, node_id: int) -> list[str]:
         return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
@@ -299,7 +308,7 @@ class ClusterRun:
         world = self.world
         world.trace.note("options", self.options)
         with ExitStack() as hearing:
-            for each in (self.quorum, self.replication, self.lost_answers, self.after_snapshots):
+            for each in self._listeners():
                 hearing.enter_context(each.listening())
             play(world, self._main(), self._look, LOOK_S, "the brokers and their clients")
         return Result(
@@ -314,8 +323,11 @@ class ClusterRun:
             self.transactions.committed,
         )
 
-    def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots]:
-        return [*self.faults, self.cluster_faults, self.lost_answers, self.after_snapshots]
+    def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
+        return [*self.faults, self.cluster_faults, self.lost_answers, self.after_snapshots, self.coordinator_faults]
+
+    def _listeners(self) -> list[Quorum | Replication | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
+        return [self.quorum, self.replication, self.lost_answers, self.after_snapshots, self.coordinator_faults]
 
     # --- the checker
 
@@ -353,7 +365,10 @@ class ClusterRun:
             self.lost_answers.begin()
         if "power" in options.kinds:
             self.after_snapshots.begin()
+        if options.coordinators_fail:
+            self.coordinator_faults.begin()
         await sleep(options.faults_s)
+        self.coordinator_faults.end()
         self.lost_answers.end()
         self.after_snapshots.end()
         for task in faults:
@@ -407,7 +422,8 @@ class ClusterRun:
         if self.first_voters:
             self._operator = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
             self._operator.client.owner.spawn(self._operator.run())
-        watcher = Watcher(self._client("watcher"), self._places)
+        keys = self.transactions.keys[:WATCHED_KEYS] if options.transactors else []
+        watcher = Watcher(self._client("watcher"), [*self._places, *keys])
         watcher.client.owner.spawn(watcher.run())
         if options.transactors:
             self.transactions.start(options.transactors, options.copiers)
