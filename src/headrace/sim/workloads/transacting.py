@@ -364,7 +364,7 @@ async def poll(client: ClusterClient, key: Key, position: int, *, max_wait_ms: i
     request.isolation_level = 1
     data = (await client.ask(request, FetchResponse, 11)).responses[0].partitions[0]
     if data.error_code != ErrorCode.NONE:
-        # Out of range, too: it names no epoch, and a leader of before, which does not know yet that it is one, has less.
+        # Out of range, too: it names no epoch, and a leader of before, which does not know that yet, has less.
         return None
     return Read(key, position, end_of(data, position), committed_in(data, key, position))
 
