@@ -301,6 +301,7 @@ def settle(lists: Lists, copiers: list[Copier]) -> None:
     lists.history.is_settled = True
 
 
+@pytest.mark.soak
 def test_transactions_keep_their_promises_through_a_kill(tmp_path: Path) -> None:
     run(tmp_path, keys=4, transactions=100, kills_at=50, seed=1)
 

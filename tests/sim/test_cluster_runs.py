@@ -105,6 +105,12 @@ def test_a_planted_fault_is_found(name: str) -> None:
         assert any(run_cluster_seed(seed).objection is not None for seed in seeds)
 
 
+@pytest.mark.slow
+def test_markers_that_leave_before_their_decision_is_committed_are_found() -> None:
+    with planted("sends-markers-too-early"):
+        assert run_transactions_seed(2).objection is not None
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLANTED_IN_TRANSACTIONS)
