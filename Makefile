@@ -88,6 +88,7 @@ crash: install
 # which it builds.
 soak: install
 	@$(RUN) -m tests.peers.programs
+	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py streams; fi
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
 # Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, and

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench.__main__ import keep, number, result_file
 from bench.rigs import DATA, ROOT, Kafka, Ours, Rig
+from bench.spark.once_rows import ONCE_WORKS
 from bench.spark.rows import QUICK, WORKS, Row, Scale, Work, fill
 from bench.spark.sides import OURS, PEER, PREBUILT, Side
 from tests.peers import spark
@@ -33,6 +34,7 @@ SIDES = {
     "prebuilt": (PREBUILT, "headrace"),
 }
 """The connector and the broker of each side; the first two make the ratio."""
+EVERY_WORK = WORKS + ONCE_WORKS
 
 
 @dataclasses.dataclass
@@ -86,7 +88,7 @@ class Run:
 
     def __init__(self, only: list[str], sides: list[str], scale: Scale) -> None:
         self.scale = scale
-        self.works = [work for work in WORKS if any(wanted(row, only) for row in work.rows)]
+        self.works = [work for work in EVERY_WORK if any(wanted(row, only) for row in work.rows)]
         brokers = {SIDES[name][1] for name in sides}
         self.rigs: dict[str, Rig] = {}
         if "headrace" in brokers:
@@ -133,7 +135,7 @@ class Run:
 
     def one(self, work: Work, results: list[Result], side: Side) -> None:
         """One round on one side; what goes wrong is the row's, and the run goes on."""
-        if work.needs_broker and side.connector == PREBUILT:
+        if (work.needs_broker and side.connector == PREBUILT) or (work.ours_alone and side.connector != OURS):
             return
         try:
             values = work.measure(side, self.scale)
@@ -170,7 +172,7 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> int:
     asked = arguments_of(argv)
     if asked.list:
-        for row in (row for work in WORKS for row in work.rows):
+        for row in (row for work in EVERY_WORK for row in work.rows):
             print(f"{row.key:22} {row.title}")
         return 0
     scale = QUICK if asked.quick else Scale()

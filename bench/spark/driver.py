@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -27,10 +27,15 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 JSON_SCHEMA = "id BIGINT, name STRING, amount DOUBLE, paid BOOLEAN, at TIMESTAMP"
 CHECKED_ROWS = 1000
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 BATCHES_KEPT = 100_000
+ROWS_OF_ARROW = 10_000
+"""In one Arrow batch, as Spark hands them to a sink."""
 
 
 def session(directory: Path, jars: list[str]) -> SparkSession:
@@ -139,15 +144,63 @@ class Jobs:
         parsed = F.from_json(F.col("value").cast("string"), JSON_SCHEMA)
         return self._read(self._options(topic)).select(parsed.alias("parsed")).select("parsed.*")
 
-    def micro_batches(self, topic: str, rate: int, warm_s: float, seconds: float, manager: str) -> dict[str, Any]:
-        """How long each micro-batch with rows takes, in milliseconds, while somebody writes to the topic."""
+    def copy(self, topic: str, to: str, rows: int, batch_rows: int, delivery: str) -> dict[str, Any]:
+        """All of a topic's values into another topic, as a stream that ends; `delivery` is for ours alone.
+
+        `batch_seconds` are those of the batches, without the start of the query.
+        """
+        checkpoint = self._checkpoint()
+        reader = self.spark.readStream.format(self.connector).options(**self._options(topic, values_only=True))
+        frame = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", batch_rows).load()
+        writer = self._into(frame.select("value"), to, delivery)
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        read = sum(progress["numInputRows"] for progress in query.recentProgress)
+        assert read == rows, f"{read} rows, not {rows}"
+        shutil.rmtree(checkpoint)
+        took_ms = sum(progress["durationMs"]["triggerExecution"] for progress in query.recentProgress)
+        return {"batch_seconds": took_ms / 1000}
+
+    def _into(self, rows: DataFrame, topic: str, delivery: str) -> DataStreamWriter:
+        """A stream into a topic."""
+        writer = rows.writeStream.format(self.connector).option("kafka.bootstrap.servers", self.bootstrap)
+        if self.connector == "headrace":
+            writer = writer.option("delivery", delivery)
+        return writer.option("topic", topic)
+
+    def hands_of_exactly_once(self, to: str, rows: int, size: int) -> dict[str, Any]:
+        """One batch of exactly once in parts: a task's encoding, and the driver's commit, each alone in this process.
+
+        What Spark takes to carry the encoded rows from one to the other is in neither.
+        """
+        import pyarrow as pa
+
+        from headrace.spark.exactly_once import commit_write, encode_rows
+        from headrace.spark.options import sink_options
+
+        options = sink_options({
+            "kafka.bootstrap.servers": self.bootstrap, "topic": to, "delivery": "exactly-once",
+        })  # fmt: skip
+        values = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * size] * ROWS_OF_ARROW)})
+        before = time.perf_counter()
+        task = encode_rows((values for _ in range(rows // ROWS_OF_ARROW)), options)
+        encoded = time.perf_counter()
+        commit_write(options, [task])
+        return {"rows": task.rows, "encode": encoded - before, "commit": time.perf_counter() - encoded}
+
+    def micro_batches(
+        self, topic: str, rate: int, warm_s: float, seconds: float, manager: str, to: str = "", delivery: str = ""
+    ) -> dict[str, Any]:
+        """How long each micro-batch with rows takes, in milliseconds, while somebody writes to the topic: to nowhere,
+        or to another topic."""
         was = self.spark.conf.get(MANAGER, None)
         if manager:
             self.spark.conf.set(MANAGER, manager)
         checkpoint = self._checkpoint()
         try:
             frame = self.spark.readStream.format(self.connector).options(**self._options(topic, rate=rate)).load()
-            query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+            writer = self._into(frame.select("value"), to, delivery) if to else frame.writeStream.format("noop")
+            query = writer.option("checkpointLocation", str(checkpoint)).start()
             query.awaitTermination(warm_s)  # type: ignore[arg-type]  # parts of a second will do
             warm = len(query.recentProgress)
             query.awaitTermination(seconds)  # type: ignore[arg-type]

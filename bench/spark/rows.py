@@ -23,9 +23,7 @@ RECORD_OVERHEAD = 40
 """Bytes that a record takes on disk besides its value, at most."""
 JSON = "bench-json"
 JSON_BYTES = 130
-FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Renames where Spark's default asks Hadoop's file contexts: half the time of a small micro-batch on a local disk."""
 
 
@@ -66,6 +64,10 @@ class Row(Barred):
     lower: bool = False
 
 
+Measure = Callable[[Side, Scale], tuple[float, ...]]
+"""What measures a row, or several at once."""
+
+
 @dataclass(frozen=True)
 class Work:
     """A measurement and the rows that it gives, in the order of its values.
@@ -75,12 +77,14 @@ class Work:
     """
 
     rows: tuple[Row, ...]
-    measure: Callable[[Side, Scale], tuple[float, ...]]
+    measure: Measure
     topics: tuple[str, ...] = ()
     alone: bool = False
     warms_itself: bool = False
     needs_broker: bool = False
     """Whether a source of batches made beforehand cannot do it."""
+    ours_alone: bool = False
+    """Whether it looks into our connector, so that no other can do it."""
 
 
 def filled(size: int) -> str:
@@ -101,7 +105,7 @@ def fill(rig: Rig, topic: str, scale: Scale) -> None:
     run_python("bench.clients", "produce", rig.bootstrap, topic, str(rows), str(size), str(PARTITIONS))
 
 
-def batch_sum(size: int) -> Callable[[Side, Scale], tuple[float, ...]]:
+def batch_sum(size: int) -> Measure:
     """Million rows a second of a batch read."""
 
     def measure(side: Side, scale: Scale) -> tuple[float, ...]:
@@ -111,7 +115,7 @@ def batch_sum(size: int) -> Callable[[Side, Scale], tuple[float, ...]]:
     return measure
 
 
-def available_now(size: int, *, values_only: bool = False) -> Callable[[Side, Scale], tuple[float, ...]]:
+def available_now(size: int, *, values_only: bool = False) -> Measure:
     """Million rows a second of a stream that ends: from its start to its end, and of its batches alone."""
 
     def measure(side: Side, scale: Scale) -> tuple[float, ...]:
@@ -122,7 +126,7 @@ def available_now(size: int, *, values_only: bool = False) -> Callable[[Side, Sc
     return measure
 
 
-def batch_write(size: int) -> Callable[[Side, Scale], tuple[float, ...]]:
+def batch_write(size: int) -> Measure:
     """Million rows a second of a batch write into a topic of its own; all of them have arrived."""
 
     def measure(side: Side, scale: Scale) -> tuple[float, ...]:
@@ -144,11 +148,15 @@ def json_columns(side: Side, scale: Scale) -> tuple[float, ...]:
     return (scale.json / side.ask("json_columns", topic=JSON, rows=scale.json)["seconds"] / MILLION,)
 
 
-def micro_batches(manager: str) -> Callable[[Side, Scale], tuple[float, ...]]:
-    """Milliseconds that a micro-batch takes while records trickle in: the median and the 99th percentile."""
+def micro_batches(manager: str, delivery: str = "") -> Measure:
+    """Milliseconds that a micro-batch takes while records trickle in: the median and the 99th percentile.
+
+    With a `delivery` its rows go to another topic, else nowhere.
+    """
 
     def measure(side: Side, scale: Scale) -> tuple[float, ...]:
         topic = topic_for(side.rig, f"trickle-{time.monotonic_ns()}", PARTITIONS)
+        to = topic_for(side.rig, f"{topic}-copy", PARTITIONS) if delivery else ""
         command = [sys.executable, "-m", "bench.spark.load", "trickle", side.rig.bootstrap, topic]
         writer = subprocess.Popen([*command, str(scale.trickle_per_s)], cwd=ROOT)
         try:
@@ -159,12 +167,15 @@ def micro_batches(manager: str) -> Callable[[Side, Scale], tuple[float, ...]]:
                 warm_s=scale.trickle_warm_s,
                 seconds=scale.trickle_s,
                 manager=manager,
+                to=to,
+                delivery=delivery,
             )
             assert writer.poll() is None, "the trickle has ended"
         finally:
             writer.kill()
             writer.wait()
-        drop(side.rig, topic)
+        for each in filter(None, (topic, to)):
+            drop(side.rig, each)
         return median(answer["times_ms"]), p99(answer["times_ms"])
 
     return measure
@@ -183,7 +194,7 @@ def memory(side: Side, scale: Scale) -> tuple[float, ...]:
     return (peak.bytes / MB,)
 
 
-def _reading(row: Row, measure: Callable[[Side, Scale], tuple[float, ...]], *topics: str) -> Work:
+def _reading(row: Row, measure: Measure, *topics: str) -> Work:
     return Work((row,), measure, topics)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import headrace.arrow
 from headrace.arrow import encode
 from headrace.arrow.decode import HEADER_TYPE
-from headrace.arrow.encode import check_schema, encode_batch
+from headrace.arrow.encode import check_schema, encode_batch, hash_rows
 from headrace.wire.batch import check_crc, read_header, records_are_whole
 from headrace.wire.records import Compression, decode_batch
 
@@ -115,6 +115,43 @@ def placed(rows: list[dict[str, Any]], loose: int, marks: list[tuple[str, bytes]
         headers = [(header["key"], header["value"]) for header in row["headers"] or []] + marks
         places.setdefault(partition, []).append((when, row["key"], row["value"], headers))
     return places
+
+
+def told(row: dict[str, Any]) -> str:
+    """What a row says, as a hash of it should see it: a time that it does not say is the first."""
+    headers = None if row["headers"] is None else [(header["key"], header["value"]) for header in row["headers"]]
+    return repr([row["topic"], row["partition"], row["timestamp"] or EPOCH, row["key"], row["value"], headers])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(ROW, max_size=8), st.lists(ROW, max_size=8), st.randoms(), st.integers(0, 8))
+def test_a_sum_of_hashes_knows_the_rows_and_not_their_order(
+    form: str, rows: list[dict[str, Any]], others: list[dict[str, Any]], chance: Any, cut: int
+) -> None:
+    def summed(*parts: list[dict[str, Any]]) -> int:
+        hashes = (hash_rows(pa.RecordBatch.from_pylist(part, schema=SCHEMA), None) for part in parts)
+        return sum(hashes) & (1 << 64) - 1
+
+    mixed = chance.sample(rows, len(rows))
+    assert summed(rows) == summed(mixed) == summed(mixed[:cut], mixed[cut:])
+    assert summed([{}] * 0) == 0
+    assert (summed(rows) == summed(others)) == (sorted(map(told, rows)) == sorted(map(told, others)))
+    sliced = pa.RecordBatch.from_pylist([*others, *rows], schema=SCHEMA).slice(len(others))
+    assert hash_rows(sliced, None) == summed(rows)
+
+
+def test_both_forms_hash_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[dict[str, Any]] = [
+        {"key": b"k", "value": b"x" * n, "topic": "ab"[n % 2], "partition": None} for n in range(20)
+    ]
+    rows += [
+        {**rows[0], "value": None, "timestamp": EPOCH - timedelta(days=1), "headers": [{"key": "h", "value": None}]}
+    ]
+    table = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    compiled = hash_rows(table, None), hash_rows(table, "t")
+    for name in ("Column", "Rows"):
+        monkeypatch.setattr(encode, name, getattr(PLAIN, name))
+    assert (hash_rows(table, None), hash_rows(table, "t")) == compiled
 
 
 def test_text_columns_and_a_topic_from_the_option(form: str) -> None:

@@ -18,7 +18,8 @@ LOOPS = {
     "_columns": {"_copy", "_next", "add", "put", "add_headers", "measure"},
     "_rows": {
         "_copy", "_murmur2", "key_partitions", "order_by_partition", "has", "_varint_size", "encode", "size_of",
-        "field_size", "put_varint", "put_field", "put_headers",
+        "field_size", "put_varint", "put_field", "put_headers", "_fed", "_fed_number", "_stirred", "hash_sum",
+        "fed_field",
     },
 }  # fmt: skip
 """What runs once a record or more often."""

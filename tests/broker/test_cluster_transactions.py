@@ -46,12 +46,12 @@ def any_port(cluster: TestCluster) -> int:
     return next(node.port for node in cluster.nodes.values() if node.is_running)
 
 
-def coordinated_by(cluster: TestCluster, node: int) -> str:
-    """A transactional id that a node coordinates."""
+def coordinated_by(cluster: TestCluster, node: int, count: int = 1) -> list[str]:
+    """Transactional ids that a node coordinates."""
     with Raw(any_port(cluster)) as raw:
         names = [f"id-{number}" for number in range(40)]
         found = find(raw, *names)
-    return next(each.key for each in found if each.node_id == node)
+    return [each.key for each in found if each.node_id == node][:count]
 
 
 def coordinator(cluster: TestCluster, name: str) -> int:
@@ -112,7 +112,7 @@ def has_marker(cluster: TestCluster, topic: str, index: int, producer: tuple[int
 def test_every_leader_gets_its_marker(three: TestCluster) -> None:
     make(three, "t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
     for node in (1, 2, 3):
-        name = coordinated_by(three, node)
+        (name,) = coordinated_by(three, node)
         with Raw(three.nodes[node].port) as raw:
             producer = began(three, raw, name, "t", [0, 1, 2])
             assert end(raw, 4, name, producer, committed=True) == (0, -1, -1)
@@ -126,7 +126,7 @@ def test_every_leader_gets_its_marker(three: TestCluster) -> None:
 def test_the_next_coordinator_ends_what_was_decided(three: TestCluster) -> None:
     """Decided and answered, and no marker is written: then the coordinator dies."""
     make(three, "t", [1], [2])
-    name = coordinated_by(three, 1)
+    (name,) = coordinated_by(three, 1)
     with Raw(three.nodes[1].port) as raw:
         producer = began(three, raw, name, "t", [0, 1])
         three.nodes[1].call(cut_markers)
@@ -148,7 +148,7 @@ def test_a_coordinator_that_moves_leaves_its_markers_to_the_next(three: TestClus
     """It cannot reach the leader of a partition, and hands over to somebody who can."""
     first, leader = (node for node in (1, 2, 3) if node != three.controller())
     make(three, "t", [leader])
-    name = coordinated_by(three, first)
+    (name,) = coordinated_by(three, first)
     with Raw(three.nodes[first].port) as raw:
         producer = began(three, raw, name, "t", [0])
         three.partition(first, leader)
@@ -169,9 +169,47 @@ def until(look: Callable[[], T]) -> T:
     raise AssertionError("it has not come true in time")
 
 
+PATIENT = {
+    "request.timeout.ms": "600000",
+    "broker.session.timeout.ms": "600000",
+    "replica.lag.time.max.ms": "600000",
+    "transaction.state.log.replication.factor": "1",
+}
+"""Nobody gives anything up while a test runs, and a coordinator needs no other node."""
+
+
+def test_a_partition_whose_replicas_do_not_keep_up_holds_no_other_transaction_up() -> None:
+    """Its leader has the marker, and its follower sleeps: the leader is asked for it again and again, does not write it
+    again, and takes the markers of other transactions meanwhile."""
+    with headrace.testing.cluster(settings={**SMALL, **PATIENT}) as three:
+        sleeper, leader = (node for node in (1, 2, 3) if node != three.controller())
+        here = three.nodes[three.controller()]
+        make(three, "stuck", [leader, sleeper])
+        make(three, "free", [leader])
+        stuck, *free = coordinated_by(three, here.id, 4)
+        with Raw(here.port) as raw:
+            first = began(three, raw, stuck, "stuck", [0])
+            others = [began(three, raw, name, "free", [0]) for name in free]
+            three.pause(sleeper)
+            assert end(raw, 4, stuck, first, committed=True) == (0, -1, -1)
+            for name, producer in zip(free, others, strict=True):
+                assert end(raw, 4, name, producer, committed=True) == (0, -1, -1)
+                until_state(raw, name, "CompleteCommit")
+            assert describe(raw, stuck).transaction_state == "PrepareCommit"
+            sent_again = here.call(lambda broker: broker.metrics.counter("transactions.markers_sent_again"))
+            until(lambda: sent_again.value >= 4)
+            assert three.nodes[leader].call(lambda broker: len(broker.markers_under_way)) == 1
+            three.resume(sleeper)
+            until_state(raw, stuck, "CompleteCommit")
+        leading = three.nodes[leader]
+        written = leading.call(lambda broker: broker.replicas.by_name["stuck", 0].log.end_offset)
+        assert written <= 2, "asked for once more after it was committed, at most"
+        assert leading.call(lambda broker: len(broker.markers_under_way)) == 0
+
+
 def test_a_leader_that_dies_is_followed_by_the_next(three: TestCluster) -> None:
     make(three, "t", [2, 3])
-    name = coordinated_by(three, 1)
+    (name,) = coordinated_by(three, 1)
     with Raw(three.nodes[1].port) as raw:
         producer = began(three, raw, name, "t", [0])
     three.pause(2)
@@ -184,7 +222,7 @@ def test_a_leader_that_dies_is_followed_by_the_next(three: TestCluster) -> None:
 def test_a_deleted_topic_holds_no_transaction_up(three: TestCluster) -> None:
     make(three, "t", [2])
     make(three, "u", [3])
-    name = coordinated_by(three, 1)
+    (name,) = coordinated_by(three, 1)
     with Raw(three.nodes[1].port) as raw:
         all_see(three, "u")
         producer = began(three, raw, name, "t", [0])

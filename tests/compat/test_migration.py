@@ -1,4 +1,5 @@
-"""Three brokers of Apache Kafka become ours one by one under load, and then Kafka's again: `docs/migration.md`."""
+"""Three brokers of Apache Kafka become ours one by one under load, and then Kafka's again: `docs/migration.md`. At work
+are a producer, a producer of transactions, and a consumer group of each protocol."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, ElectionType, KafkaException, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.promises import PARTITIONS, TOPIC, Load, read_all
 from peers.cluster import HeadraceCluster
+from peers.moved import STATE, Transacting
 
 from headrace.wire.batch import iter_headers
 
@@ -27,18 +29,19 @@ UNSERVED = "features are finalized that this broker preserves and does not serve
 
 
 class Members:
-    """A consumer group of one classic member, which commits what it has read, and what it was promised."""
+    """A consumer group of one member, which commits what it has read, and what it was promised. The classic `protocol`
+    or KIP-848's (`consumer`)."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, protocol: str) -> None:
         self.read: Counter[tuple[int, int]] = Counter()
         self.committed: dict[int, int] = {}
         self.failed: list[str] = []
         self._settings: dict[str, str | int | bool] = {
-            "bootstrap.servers": bootstrap, "group.id": "movers", "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "log_level": 0,
+            "bootstrap.servers": bootstrap, "group.id": f"movers-{protocol}", "group.protocol": protocol,
+            "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0,
         }  # fmt: skip
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="members")
+        self._thread = threading.Thread(target=self._run, name=f"members-{protocol}")
 
     def _run(self) -> None:
         consumer = Consumer(self._settings)
@@ -196,8 +199,11 @@ def test_there_and_back(tmp_path: Path, fresh: bool, dynamic: bool) -> None:
         write_transactions(cluster.bootstrap)
         settled = [b"%d-%d" % (number, index) for number in (0, 2) for index in range(10)]
         assert read_committed(cluster.bootstrap) == settled
-        with Members(cluster.bootstrap) as members, Load(cluster.bootstrap, "load") as load:
-            members.wait_for(1_000)
+        groups = [Members(cluster.bootstrap, protocol) for protocol in ("classic", "consumer")]
+        transacting = Transacting(cluster.bootstrap, "transacted")
+        with groups[0], groups[1], transacting, Load(cluster.bootstrap, "load") as load:
+            for members in groups:
+                members.wait_for(1_000)
             for node in EVERY:
                 cluster.replace(node, fresh=fresh)
                 watch.until_all_in_sync()
@@ -212,20 +218,21 @@ def test_there_and_back(tmp_path: Path, fresh: bool, dynamic: bool) -> None:
                 watch.until_all_in_sync()
                 controllers |= {each for each in ours if is_controller(cluster, each)}
             load.stop()
-            members.wait_for(load.sent)
-        stored = members.stored()
+            for members in groups:
+                members.wait_for(load.sent)
+        stored = [members.stored() for members in groups]
         found = read_all(cluster.bootstrap)
+        transacting.check(cluster.bootstrap)
         watch.until_all_in_sync()
-    assert load.failed == []
-    assert len(load.acknowledged) == load.sent > 0
-    if not members.failed:  # a member whose commit fails begins again where the last one succeeded
-        assert set(members.read.values()) == {1}, "the group reads every record once"
+    load.assert_kept(found)
+    for members in groups:
+        if not members.failed:  # a member whose commit fails begins again where the last one succeeded
+            assert set(members.read.values()) == {1}, "the group reads every record once"
     for partition, records in found.items():
-        numbers = [number for _, number in records]
-        assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
-        assert members.committed[partition] <= stored[partition] <= len(records)
+        for members, places in zip(groups, stored, strict=True):
+            assert members.committed[partition] <= places[partition] <= len(records)
         epochs = {header.partition_leader_epoch for _, header in iter_headers(cluster.log_of(1, TOPIC, partition))}
         assert len(epochs) > 1, "more than one leader wrote"
-    assert_equal_logs(cluster, [(SETTLED, 0), *((TOPIC, partition) for partition in range(PARTITIONS))])
+    assert_equal_logs(cluster, [(SETTLED, 0), STATE, *((TOPIC, partition) for partition in range(PARTITIONS))])
     assert controllers, "one of ours led the quorum"
     assert all(UNSERVED in text and "defect" not in text for text in said)

@@ -1,15 +1,19 @@
-"""Two Apache Kafka brokers and one of ours in one cluster, all of them voters: each is ended in turn under load, and in
-the end nothing acknowledged is lost, and the logs of all three are equal."""
+"""Two Apache Kafka brokers and one of ours in one cluster, all of them voters: the coordinator of transactions moves
+between the two kinds in the middle of transactions, and each node is ended in turn under load. In the end nothing
+acknowledged is lost, each transaction ended as its producer was told, and the logs of all three are equal."""
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from durability.promises import PARTITIONS, TOPIC, Load, assert_kept, read_all, until_in_sync
 from peers.cluster import HeadraceCluster
+from peers.moved import SETTINGS, Mover, Transacting
+from peers.transactions import set_transaction_version
 
 from headrace.wire.batch import iter_headers
 
@@ -40,9 +44,11 @@ def until_led_by_others(bootstrap: str, node: int) -> None:
 @pytest.mark.timeout(600)
 def test_each_is_ended_in_turn(tmp_path: Path) -> None:
     settings = {
+        **SETTINGS,
+        "min.insync.replicas": "2",
+        "transaction.state.log.min.isr": "2",
         "broker.session.timeout.ms": str(SESSION_MS),
         "broker.heartbeat.interval.ms": "500",
-        "offsets.topic.num.partitions": "1",
         "log.segment.bytes": str(1 << 20),
     }
     with HeadraceCluster(tmp_path, settings, kafkas=KAFKAS, dynamic=True) as cluster:
@@ -52,7 +58,13 @@ def test_each_is_ended_in_turn(tmp_path: Path) -> None:
             admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(PATIENCE_S)
         admin.create_partitions([NewPartitions("grown", PARTITIONS + 1)])["grown"].result(PATIENCE_S)
         until_in_sync(cluster.bootstrap)
-        with Load(cluster.bootstrap, "load") as load:
+        mover = Mover(cluster, "moved")
+        for version, giver, taker in ((2, OURS, 2), (1, 2, OURS)):
+            set_transaction_version(mover.client, version)
+            mover.lead(giver, taker, 3)
+            mover.round(f"from-{giver}", partial(mover.lead, taker, giver, 3))
+        transacting = Transacting(cluster.bootstrap, "transacted")
+        with Load(cluster.bootstrap, "load") as load, transacting:
             for node, how in ((OURS, "stop"), (2, "kill"), (OURS, "kill"), (3, "stop")):
                 victim = cluster.nodes[node]
                 victim.stop() if how == "stop" else victim.kill()
@@ -60,9 +72,14 @@ def test_each_is_ended_in_turn(tmp_path: Path) -> None:
                 victim.start()
                 until_in_sync(cluster.bootstrap)
         found = read_all(cluster.bootstrap)
+        mover.until_in_sync()
+        mover.check()
+        transacting.check(cluster.bootstrap)
+        mover.close()
         said = cluster.nodes[OURS].log.read_text()
     assert "defect" not in said, said[-3000:]
     assert_kept(cluster, load, found)
+    mover.assert_equal_logs()
     for partition in range(PARTITIONS):
         epochs = {header.partition_leader_epoch for _, header in iter_headers(cluster.log_of(OURS, TOPIC, partition))}
         assert len(epochs) > 1, "more than one leader wrote"

@@ -19,9 +19,10 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from durability.promises import PARTITIONS, TOPIC, Load, read_all, until_in_sync
+from durability.promises import PARTITIONS, TOPIC, Load, assert_kept, read_all, until_in_sync
 from peers.cluster import HeadraceCluster
 from peers.link import Link
+from peers.moved import Transacting
 
 from headrace.wire.batch import iter_headers
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
@@ -130,6 +131,7 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
         "log.segment.bytes": str(1 << 20),
     }
     led: set[int] = set()
@@ -137,7 +139,8 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
         administrator = Administrator(cluster)
         administrator.all.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
         until_in_sync(cluster.bootstrap)
-        with Load(cluster.bootstrap, "load") as load:
+        transacting = Transacting(cluster.bootstrap, "transacted")
+        with Load(cluster.bootstrap, "load") as load, transacting:
             for turn in range(len(EVERY)):
                 administrator.lead({p: EVERY[(p + turn) % len(EVERY)] for p in range(PARTITIONS)})
             for number in range(ROUNDS_MAX):
@@ -153,15 +156,10 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
                 until_in_sync(cluster.bootstrap)
         found = read_all(cluster.bootstrap)
         until_in_sync(cluster.bootstrap)
+        transacting.check(cluster.bootstrap)
         said = [cluster.nodes[node].log.read_text() for node in EVERY if node not in kafkas]
     assert led == set(EVERY), "each led the quorum"
-    assert load.failed == []
-    assert len(load.acknowledged) == load.sent > 0
-    for partition, records in found.items():
-        numbers = [number for _, number in records]
-        assert numbers == list(range(partition, load.sent, PARTITIONS)), f"partition {partition}: lost, doubled, moved"
-        logs = {cluster.log_of(node, TOPIC, partition) for node in EVERY}
-        assert len(logs) == 1, f"partition {partition}: the replicas differ"
+    assert_kept(cluster, load, found)
     assert_equal_metadata(cluster)
     assert not any("defect" in text for text in said)
 

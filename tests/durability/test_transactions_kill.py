@@ -178,8 +178,9 @@ class Reader:
 class Loader:
     """Writes numbers to the source until it is told to stop."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, source: str = SOURCE) -> None:
         self.sent = 0
+        self._source = source
         self._failed: list[object] = []
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, **QUICK})
         self._stop = threading.Event()
@@ -200,7 +201,7 @@ class Loader:
         while not self._stop.is_set():
             for _ in range(10):
                 self._producer.produce(
-                    SOURCE, str(self.sent), partition=self.sent % PARTITIONS,
+                    self._source, str(self.sent), partition=self.sent % PARTITIONS,
                     on_delivery=lambda error, _: self._failed.append(error) if error else None,
                 )  # fmt: skip
                 self.sent += 1
@@ -211,10 +212,20 @@ class Loader:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [1])
-def test_exactly_once_through_kills_of_any_node(tmp_path: Path, seed: int, request: pytest.FixtureRequest) -> None:
-    rng = random.Random(seed)
-    kafkas = (1, 2, 3) if request.config.getoption("--against") == "kafka" else ()
+@pytest.mark.parametrize(
+    "kafkas",
+    [
+        pytest.param((), id="three of ours"),
+        pytest.param((3,), id="two of ours", marks=[pytest.mark.jvm, pytest.mark.soak]),
+        pytest.param((2, 3), id="one of ours", marks=[pytest.mark.jvm, pytest.mark.soak]),
+    ],
+)
+def test_exactly_once_through_kills_of_any_node(
+    tmp_path: Path, kafkas: tuple[int, ...], request: pytest.FixtureRequest
+) -> None:
+    rng = random.Random(1)
+    if request.config.getoption("--against") == "kafka":
+        kafkas = (1, 2, 3)
     with HeadraceCluster(tmp_path, SETTINGS, kafkas=kafkas) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         for made in admin.create_topics([NewTopic(name, PARTITIONS, 3) for name in (SOURCE, SINK)]).values():

@@ -29,6 +29,7 @@ from headrace.groups.join import Asker
 from headrace.groups.outcome import GroupSettings
 from headrace.groups.records import GroupRecord, OffsetRecord, Record, decode
 from headrace.groups.shard import GroupShard
+from headrace.groups.subscription import read_assignment
 from headrace.machine.outcome import Ending, Outcome
 from headrace.machine.runtime import LoadedRecord, LogPiece, RuntimeSettings, ShardRuntime
 from headrace.wire.batch import iter_headers
@@ -225,10 +226,13 @@ class Coordinator(Scripted):
 
     def do_settings(self, words: Words) -> None:
         self.runtime_settings = RuntimeSettings(commit_timeout_ms=int(words.named.pop("commit_timeout_ms", NEVER_MS)))
+        assignors = words.named.pop("consumer.assignors", "")
         numbers = {key: int(value) for key, value in words.named.items()}
         of_consumers: dict[str, Any] = {
             key[9:]: numbers.pop(key) for key in list(numbers) if key.startswith("consumer.")
         }
+        if assignors:
+            of_consumers["assignors"] = tuple(assignors.split(","))
         given: dict[str, Any] = {**numbers, "consumer": ConsumerSettings(**of_consumers)}
         self.settings = GroupSettings(**given)
         self.reload()
@@ -264,7 +268,7 @@ class Coordinator(Scripted):
             assignments=[SyncGroupRequestAssignment(member_id, data.encode()) for member_id, data in assigned],
         )
         waiter = Waiter(client, "syncs")
-        self.run(self.shard.sync(request, waiter), waiter)
+        self.run(self.shard.sync(request, waiter, self.now_ms), waiter)
 
     def do_heartbeat(self, words: Words) -> None:
         client = self.client(words.plain[1])
@@ -418,11 +422,19 @@ def said_record(record: Record) -> str:
     if isinstance(record, GroupRecord):
         if record.stored is None:
             return f"log: {record.group_id} removed"
-        members = " ".join(f"{m.member_id}:{m.assignment.decode()}" for m in record.stored.members)
+        members = " ".join(f"{m.member_id}:{said_assignment(m.assignment)}" for m in record.stored.members)
         return f"log: {record.group_id} generation={record.stored.generation} members=[{members}]"
     if isinstance(record, ConsumerRecord):
         return said_consumer_record(record)
     return f"log: {record.group_id} record of type {record.kind} {'removed' if record.value is None else 'kept'}"
+
+
+def said_assignment(data: bytes) -> str:
+    """What a leader assigned: a script's own words, or partitions, t-0,t-1."""
+    if not data.startswith(b"\0"):
+        return data.decode()
+    assigned = read_assignment(data).assigned_partitions
+    return ",".join(f"{each.topic}-{partition}" for each in assigned for partition in each.partitions)
 
 
 def said_consumer_record(record: ConsumerRecord) -> str:
@@ -441,6 +453,8 @@ def said_consumer_record(record: ConsumerRecord) -> str:
         said += [f"topics={','.join(sorted(value.topics))}"] if value.topics or not value.regex else []
         said += [f"regex={value.regex}"] if value.regex else []
         said += [f"assignor={value.assignor}"] if value.assignor is not None else []
+        if value.classic is not None:
+            said += [f"classic={','.join(each.name for each in value.classic.supported_protocols)}"]
         return f"{who} says {' '.join(said)}"
     if isinstance(value, Current):
         revoking = f" revokes [{said_partitions(value.revoking)}]" if value.revoking else ""

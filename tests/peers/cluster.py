@@ -196,7 +196,9 @@ class HeadraceCluster:
         killed: their last would wait for a majority."""
         for node, peer in self.nodes.items():
             peer.kill() if node in self.kafkas else peer.terminate()
-        for peer in [*self.nodes.values(), *self.controllers.values()]:
+        for node, peer in [*self.nodes.items(), *self.controllers.items()]:
+            if node in self.kafkas:
+                peer.kill()
             assert peer.stop() == 0, "a clean stop"
 
     def quorum(self) -> k55.ResponsePartitionData:

@@ -3,7 +3,7 @@
 Maven is asked through its ordinary configuration, so a machine's own settings and mirrors apply. A finished folder is
 marked by a file that holds the list of coordinates, so a second call costs nothing and works without a network.
 
-    python tests/peers/jars.py [kafka|spark|all]
+    python tests/peers/jars.py [kafka|spark|streams|all]
 """
 
 from __future__ import annotations
@@ -64,6 +64,18 @@ SPARK = JarSet(
     closure=False,
 )
 
+STREAMS = JarSet(
+    "streams",
+    (
+        f"org.apache.kafka:kafka-streams:{KAFKA_VERSION}",
+        f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
+        f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
+        "org.apache.logging.log4j:log4j-core:2.25.1",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
+    ),
+    closure=True,
+)
+
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>headrace.peers</groupId>
@@ -114,7 +126,8 @@ def ensure(jars: JarSet) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    wanted = {"kafka": [KAFKA], "spark": [SPARK], "all": [KAFKA, SPARK]}[arguments[0] if arguments else "all"]
+    sets = {each.name: [each] for each in (KAFKA, SPARK, STREAMS)}
+    wanted = {**sets, "all": [KAFKA, SPARK]}[arguments[0] if arguments else "all"]
     for jars in wanted:
         folder = ensure(jars)
         print(f"{jars.name}: {len(list(folder.glob('*.jar')))} jars in {folder.relative_to(ROOT)}")

@@ -33,7 +33,7 @@ BUILD_PATIENCE_S: Final = 900
 TOOLS: Final = {"go": "go", "rust": "cargo", "node": "npm"}
 """What builds the programs that are built, by language."""
 BUILDS: Final = {
-    "go": ["go", "build", "-o", "client", "."],
+    "go": ["go", "build", "-o", "bin/", "./..."],
     "rust": ["cargo", "build", "--quiet"],
     "node": ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"],
 }
@@ -74,7 +74,7 @@ def command(name: str) -> list[str]:
     if name == "java":
         return java(str(HERE / "Client.java"))
     folder = build(name)
-    paths = {"go": ["client"], "rust": ["target", "debug", "client"], "node": ["client.js"]}
+    paths = {"go": ["bin", "client"], "rust": ["target", "debug", "client"], "node": ["client.js"]}
     program = str(folder.joinpath(*paths[name]))
     return ["node", program] if name == "node" else [program]
 

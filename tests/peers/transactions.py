@@ -14,7 +14,7 @@ from headrace.wire.messages.k57_update_features import (
     UpdateFeaturesResponse,
 )
 from headrace.wire.messages.k65_describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from headrace.wire.records import decode_batch
+from headrace.wire.records import Record, decode_batch
 
 SMALL = {
     "offsets.topic.num.partitions": "1",
@@ -42,16 +42,20 @@ def set_transaction_version(client: Client, level: int) -> None:
         time.sleep(0.02)
 
 
-def state_of(client: Client, transactional_id: str) -> str:
-    """The state of its transaction, when its markers are written."""
+def state_of(client: Client, transactional_id: str, *, settled: bool = True) -> str:
+    """The state of its transaction: where it is to be `settled`, when its markers are written."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        node_id = client.coordinator(transactional_id, kind=TRANSACTION)
-        request = DescribeTransactionsRequest([transactional_id])
-        answer = client.call(request, DescribeTransactionsResponse, node_id=node_id)
+        answer = client.at_coordinator(
+            transactional_id,
+            DescribeTransactionsRequest([transactional_id]),
+            DescribeTransactionsResponse,
+            lambda response: response.transaction_states[0].error_code,
+            kind=TRANSACTION,
+        )
         (found,) = answer.transaction_states
-        assert found.error_code == 0, found.error_code
-        if not found.transaction_state.startswith("Prepare") or time.monotonic() > until:
+        is_over = not settled or not found.transaction_state.startswith("Prepare")
+        if is_over or time.monotonic() > until:
             return found.transaction_state
         time.sleep(0.01)
 
@@ -61,12 +65,17 @@ def visible(client: Client, topic: str) -> list[bytes]:
 
     A transaction that is open keeps what comes behind it out of sight.
     """
+    return [record.value or b"" for records in visible_records(client, topic).values() for record in records]
+
+
+def visible_records(client: Client, topic: str) -> dict[int, list[Record]]:
+    """The same as whole records, by partition and in order."""
     ends = {(topic, index): end for index, end in settled_ends(client, topic).items()}
-    values: list[bytes] = []
+    found: dict[int, list[Record]] = {index: [] for _, index in ends}
     for fetched in Fetcher(client, dict.fromkeys(ends, 0), ends=ends, isolation="read_committed", max_wait_ms=50):
         for _, body in visible_batches(fetched, committed=True):
-            values += [record.value or b"" for record in decode_batch(body)]
-    return values
+            found[fetched.partition] += decode_batch(body)
+    return found
 
 
 def settled_ends(client: Client, topic: str) -> dict[int, int]:

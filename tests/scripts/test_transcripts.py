@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from controller.clustered import ClusteredController
+from groups.consumer.mixed import MixedGroups
 from groups.consumer.scripted import ConsumerGroups
 from groups.scripted import Coordinator
 from machine.scripted import Runtimes
@@ -24,6 +25,7 @@ MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
     "fetching": Fetching,
     "groups": Coordinator,
     "machine": Runtimes,
+    "mixed_groups": MixedGroups,
     "raft": Quorum,
     "replicas": Replica,
     "transactions": Transactions,

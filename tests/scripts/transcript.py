@@ -84,6 +84,11 @@ def rewritten(text: str, machine: Scripted) -> str:
     return "\n".join(out).replace("\n\n\n", "\n\n") + "\n"
 
 
+def commands_of(text: str) -> list[str]:
+    """The commands of a script, without what came of them."""
+    return [command for _, commands in _blocks(text) for command in commands]
+
+
 def _blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
     """(comments and empty lines, commands) of each block."""
     lines = text.splitlines()

@@ -1,12 +1,12 @@
-"""A driver's commit in a process of its own that dies at a chosen request: before it leaves, when it has left, or when
-its answer has come. What the kernel has taken still reaches the broker, as after a kill.
+"""A driver's commit, or a task, in a process of its own that dies at a chosen request: before it leaves, when it has
+left, or when its answer has come. What the kernel has taken still reaches the broker, as after a kill.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -34,6 +34,11 @@ class Death:
 
 def commit_and_die(options: SinkOptions, tasks: Sequence[EncodedTask], batch_id: int, death: Death | None) -> int:
     """Commit in a child; returns DEAD where it died as it should, DONE where it never came there."""
+    return run_and_die(lambda: exactly_once.commit_batch(options, tasks, batch_id), death)
+
+
+def run_and_die(work: Callable[[], object], death: Death | None) -> int:
+    """The same with any work, which must not use connections of this process."""
     child = os.fork()
     if child == 0:
         status = FAILED
@@ -41,7 +46,7 @@ def commit_and_die(options: SinkOptions, tasks: Sequence[EncodedTask], batch_id:
             exactly_once._kept.clear()
             if death is not None:
                 _arrange(death)
-            exactly_once.commit_batch(options, tasks, batch_id)
+            work()
             status = DONE
         finally:
             os._exit(status)

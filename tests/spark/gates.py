@@ -1,10 +1,12 @@
 """The source and sink with gates in them: a batch stops where a test has shut one, until it is opened or all is killed.
 
 `format("gated")` is `format("headrace")`. A gate is a file in a directory: while `NAME.shut` is there, whoever comes by
-leaves `NAME.reached` and waits. Run from `tests` it is a driver to be killed, copying a topic of any growth into
-another:
+leaves `NAME.reached`, with its process id, and waits; where `NAME.fails` is there, it raises. Run from `tests` it is a
+driver to be killed, copying a topic of any growth into another:
 
-    python -m spark.gates BOOTSTRAP FROM TO GATES CHECKPOINT forever|now [SINK OPTIONS AS JSON]
+    python -m spark.gates BOOTSTRAP FROM TO GATES CHECKPOINT forever|now [SINK OPTIONS [SOURCE OPTIONS [SETTINGS]]]
+
+The last three are JSON; the settings are Spark's.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from headrace.client.transactions import TransactionalProducer
 from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.sink import StreamWriter, stream_writer
 from headrace.spark.source import StreamReader
@@ -48,9 +52,17 @@ class Gates:
         """Whoever stands there goes on."""
         (self.directory / f"{name}.shut").unlink()
 
+    def fail(self, name: str) -> None:
+        """Whoever comes to this gate from now on raises."""
+        (self.directory / f"{name}.fails").touch()
+
     def reached(self, name: str) -> bool:
         """Whether somebody has come to the gate since it was shut."""
         return (self.directory / f"{name}.reached").exists()
+
+    def pid_at(self, name: str) -> int:
+        """The process that came to the gate last."""
+        return int((self.directory / f"{name}.reached").read_text())
 
     def wait_for(self, name: str, still_going: Any, patience_s: float) -> None:
         """Until somebody stands at the gate; RuntimeError where nobody is `still_going` to it, or for too long."""
@@ -62,10 +74,15 @@ class Gates:
 
     def stop_here(self, name: str) -> None:
         """Wait while the gate is shut. The daemon that has made this process gone, so is the query."""
+        if (self.directory / f"{name}.fails").exists():
+            raise RuntimeError(f"the gate {name} says so")
         parent = os.getppid()
         shut = self.directory / f"{name}.shut"
+        if shut.exists():
+            mine = self.directory / f"{name}.{os.getpid()}"
+            mine.write_text(str(os.getpid()))
+            mine.replace(self.directory / f"{name}.reached")
         while shut.exists():
-            (self.directory / f"{name}.reached").touch()
             if os.getppid() != parent:
                 os._exit(1)
             time.sleep(STEP_S)
@@ -98,20 +115,46 @@ class GatedReader(StreamReader):
 
 
 class GatedWriter(StreamWriter):
-    """Gates: `written` when a task has written and flushed its rows, `done` when all have, `committed` when the commit
-    is over, before Spark hears of it."""
+    """Gates: `written` when a task has written and flushed its rows, and `written-TASK-ATTEMPT` behind it, `done` when
+    all have, `committed` when the commit is over, before Spark hears of it. Exactly once there are `flushed` between
+    them, when the rows are in an open transaction, and `decided` when it is committed."""
 
     gates: Gates
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = super().write(iterator)
         self.gates.stop_here("written")
+        task = TaskContext.get()
+        assert task is not None
+        self.gates.stop_here(f"written-{task.partitionId()}-{task.attemptNumber()}")
         return message
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self.gates.stop_here("done")
-        super().commit(messages, batchId)
+        with stops_behind(self.gates, flush="flushed", commit="decided"):
+            super().commit(messages, batchId)
         self.gates.stop_here("committed")
+
+
+@contextmanager
+def stops_behind(gates: Gates, **names: str) -> Iterator[None]:
+    """Gates behind methods of the transactional producer."""
+    own = {method: getattr(TransactionalProducer, method) for method in names}
+
+    def gated(method: str, name: str) -> None:
+        def call(self: TransactionalProducer) -> None:
+            own[method](self)
+            gates.stop_here(name)
+
+        setattr(TransactionalProducer, method, call)
+
+    for method, name in names.items():
+        gated(method, name)
+    try:
+        yield
+    finally:
+        for method, original in own.items():
+            setattr(TransactionalProducer, method, original)
 
 
 def register_gated(spark: Any, directory: Path) -> Gates:
@@ -143,16 +186,24 @@ def register_gated(spark: Any, directory: Path) -> Gates:
 
 
 def main(
-    bootstrap: str, source: str, sink: str, gates: str, checkpoint: str, how_long: str, sink_options: str = "{}"
+    bootstrap: str,
+    source: str,
+    sink: str,
+    gates: str,
+    checkpoint: str,
+    how_long: str,
+    sink_options: str = "{}",
+    source_options: str = "{}",
+    settings: str = "{}",
 ) -> None:
     """Copy rows, where each came from as its key, from what is latest when the query begins."""
     from spark.copying import session
 
-    spark = session()
+    spark = session(json.loads(settings))
     register_gated(spark, Path(gates))
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": source, "startingOffsets": "latest"}
     options |= {"kafka.group.id": f"{source}-group", "minPartitions": "2"}
-    rows = spark.readStream.format("gated").options(**options).load()
+    rows = spark.readStream.format("gated").options(**options | json.loads(source_options)).load()
     rows = rows.selectExpr("concat_ws(':', partition, offset) as key", "value")
     trigger: dict[str, Any] = {"availableNow": True} if how_long == "now" else {"processingTime": "0 seconds"}
     writer = rows.writeStream.format("gated").option("kafka.bootstrap.servers", bootstrap)

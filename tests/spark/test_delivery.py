@@ -28,7 +28,10 @@ def test_what_is_said() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({**BROKERS, "delivery": "once"}, "'delivery' must be at-least-once or exactly-once, not 'once'"),
+        (
+            {**BROKERS, "delivery": "once"},
+            "'delivery' must be at-least-once, exactly-once or exactly-once-per-task, not 'once'",
+        ),
         (ONCE | {"kafka.acks": "1"}, "needs the option 'kafka.acks' to be all, not '1'"),
         (ONCE | {"kafka.enable.idempotence": "false"}, "needs 'kafka.enable.idempotence'"),
         (ONCE | {"kafka.transactional.id": "x"}, "leave 'kafka.transactional.id' out"),

@@ -28,6 +28,7 @@ from headrace.spark import exactly_once
 from headrace.spark.exactly_once import EncodedTask, commit_batch, commit_write
 from headrace.spark.markers import HistoryError
 from headrace.spark.options import SinkOptions, sink_options
+from headrace.spark.sink import BatchWriter
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.records import Record, build_batch, decode_batch
 
@@ -382,18 +383,18 @@ def test_messages_of_another_batch_are_refused(query: Query) -> None:
 def test_a_batch_write_that_is_all_of_a_streams_batch(query: Query) -> None:
     for batch_id in (0, 0, 1):
         once = replace(query.options.exactly_once, of_batch=batch_id)  # type: ignore[type-var]
-        commit_write(replace(query.options, exactly_once=once), query.tasks(batch_id))
+        BatchWriter(replace(query.options, exactly_once=once)).commit(query.tasks(batch_id))
         commit(query, batch_id)
     query.check(0, 1)
 
 
 def test_a_batch_write_is_one_transaction(query: Query) -> None:
-    commit_write(query.options, [EncodedTask()])
-    commit_write(query.options, query.tasks(0))
+    commit_write(query.options, [EncodedTask()], "a")
+    commit_write(query.options, query.tasks(0), "b")
     assert sorted(visible(query.client, query.topic)) == query.values(0)
     broken = query.tasks(1)
     broken[1].batches.append((query.topic, 0, bytearray(b"no batch"), 1))
     with pytest.raises(ValueError, match="not one whole record batch"):
-        commit_write(query.options, broken)
+        commit_write(query.options, broken, "c")
     assert sorted(visible(query.client, query.topic)) == query.values(0)
     assert settled_ends(query.client, query.topic) == latest_offsets(query.client, query.topic)

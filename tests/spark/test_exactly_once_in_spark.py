@@ -10,16 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
-from peers.transactions import SMALL, set_transaction_version, settled_ends, visible
+from peers.transactions import SMALL, set_transaction_version, visible
 
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
-from headrace.client.groups import fetch_offsets, list_groups
 from headrace.client.reading import latest_offsets
 
 from .gates import Gates
 from .test_kill_matrix import SINK, SOURCE, Matrix
+from .watching import Watch, check, marked
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -32,28 +33,11 @@ def kafka() -> Iterator[KafkaPeer]:
         yield kafka
 
 
-def matrix_of(kafka: KafkaPeer, directory: Path) -> Matrix:
-    with Client(kafka.bootstrap) as client:
+def matrix_of(peer: HeadracePeer | KafkaPeer, directory: Path) -> Matrix:
+    with Client(peer.bootstrap) as client:
         create_topic(client, SOURCE, partitions=2)
         create_topic(client, SINK, partitions=2)
-    return Matrix(kafka.bootstrap, directory, EXACTLY_ONCE)
-
-
-def check(client: Client, matrix: Matrix, first: int) -> None:
-    """Every record of the source from `first` on is in the sink once; nothing is open; the group has no lag."""
-    assert sorted(map(int, visible(client, SINK))) == list(range(first, matrix.written))
-    assert settled_ends(client, SINK) == latest_offsets(client, SINK)
-    assert matrix.finished() == latest_offsets(client, SOURCE)
-    offsets, commits = matrix.logged()
-    assert offsets == commits
-    assert marked(client) == max(commits)
-
-
-def marked(client: Client) -> int | None:
-    """The last batch by its mark."""
-    groups = [found.group_id for found in list_groups(client) if found.group_id.startswith("headrace-")]
-    found = [place.offset for group in groups for place in fetch_offsets(client, group, [(SINK, 0)]).values()]
-    return max(found, default=None)
+    return Matrix(peer.bootstrap, directory, EXACTLY_ONCE)
 
 
 @pytest.mark.timeout(900)
@@ -68,17 +52,18 @@ def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path:
             assert matrix.finished() == latest_offsets(client, SOURCE), "in the same transaction"
         matrix.produce(10)
         matrix.finish()
-        check(client, matrix, 0)
+        check(client, matrix)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", [HeadracePeer, KafkaPeer])
 @pytest.mark.parametrize("level", [2, 1])
-def test_drivers_killed_at_any_moment(kafka: KafkaPeer, tmp_path: Path, level: int) -> None:
+def test_drivers_killed_at_any_moment(kind: type[HeadracePeer | KafkaPeer], tmp_path: Path, level: int) -> None:
     """Batches are small and many, so that most kills hit one that is under way."""
-    matrix = matrix_of(kafka, tmp_path)
     chance = random.Random(level)
-    with Client(kafka.bootstrap) as client:
+    with kind(settings=SMALL) as peer, Client(peer.bootstrap) as client, Watch(peer.bootstrap) as watch:
+        matrix = matrix_of(peer, tmp_path)
         set_transaction_version(client, level)
         with matrix.killed_at("planned", begun=40):
             assert matrix.logged() == ({0}, set())
@@ -97,7 +82,6 @@ def test_drivers_killed_at_any_moment(kafka: KafkaPeer, tmp_path: Path, level: i
             finally:
                 os.killpg(running.pid, signal.SIGKILL)
                 running.wait()
-            values = sorted(map(int, visible(client, SINK)))
-            assert len(values) == len(set(values)), "a reader of what is committed sees nothing twice"
+            watch.check_once()
         matrix.finish()
-        check(client, matrix, 0)
+        check(client, matrix, watch)

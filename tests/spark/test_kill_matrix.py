@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,13 +37,32 @@ Copied = dict[tuple[int, int], list[tuple[bytes, int, int]]]
 """By partition and offset in the source: value, batch and task of each copy."""
 
 
+def end(running: subprocess.Popen[bytes]) -> None:
+    """Kill a driver and all of its Spark at once, if it is there still."""
+    if running.poll() is None:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+
+
 class Matrix:
     """A broker, a query's checkpoint, and drivers one after the other."""
 
-    def __init__(self, bootstrap: str, directory: Path, sink_options: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        sink_options: dict[str, str] | None = None,
+        source_options: dict[str, str] | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
-        self.sink_options = json.dumps(sink_options or {})
+        self.sink_options = sink_options or {}
+        self.source_options = source_options or {}
+        self.settings: dict[str, str] = {}
+        """Spark's, of the drivers that start from now on."""
+        self.environment: dict[str, str] = {}
+        self._said: list[Path] = []
         self.directory = directory
+        self.checkpoint = directory / "checkpoint"
         self.written = 0
         self.runs = 0
 
@@ -56,8 +76,9 @@ class Matrix:
 
     def driver(self, gates: Gates, how_long: str) -> subprocess.Popen[bytes]:
         gates.directory.mkdir(exist_ok=True)
-        places = [str(gates.directory), str(self.directory / "checkpoint")]
-        with (self.directory / "said.txt").open("w") as said:
+        places = [str(gates.directory), str(self.checkpoint)]
+        self._said.append(self.directory / f"said-{len(self._said)}.txt")
+        with self._said[-1].open("w") as said:
             return subprocess.Popen(
                 [
                     sys.executable,
@@ -68,13 +89,28 @@ class Matrix:
                     SINK,
                     *places,
                     how_long,
-                    self.sink_options,
+                    *map(json.dumps, (self.sink_options, self.source_options, self.settings)),
                 ],
+                env={**os.environ, **self.environment},
                 cwd=Path(__file__).parent.parent,
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
             )
+
+    def gates(self) -> Gates:
+        """Those of a driver that is to be started; all are open."""
+        self.runs += 1
+        gates = Gates(self.directory / f"gates-{self.runs}")
+        gates.directory.mkdir()
+        return gates
+
+    def until_done(self, batch: int, running: subprocess.Popen[bytes]) -> None:
+        """Until Spark counts a batch as done."""
+        until = time.monotonic() + PATIENCE_S
+        while batch not in self.logged()[1]:
+            assert running.poll() is None and time.monotonic() < until, self.said()
+            time.sleep(0.05)
 
     @contextmanager
     def killed_at(self, phase: str, *, begun: int = 0) -> Iterator[None]:
@@ -82,33 +118,31 @@ class Matrix:
 
         The body runs when it is dead.
         """
-        self.runs += 1
-        gates = Gates(self.directory / f"gates-{self.runs}")
-        gates.directory.mkdir()
+        gates = self.gates()
         gates.shut(phase)
         if begun:
             gates.shut("begun")
         running = self.driver(gates, "forever")
         try:
             if begun:
-                self._until(gates, "begun", running)
+                self.until(gates, "begun", running)
                 self.produce(begun)
                 gates.open("begun")
-            self._until(gates, phase, running)
+            self.until(gates, phase, running)
         finally:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+            end(running)
         yield
 
-    def _until(self, gates: Gates, name: str, running: subprocess.Popen[bytes]) -> None:
+    def until(self, gates: Gates, name: str, running: subprocess.Popen[bytes]) -> None:
+        """Until somebody stands at a gate of the driver that was started last."""
         try:
             gates.wait_for(name, lambda: running.poll() is None, PATIENCE_S)
         except RuntimeError as error:
             raise RuntimeError(f"{error}: {self.said()}") from None
 
-    def said(self) -> str:
-        """The end of what the last driver said."""
-        return (self.directory / "said.txt").read_text()[-3000:]
+    def said(self, driver: int = -1, size: int = 3000) -> str:
+        """The end of what a driver said, by default of the last one that was started."""
+        return self._said[driver].read_text()[-size:]
 
     def finish(self) -> None:
         """A driver that reads all there is and ends by itself."""
@@ -116,15 +150,12 @@ class Matrix:
         try:
             assert running.wait(PATIENCE_S) == 0, self.said()
         finally:
-            if running.poll() is None:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
+            end(running)
 
     def logged(self) -> tuple[set[int], set[int]]:
         """The batches whose ends are logged, and those that Spark counts as done."""
-        checkpoint = self.directory / "checkpoint"
         offsets, commits = (
-            {int(path.name) for path in (checkpoint / log).glob("*") if path.name.isdigit()}
+            {int(path.name) for path in (self.checkpoint / log).glob("*") if path.name.isdigit()}
             for log in ("offsets", "commits")
         )
         return offsets, commits

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from headrace.spark.markers import HistoryError, Step, decide, group_of, marker
+from headrace.client.groups import Committed
+from headrace.spark.markers import HistoryError, Mark, Step, decide, group_of, parsed, task_group_of
 
 
 @pytest.mark.parametrize(
@@ -42,8 +43,22 @@ def test_a_mark_that_is_gone_ends_the_query(marked: int | None, last: str) -> No
 
 
 def test_what_a_mark_is() -> None:
-    mark = marker(4, "run", 3, 17)
-    assert group_of("8c1e") == "headrace-8c1e"
-    assert (mark.offset, mark.leader_epoch) == (4, -1)
-    assert json.loads(mark.metadata or "") == {"v": 1, "run": "run", "tasks": 3, "rows": 17}
-    assert " " not in (mark.metadata or "")
+    mark = Mark(4, "run", 3, 17)
+    said = mark.committed()
+    assert group_of("8c1e") == "headrace-8c1e" and task_group_of("8c1e", 2) == "headrace-8c1e-task-2"
+    assert (said.offset, said.leader_epoch) == (4, -1)
+    assert json.loads(said.metadata or "") == {"v": 1, "run": "run", "tasks": 3, "rows": 17}
+    assert " " not in (said.metadata or "")
+    assert parsed(said) == mark
+
+
+def test_what_the_mark_of_a_task_is() -> None:
+    mark = Mark(4, "run", 0, 17, "exactly-once-per-task", 0xFFFF_FFFF_FFFF_FFFF)
+    said = mark.committed()
+    assert json.loads(said.metadata or "")["hash"] == "ffffffffffffffff"
+    assert parsed(said) == mark
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"v":2,"run":"r","tasks":1,"rows":1}', '{"v":1}', None])
+def test_what_is_no_mark(text: str | None) -> None:
+    assert parsed(Committed(3, metadata=text)) is None

@@ -16,6 +16,7 @@ from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import ClientError
 from headrace.spark import sink
+from headrace.spark.commit_records import Span
 from headrace.spark.options import sink_options
 from headrace.spark.sink import batch_writer, stream_writer, write_rows
 
@@ -48,9 +49,9 @@ def test_a_worker_keeps_its_producer_and_reports_what_it_wrote(bootstrap: str) -
     second = write_rows(iter([rows(b"d", key=[b"k"])]), chosen)
     assert sink._producers[chosen] is producer and producer.buffered == 0
     assert (first.records, second.records) == (3, 1)
-    ((topic, partition, base, count), (_, again, later, _)) = first.spans
+    (topic, partition, base, count), (_, again, later, _) = (span.fields() for span in first.spans)
     assert (topic, base, count, again, later) == ("kept", 0, 2, partition, 2)
-    assert second.spans == (("kept", partition, 3, 1),)
+    assert second.spans == (Span("kept", partition, 3, 1),)
     table = headrace.scan("kept", bootstrap=bootstrap)
     assert table["value"].to_pylist() == [b"a", b"b", b"c", b"d"]
 
@@ -75,9 +76,9 @@ def test_what_is_copied_is_reported_by_source_and_target(bootstrap: str) -> None
         for part in (range(count // 2), range(count // 2, count))
     ]  # fmt: skip
     written = write_rows(iter(batches), chosen)
-    assert len(written.sources) == len(written.spans) > 8 and written.records == count
+    assert len(written.spans) > 8 and written.records == count
     tables = {topic: headrace.scan(topic, bootstrap=bootstrap) for topic in ("copied-0", "copied-1")}
-    for (topic, partition, base, records), (first, last) in zip(written.spans, written.sources):
+    for topic, partition, base, records, first, last in (span.fields() for span in written.spans):
         part = tables[topic].filter(pc.equal(tables[topic]["partition"], partition)).sort_by("offset")
         found = [int(value.strip(b".")) for value in part["value"].slice(base, records).to_pylist()]
         assert (found[0], found[-1], len(found)) == (first, last, records)

@@ -3,11 +3,20 @@ cimport cython
 from libc.string cimport memcpy
 
 cdef unsigned int _SEED, _WORD
+cdef unsigned long long _LONG, _BASIS, _PRIME, _FIRST_FACTOR, _SECOND_FACTOR
 
 cdef void _copy(unsigned char[::1] target, Py_ssize_t to, const unsigned char[::1] source, Py_ssize_t at, Py_ssize_t size) noexcept
 
 @cython.locals(value=cython.uint, word=cython.uint, end=cython.Py_ssize_t, left=cython.int)
 cdef unsigned int _murmur2(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size) noexcept
+
+@cython.locals(end=cython.Py_ssize_t)
+cdef unsigned long long _fed(unsigned long long value, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size) noexcept
+
+@cython.locals(_=cython.int)
+cdef unsigned long long _fed_number(unsigned long long value, unsigned long long number) noexcept
+
+cdef unsigned long long _stirred(unsigned long long value) noexcept
 
 @cython.locals(row=cython.Py_ssize_t, at=cython.Py_ssize_t, hashed=cython.uint)
 cpdef object key_partitions(Column keys, int count, int keyless, int[::1] chosen)
@@ -59,3 +68,12 @@ cdef class Rows:
 
     @cython.locals(first=cython.Py_ssize_t, last=cython.Py_ssize_t, entry=cython.Py_ssize_t)
     cdef void put_headers(self, Py_ssize_t row) noexcept
+
+    @cython.locals(
+        start=cython.ulonglong, found=cython.ulonglong, value=cython.ulonglong, row=cython.Py_ssize_t,
+        first=cython.Py_ssize_t, last=cython.Py_ssize_t, entry=cython.Py_ssize_t
+    )
+    cpdef unsigned long long hash_sum(self, const unsigned char[::1] seed, const int[::1] chosen, Py_ssize_t total)
+
+    @cython.locals(at=cython.Py_ssize_t, size=cython.Py_ssize_t)
+    cdef unsigned long long fed_field(self, Column column, Py_ssize_t row, unsigned long long value) noexcept

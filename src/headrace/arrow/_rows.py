@@ -20,6 +20,11 @@ COMPILED = cython.compiled
 # named, since Cython takes a literal of more than 31 bits for a Python object
 _SEED = 0x9747B28C
 _WORD = 0xFFFFFFFF
+_LONG = 0xFFFFFFFFFFFFFFFF
+_BASIS = 0xCBF29CE484222325
+_PRIME = 0x100000001B3
+_FIRST_FACTOR = 0xFF51AFD7ED558CCD
+_SECOND_FACTOR = 0xC4CEB9FE1A85EC53
 
 
 def _copy(target: Any, to: int, source: Any, at: int, size: int) -> None:
@@ -49,6 +54,30 @@ def _murmur2(data: Any, at: int, size: int) -> int:
         value = ((value ^ data[at]) * 0x5BD1E995) & _WORD
     value = ((value ^ (value >> 13)) * 0x5BD1E995) & _WORD
     return value ^ (value >> 15)
+
+
+def _fed(value: int, data: Any, at: int, size: int) -> int:
+    """An FNV-1a hash of 64 bits, gone on with data[at:at + size]."""
+    end = at + size
+    while at < end:
+        value = ((value ^ data[at]) * _PRIME) & _LONG
+        at += 1
+    return value
+
+
+def _fed_number(value: int, number: int) -> int:
+    """The same, gone on with the eight bytes of a number."""
+    for _ in range(8):
+        value = ((value ^ (number & 0xFF)) * _PRIME) & _LONG
+        number >>= 8
+    return value
+
+
+def _stirred(value: int) -> int:
+    """A hash whose bits all depend on each other, so that sums of hashes differ: the end of murmur3."""
+    value = ((value ^ (value >> 33)) * _FIRST_FACTOR) & _LONG
+    value = ((value ^ (value >> 33)) * _SECOND_FACTOR) & _LONG
+    return value ^ (value >> 33)
 
 
 def key_partitions(keys: Column, count: int, keyless: int, chosen: Any) -> None:
@@ -244,3 +273,34 @@ class Rows:
         if self.mark_size:
             _copy(self.out, self.at, self.marks, 0, self.mark_size)
             self.at += self.mark_size
+
+    def hash_sum(self, seed: Any, chosen: Any, total: int) -> int:
+        """The sum, cut to 64 bits, of a hash of each of the rows, in whatever order they are.
+
+        `seed` is of bytes and of all rows, `chosen` int32 partitions, one a row.
+        """
+        start = _fed(_BASIS, seed, 0, len(seed))
+        found = 0
+        for row in range(total):
+            value = _fed_number(start, chosen[row] + 1)
+            if self.stamped:
+                value = _fed_number(value, self.timestamps[row])
+            value = self.fed_field(self.keys, row, value)
+            value = self.fed_field(self.values, row, value)
+            if self.with_headers and self.lists.has(row):
+                first = self.header_starts[row]
+                last = self.header_starts[row + 1]
+                value = _fed_number(value, last - first)
+                for entry in range(first, last):
+                    value = self.fed_field(self.names, entry, value)
+                    value = self.fed_field(self.contents, entry, value)
+            found = (found + _stirred(value)) & _LONG
+        return found
+
+    def fed_field(self, column: Column, row: int, value: int) -> int:
+        """A hash gone on with a field and its size, or with that it is null."""
+        if not column.has(row):
+            return _fed_number(value, _LONG)
+        at = column.offsets[row]
+        size = column.offsets[row + 1] - at
+        return _fed(_fed_number(value, size), column.data, at, size)

@@ -111,6 +111,27 @@ def encode_batch(
         yield from _encode_topic(part, name, partition_count(name), how)
 
 
+def hash_rows(rows: pa.RecordBatch, topic: str | None) -> int:
+    """The sum, cut to 64 bits, of a hash of each row: the same for the same rows, in whatever order or batches.
+
+    It is of what the rows themselves say, so of partitions and timestamps only where there are columns of those.
+    """
+    columns = {name: rows.column(index) for index, name in enumerate(rows.schema.names)}
+    total = 0
+    for name in [topic] if topic is not None else sorted(columns["topic"].unique().to_pylist()):
+        part = columns
+        if topic is None:
+            chosen = rows.filter(pc.equal(columns["topic"], name))
+            part = {name: chosen.column(index) for index, name in enumerate(chosen.schema.names)}
+        count = len(part["value"])
+        if count:
+            partitions = part.get("partition")
+            places = _all_unchosen(count) if partitions is None else _int32s(partitions.fill_null(-1), count)
+            records = _records(part, _column(part.get("key"), count), count, 0)
+            total += records.hash_sum(name.encode() + b"\x00", places, count)
+    return total & (1 << 64) - 1
+
+
 def encode_headers(headers: Headers) -> bytes:
     """Headers as they lie in a record: each name and value behind its length, a zigzag varint."""
     fields = [field for name, value in headers for field in (name.encode(), value)]
@@ -180,15 +201,23 @@ def _column(array: Any, total: int) -> Column:
 def _chosen(partitions: Any, topic: str, count: int, total: int) -> memoryview:
     """-1 for every row, or what the partition column says."""
     if partitions is None:
-        return memoryview(bytearray(b"\xff" * (4 * total))).cast("i")
+        return _all_unchosen(total)
     given = partitions.drop_null()
     if len(given):
         span = pc.min_max(given).as_py()
         if span["min"] < 0 or span["max"] >= count:
             wrong = span["min"] if span["min"] < 0 else span["max"]
             raise ValueError(f"Topic {topic} has {count} partitions; there is no partition {wrong}.")
-    filled = partitions.fill_null(-1)
-    raw = memoryview(filled.buffers()[1]).cast("B").cast("i")[filled.offset : filled.offset + total]
+    return _int32s(partitions.fill_null(-1), total)
+
+
+def _all_unchosen(total: int) -> memoryview:
+    return memoryview(bytearray(b"\xff" * (4 * total))).cast("i")
+
+
+def _int32s(array: Any, total: int) -> memoryview:
+    """A column of int32 without nulls, copied: it may be written to."""
+    raw = memoryview(array.buffers()[1]).cast("B").cast("i")[array.offset : array.offset + total]
     return memoryview(bytearray(raw)).cast("i")
 
 

@@ -10,6 +10,7 @@ from headrace import __version__
 from headrace.broker.acl_watch import AclWatch
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.coordinators.marker_sender import MarkerSender
+from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
 from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
@@ -107,6 +108,7 @@ class Broker:
         self.server = Server(
             node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
         )
+        self.markers_under_way = MarkersUnderWay()
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.groups = GroupCoordinator(
             config=lambda: self.config,

@@ -85,6 +85,19 @@ def run_options(command: F) -> F:
     return command
 
 
+def delivery_option(about: str) -> Callable[[F], F]:
+    """The option `--delivery`, with what it is about."""
+    return click.option(
+        "--delivery", type=click.Choice(["at-least-once", "exactly-once"]), default="at-least-once",
+        show_default=True, help=about,
+    )  # fmt: skip
+
+
+def told_delivery(delivery: str) -> dict[str, str]:
+    """What a checkpoint is told of it: a batch that was begun one way must not be repeated in the other."""
+    return {} if delivery == "at-least-once" else {"delivery": delivery}
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a run is asked for with `run_options`, --from, --to and --partitions.

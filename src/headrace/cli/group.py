@@ -24,13 +24,21 @@ def group() -> None:
 
 
 @group.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="List only groups in this state.")
+@click.option("--type", "types", multiple=True, metavar="TYPE",
+              help="List only groups of this type, such as classic or consumer.")  # fmt: skip
 @json_option
 @cluster_options
-def list_groups(client: Client, as_json: bool) -> None:
+def list_groups(client: Client, states: tuple[str, ...], types: tuple[str, ...], as_json: bool) -> None:
     """List groups."""
     from headrace.client import groups
 
-    found = groups.list_groups(client)
+    found = [
+        g
+        for g in groups.list_groups(client)
+        if (not states or g.state.lower() in map(str.lower, states))
+        and (not types or g.type.lower() in map(str.lower, types))
+    ]
     if as_json:
         print_json(
             [
@@ -51,10 +59,12 @@ def list_groups(client: Client, as_json: bool) -> None:
 
 @group.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
+@click.option("--members", "shows_members", is_flag=True,
+              help="Show the members, what they have and shall have, instead of the partitions.")  # fmt: skip
 @json_option
 @cluster_options
-def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
-    """Describe groups: state, members, and the lag in every partition."""
+def describe(client: Client, names: tuple[str, ...], shows_members: bool, as_json: bool) -> None:
+    """Describe groups: state, epochs, members, and the lag in every partition."""
     from headrace.client import groups
 
     described = [_describe(client, groups.describe_group(client, name)) for name in names]
@@ -64,13 +74,45 @@ def describe(client: Client, names: tuple[str, ...], as_json: bool) -> None:
     for each in described:
         click.echo(
             f"{each['group']}: {each['state']}, {counted(len(each['members']), 'member')}, "
-            f"coordinator {each['coordinator']}, total lag {each['lag']}"
+            f"coordinator {each['coordinator']}, total lag {each['lag']}{_epochs(each)}"
         )
+        if shows_members:
+            _print_members(each["members"])
+            continue
         rows = [
             (p["topic"], p["partition"], p["committed"], p["latest"], p["lag"], p["member"], p["host"])
             for p in each["partitions"]
         ]
         print_table(["topic", "partition", "committed", "latest", "lag", "member", "host"], rows)
+
+
+def _epochs(described: dict[str, Any]) -> str:
+    """A consumer group's epochs; nothing of a classic group."""
+    if described["epoch"] is None:
+        return ""
+    return f", epoch {described['epoch']}, targets of epoch {described['assignment_epoch']} by {described['assignor']}"
+
+
+def _print_members(members: list[dict[str, Any]]) -> None:
+    rows = [
+        (m["member"], m["instance"], m["host"], m["protocol"], m["epoch"], _told(m["partitions"]), _told(m["target"]))
+        for m in members
+    ]
+    print_table(["member", "instance", "host", "protocol", "epoch", "has", "shall have"], rows)
+
+
+def _told(partitions: list[dict[str, Any]] | None) -> str | None:
+    """Partitions as Kafka's tools write them: orders:0,1 and so on for each topic."""
+    if partitions is None:
+        return None
+    by_topic: dict[str, list[str]] = {}
+    for each in partitions:
+        by_topic.setdefault(each["topic"], []).append(str(each["partition"]))
+    return " ".join(f"{topic}:{','.join(indexes)}" for topic, indexes in by_topic.items())
+
+
+def _said(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": index} for topic, index in partitions]
 
 
 def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
@@ -106,6 +148,8 @@ def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
         "protocol_type": found.protocol_type,
         "assignor": found.assignor,
         "coordinator": found.coordinator,
+        "epoch": found.epoch,
+        "assignment_epoch": found.assignment_epoch,
         "lag": sum(p["lag"] or 0 for p in partitions),
         "members": [
             {
@@ -113,7 +157,10 @@ def _describe(client: Client, found: GroupDescription) -> dict[str, Any]:
                 "instance": m.instance_id,
                 "client": m.client_id,
                 "host": m.client_host,
-                "partitions": [{"topic": topic, "partition": index} for topic, index in m.assigned],
+                "protocol": m.protocol,
+                "epoch": m.epoch,
+                "partitions": _said(m.assigned),
+                "target": None if m.target is None else _said(m.target),
             }
             for m in found.members
         ],

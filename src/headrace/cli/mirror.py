@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.driving import Drive, Report, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.driving import (
+    Drive,
+    Report,
+    claim_checkpoint,
+    delivery_option,
+    drive,
+    need_spark,
+    run_options,
+    told_delivery,
+)
 from headrace.cli.failures import Failure
 from headrace.cli.options import connect, parse_pairs
 
@@ -30,13 +39,15 @@ if TYPE_CHECKING:
               show_default=True, help="Compression of the copies.")  # fmt: skip
 @click.option("--skip-lost", is_flag=True,
               help="Go on if the source deleted records before the run copied them (failOnDataLoss).")  # fmt: skip
+@delivery_option("exactly-once: a batch of copies is one transaction.")
 @run_options
 def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
     """Copy topics of one cluster to another, with the offsets of their consumer groups.
 
     Partition, order, key, value, headers and timestamp of a record stay as they are. The run creates
     topics with the partitions and settings of their source, and adds partitions when the source gets more. Delivery
-    is at least once. A group that moves to the copy goes on from its offset, or a little before.
+    is at least once, unless --delivery says otherwise. A group that moves to the copy goes on from its offset, or a
+    little before.
     """
     settings = parse_pairs(given["settings"], "--set")
     chosen = _checked(bootstrap, given)
@@ -53,14 +64,15 @@ def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
         _check_clusters(chosen, source, target)
         ids = {"from": source.cluster_id, "to": target.cluster_id}
         what = {"topics": ",".join(chosen.topics)} if chosen.topics else {"pattern": chosen.pattern}
-        claim_checkpoint(chosen.checkpoint, {"pipeline": "mirror", **ids, **what, "prefix": chosen.prefix})
+        ours = {"pipeline": "mirror", **ids, **what, "prefix": chosen.prefix, **told_delivery(chosen.delivery)}
+        claim_checkpoint(chosen.checkpoint, ours)
         copies = CopiesFile(chosen.checkpoint)
         topics = TopicFollower(source, target, chosen.subscription, chosen.prefix, _warn)
         topics.follow()
         groups = GroupSync(aside, there, given["groups"], chosen.prefix, _warn)
         run = Drive(
             start=Copier(chosen, copies, topics).start,
-            route=f"{chosen.subscription} from {bootstrap} to {chosen.target}",
+            route=f"{', '.join(chosen.topics) or chosen.pattern} from {bootstrap} to {chosen.target}",
             checkpoint=chosen.checkpoint,
             once=chosen.once,
             settings=settings,
@@ -85,9 +97,11 @@ def _checked(bootstrap: str, given: dict[str, Any]) -> Mirror:
         raise click.BadParameter(f"{given['groups']!r}: {error}", param_hint="--groups") from None
     need_spark()
     from headrace.spark.options import sink_options
-    from headrace.spark.pipelines.mirror import Mirror
+    from headrace.spark.pipelines.mirror import COMMITS, Mirror
 
     topics = tuple(dict.fromkeys(name.strip() for name in (given["topics"] or "").split(",") if name.strip()))
+    if COMMITS in topics:
+        raise click.UsageError(f"--topics names {COMMITS}: mirrors write it themselves")
     try:
         chosen = Mirror(
             source=bootstrap,
@@ -102,6 +116,7 @@ def _checked(bootstrap: str, given: dict[str, Any]) -> Mirror:
             once=given["once"],
             trigger_ms=given["trigger"],
             max_per_batch=given["max_per_batch"],
+            delivery=given["delivery"],
         )
         sink_options(chosen.write_options())
         assert chosen.subscription

@@ -9,7 +9,17 @@ from typing import Any, TypeVar
 
 import click
 
-from headrace.cli.driving import Drive, Report, Request, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.driving import (
+    Drive,
+    Report,
+    Request,
+    claim_checkpoint,
+    delivery_option,
+    drive,
+    need_spark,
+    run_options,
+    told_delivery,
+)
 from headrace.cli.mirror import mirror
 from headrace.cli.options import INT32_MAX, connect, duration_option, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
@@ -52,8 +62,7 @@ def shared_options(command: F) -> F:
     @click.option("--to", "sink", required=True, metavar="TOPIC", help="The topic to write; if new, compacted.")
     @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX),
                   help="Partitions of --to if it is new. Default: as --from.")  # fmt: skip
-    @click.option("--delivery", type=click.Choice(["at-least-once", "exactly-once"]), default="at-least-once",
-                  show_default=True, help="exactly-once: a batch of results is one transaction.")  # fmt: skip
+    @delivery_option("exactly-once: a batch of results is one transaction.")
     @run_options
     @wraps(command)
     def with_request(**given: Any) -> Any:
@@ -167,9 +176,7 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
         raise click.UsageError(str(error)) from error
     program = _program(name, chosen)
     ours = {"pipeline": name, "from": request.source, "to": request.sink, **asdict(program)}
-    if request.delivery != "at-least-once":
-        # a batch that was begun one way must not be repeated in the other
-        ours["delivery"] = request.delivery
+    ours |= told_delivery(request.delivery)
     claim_checkpoint(request.checkpoint, ours)
     _prepare_topics(request)
     route = f"{request.source} to {request.sink}"

@@ -9,23 +9,37 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from headrace.cli.driving import Drive, Report, Request, Stopping, claim_checkpoint, drive, need_spark, run_options
+from headrace.cli.driving import (
+    Drive,
+    Report,
+    Request,
+    Stopping,
+    claim_checkpoint,
+    delivery_option,
+    drive,
+    need_spark,
+    run_options,
+    told_delivery,
+)
 from headrace.cli.failures import Failure
 from headrace.cli.options import INT32_MAX, connect, duration_option, parse_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
     import pyarrow as pa
 
+    from headrace.spark.options import SinkOptions
     from headrace.spark.pipelines.running import Batch
     from headrace.spark.pipelines.tables.dead_letters import DeadLetters
     from headrace.spark.pipelines.tables.following import Target, Topic
     from headrace.spark.pipelines.tables.layout import Layout
     from headrace.spark.pipelines.tables.places import Place
-    from headrace.spark.pipelines.tables.watching import Page, Source, Watch, Watcher
+    from headrace.spark.pipelines.tables.watching import Ledger, Page, Source, Watch, Watcher
 
 NAME = "table-sync"
+COMMITS = "headrace-table-sync-commits"
+"""The topic where runs keep, exactly once, which of their batches the cluster has."""
 PLACES = "TOPIC|TABLE"
 TO_TABLE = (
     "key_schema", "value_schema", "key_format", "buckets", "grace", "dead_letters", "starting_offsets", "settings",
@@ -54,6 +68,7 @@ TO_TOPIC = ("key_columns", "by", "look_back", "deleted_column", "included", "exc
 @click.option("--exclude-column", "excluded", multiple=True, metavar="NAME",
               help="From a table: leave this column out of the value; repeatable.")  # fmt: skip
 @click.option("--partitions", "-p", type=click.IntRange(1, INT32_MAX), help="Partitions of a new topic. Default: 1.")
+@delivery_option("exactly-once: what the run writes to a topic is in transactions.")
 @run_options
 @click.pass_context
 def table_sync(ctx: click.Context, /, **given: Any) -> None:
@@ -66,7 +81,7 @@ def table_sync(ctx: click.Context, /, **given: Any) -> None:
 
     To a table: a value is a JSON object, a null value deletes. The run applies a batch whole, with its offsets beside
     it, so that a batch that comes again changes nothing. From a table: the run writes rows as JSON objects, at least
-    once.
+    once unless --delivery says otherwise.
     """
     request = Request.out_of(given)
     _need_packages(request)
@@ -136,7 +151,10 @@ def _to_table(
         source_options(job.read_options(), streaming=True)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": request.source, "to": str(place), **layout.told()})
+    ours = {"pipeline": NAME, "from": request.source, "to": str(place), **layout.told()}
+    if dead_letters is not None and (delivery := told_delivery(request.delivery)):
+        ours |= {**delivery, "dead_letters": dead_letters}
+    claim_checkpoint(request.checkpoint, ours)
     target = _target(place, layout, buckets, grace / 1000)
     topic = _topic(request)
     try:
@@ -173,21 +191,34 @@ def _dead_letters(request: Request, topic: str) -> DeadLetters:
 
     with connect(request.bootstrap, request.timeout) as client:
         admin.create_topic(client, topic, exist_ok=True)
-    return DeadLetters(request.source, _sender(request, topic))
+    options = _sink(request, topic)
+    if options.exactly_once is None:
+        return DeadLetters(request.source, lambda rows, _: _send(rows, options))
+    return DeadLetters(request.source, partial(_send_once, options=options, checkpoint=request.checkpoint), once=True)
 
 
-def _sender(request: Request, topic: str) -> Callable[[pa.RecordBatch], None]:
+def _sink(request: Request, topic: str) -> SinkOptions:
+    """How the run writes to a topic."""
+    from headrace.spark.options import sink_options
+
+    options = {"kafka.bootstrap.servers": request.bootstrap, "topic": topic, "delivery": request.delivery}
+    return sink_options({**options, "commitTopic": COMMITS, "markerTopic": COMMITS})
+
+
+def _send(rows: pa.RecordBatch, options: SinkOptions) -> None:
     """Writes rows, and returns once the brokers have acknowledged them."""
-    from headrace.spark.client_settings import ClusterSettings
-    from headrace.spark.options import SinkOptions
     from headrace.spark.sink import write_rows
 
-    options = SinkOptions(ClusterSettings(request.bootstrap), topic)
+    write_rows(iter([rows]), options)
 
-    def send(rows: pa.RecordBatch) -> None:
-        write_rows(iter([rows]), options)
 
-    return send
+def _send_once(rows: pa.RecordBatch, batch_id: int, *, options: SinkOptions, checkpoint: Path) -> None:
+    """Writes what a batch of the query has for the topic, unless it is there."""
+    from headrace.spark.checkpoint_offsets import query_id
+    from headrace.spark.exactly_once import EncodedTask, commit_batch, encode_rows
+
+    encoded = encode_rows(iter([rows]), options)
+    commit_batch(options, [EncodedTask(query_id(checkpoint), "", batch_id, encoded.batches)], batch_id)
 
 
 def _topic(request: Request) -> Topic:
@@ -214,8 +245,9 @@ def _to_topic(
 ) -> None:
     """Look, send, wait; until there is nothing more with --once, else until a signal."""
     from headrace.client import admin
+    from headrace.spark.markers import HistoryError
     from headrace.spark.pipelines.tables.following import TableError
-    from headrace.spark.pipelines.tables.moments import Position, look_back_of
+    from headrace.spark.pipelines.tables.moments import look_back_of
     from headrace.spark.pipelines.tables.watching import PAGE_ROWS, Watch, Watcher
 
     if not key_columns or by is None:
@@ -228,18 +260,30 @@ def _to_topic(
         raise click.UsageError("choose one of --include-column and --exclude-column")
     watch = Watch(key_columns, by, deleted_column, included, excluded)
     source = _source(place, watch)
-    ours = {"key": list(key_columns), "by": by, "deleted": deleted_column}
+    ours: dict[str, Any] = {"key": list(key_columns), "by": by, "deleted": deleted_column}
+    ours |= told_delivery(request.delivery)
     claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": str(place), "to": request.sink, **ours})
-    send = _sender(request, request.sink)
-    watcher = Watcher(source, send, Position(request.checkpoint), back, request.max_per_batch or PAGE_ROWS)
     try:
         source.check()
         with connect(request.bootstrap, request.timeout) as client:
             settings, partitions = {"cleanup.policy": "compact"}, request.partitions or 1
             admin.create_topic(client, request.sink, partitions=partitions, configs=settings, exist_ok=True)
+        watcher = Watcher(source, _ledger(request), back, request.max_per_batch or PAGE_ROWS)
         _watch(request, watcher, f"{place} to {request.sink}")
-    except TableError as error:
+    except (TableError, HistoryError) as error:
         raise Failure(str(error)) from None
+
+
+def _ledger(request: Request) -> Ledger:
+    """How the run sends its pages, and what it knows of those sent before."""
+    from headrace.spark.pipelines.tables.moments import Position
+    from headrace.spark.pipelines.tables.pages import Pages
+    from headrace.spark.pipelines.tables.watching import Acknowledged
+
+    options = _sink(request, request.sink)
+    if options.exactly_once is None:
+        return Acknowledged(partial(_send, options=options), Position(request.checkpoint))
+    return Pages(request.checkpoint, options)
 
 
 def _source(place: Place, watch: Watch) -> Source:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import BrokerError, ClientError
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from headrace.wire.messages.k69_consumer_group_describe import Assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class GroupMember:
     client_id: str
     client_host: str
     assigned: tuple[TopicPartition, ...]
+    protocol: str = "classic"
+    """The protocol that it speaks: "classic" or "consumer"."""
+    epoch: int | None = None
+    """How far it came in a consumer group; None in a classic one."""
+    target: tuple[TopicPartition, ...] | None = None
+    """What a consumer group's coordinator leads it to; None in a classic group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,10 @@ class GroupDescription:
     assignor: str
     coordinator: int
     members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    """A consumer group's epoch, which rises with what its members subscribe to; None of a classic group."""
+    assignment_epoch: int | None = None
+    """The epoch that the targets of a consumer group's members were computed for."""
 
 
 def commit_offsets(
@@ -277,7 +291,10 @@ def _describe_consumer_group(client: Client, group: str) -> GroupDescription:
             m.instance_id,
             m.client_id,
             m.client_host,
-            tuple(sorted((t.topic_name, p) for t in m.assignment.topic_partitions for p in t.partitions)),
+            _partitions(m.assignment),
+            "classic" if m.member_type == 0 else "consumer",
+            m.member_epoch,
+            _partitions(m.target_assignment),
         )
         for m in described.members
     )
@@ -289,7 +306,13 @@ def _describe_consumer_group(client: Client, group: str) -> GroupDescription:
         described.assignor_name,
         client.coordinator(group),
         members,
+        described.group_epoch,
+        described.assignment_epoch,
     )
+
+
+def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(sorted((t.topic_name, p) for t in assignment.topic_partitions for p in t.partitions))
 
 
 def _describe_classic_group(client: Client, group: str) -> GroupDescription:

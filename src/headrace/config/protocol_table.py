@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import INT_MAX, Setting, Type
+from .setting import INT_MAX, Setting, Type, Value
 
-_NO_MIGRATION: Final = "this release does not change the protocol of a group that has members"
+_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 _NO_SHARE_GROUPS: Final = "this release does not serve share groups"
 _NO_STREAMS_GROUPS: Final = "this release does not serve streams groups"
+
+
+def _policy_check(value: Value) -> str:
+    """Kafka takes the names of these policies in any case."""
+    if isinstance(value, str) and value.lower() in _POLICIES:
+        return ""
+    return "String must be one of (case insensitive): " + ", ".join(map(str.upper, _POLICIES))
+
 
 PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
     Setting(
@@ -93,8 +101,9 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         "group.consumer.migration.policy",
         Type.STRING,
         "bidirectional",
-        "Directions in which groups may move between the classic and the consumer protocol.",
-        unserved=_NO_MIGRATION,
+        "Whether a group that has members may change its protocol: `upgrade` from classic to consumer, `downgrade` "
+        "back, `bidirectional` both, or `disabled`.",
+        check=_policy_check,
     ),
     Setting(
         "group.consumer.regex.refresh.interval.ms",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.groups.consumer import classic_members
+from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.group import Group, Member, session_key
 from headrace.groups.outcome import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MEMBERS_MAX, ShardState
 from headrace.groups.rebalance import (
@@ -51,16 +53,26 @@ def join(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Wai
 
     An answer without a record speaks of what lives in memory, and does not wait for the log: it is no `reply`.
     """
+    error = _check(shard, request)
+    if error is not ErrorCode.NONE:
+        return _refuse(request.member_id, error).at_once(waiter)
+    modern = shard.modern.latest.get(request.group_id)
+    if isinstance(modern, ConsumerGroup) and modern.has_members:
+        return classic_members.join(shard, modern, request, asker, now_ms)
     out = _decide(shard, request, asker, waiter, now_ms)
     return out if out.records else out.at_once(waiter)
 
 
-def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
+def _check(shard: ShardState, request: JoinGroupRequest) -> ErrorCode:
     settings = shard.settings
     if not request.group_id:
-        return _refuse(request.member_id, ErrorCode.INVALID_GROUP_ID)
+        return ErrorCode.INVALID_GROUP_ID
     if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
-        return _refuse(request.member_id, ErrorCode.INVALID_SESSION_TIMEOUT)
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def _decide(shard: ShardState, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
     modern = shard.modern.latest.get(request.group_id)
     if modern is not None and (modern.type != "consumer" or modern.has_members):
         return _refuse("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

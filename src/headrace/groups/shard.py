@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping
 
 from headrace.groups import membership, offsets, rebalance
-from headrace.groups.consumer import describe, fencing
+from headrace.groups.consumer import classic_members, describe, fencing
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.heartbeat import Sender, heartbeat
+from headrace.groups.consumer.member_timers import stand_up
 from headrace.groups.consumer.records import ConsumerRecord
 from headrace.groups.consumer.settings import ConsumerSettings
 from headrace.groups.consumer.topics import Topics
@@ -67,21 +68,36 @@ class GroupShard:
 
     def join(self, request: JoinGroupRequest, asker: Asker, waiter: Waiter, now_ms: int) -> Outcome:
         """JoinGroup; the answer is `reply`, or is released to `waiter` later."""
-        return join(self.state, request, asker, waiter, now_ms)
+        out = join(self.state, request, asker, waiter, now_ms)
+        return out if self._with_classic_members(request.group_id) is None else self._upheld(request.group_id, out)
 
-    def sync(self, request: SyncGroupRequest, waiter: Waiter) -> Outcome:
+    def sync(self, request: SyncGroupRequest, waiter: Waiter, now_ms: int) -> Outcome:
         """SyncGroup; the answer is `reply`, or is released to `waiter` later."""
+        modern = self._with_classic_members(request.group_id)
+        if modern is not None:
+            return classic_members.sync(self.state, modern, request, now_ms)
         return sync(self.state, request, waiter)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, now_ms: int
     ) -> ErrorCode:
         """Heartbeat: the error to answer, never a record."""
+        modern = self._with_classic_members(group_id)
+        if modern is not None:
+            return classic_members.heartbeat(self.state, modern, member_id, instance_id, generation, now_ms)
         return membership.heartbeat(self.state, group_id, member_id, instance_id, generation, now_ms)
 
     def leave(self, group_id: str, members: list[MemberIdentity], now_ms: int) -> Outcome:
         """LeaveGroup, for all of `members`."""
+        modern = self._with_classic_members(group_id)
+        if modern is not None:
+            return self._upheld(group_id, classic_members.leave(self.state, modern, members, now_ms))
         return membership.leave(self.state, group_id, members, now_ms)
+
+    def _with_classic_members(self, group_id: str) -> ConsumerGroup | None:
+        """The consumer group of this id: where it is one, members of the classic protocol speak to it."""
+        modern = self.state.modern.latest.get(group_id)
+        return modern if isinstance(modern, ConsumerGroup) else None
 
     def know_topics(self, topics: Topics) -> None:
         """What consumer groups know of the cluster from here on: each looks at its next heartbeat what that changes."""
@@ -89,7 +105,22 @@ class GroupShard:
 
     def consumer_heartbeat(self, request: ConsumerGroupHeartbeatRequest, sender: Sender, now_ms: int) -> Outcome:
         """ConsumerGroupHeartbeat of somebody who may read the group and the topics that it names."""
-        return heartbeat(self.state, request, sender, now_ms)
+        return self._upheld(request.group_id, heartbeat(self.state, request, sender, now_ms))
+
+    def _upheld(self, group_id: str, out: Outcome) -> Outcome:
+        """Where the log does not take what would end members of a consumer group, their time goes on."""
+        if not out.records:
+            return out
+        then = out.then
+
+        def stored(error: ErrorCode, now_ms: int) -> Outcome:
+            group = self.state.modern.latest.get(group_id)
+            if error is not ErrorCode.NONE and isinstance(group, ConsumerGroup):
+                stand_up(self.state, group, now_ms)
+            return Outcome() if then is None else then(error, now_ms)
+
+        out.then = stored
+        return out
 
     def commit(self, request: OffsetCommitRequest, api_version: int, now_ms: int) -> Outcome:
         """OffsetCommit of topics that exist."""
@@ -207,9 +238,8 @@ class GroupShard:
         if key[0].startswith("consumer-"):
             consumer_group = self.state.modern.latest.get(key[1])
             if isinstance(consumer_group, ConsumerGroup):
-                expired = fencing.session_expired if key[0] == "consumer-session" else fencing.rebalance_expired
-                expired(self.state, consumer_group, key[2], out)
-            return out
+                fencing.expired(self.state, consumer_group, key[0], key[2], now_ms, out)
+            return self._upheld(key[1], out)
         group = self.state.groups.get(key[1])
         if group is None:
             return out
@@ -253,8 +283,10 @@ class GroupShard:
                 self._retire(group)
             return
         state.classic.put(group_id, record.stored)
-        if group_id not in state.groups:
-            state.groups[group_id] = Group(group_id)
+        group = state.groups.get(group_id)
+        if group is None or (group.protocol_type is None and record.stored.members):
+            # A consumer group became a classic one: from here on it lives as it is stored.
+            state.groups[group_id] = restored(group_id, record.stored)
 
     def _retire(self, group: Group) -> None:
         for member_id in group.pending_joins:
@@ -263,6 +295,7 @@ class GroupShard:
             self.state.timers.cancel(member.session_key)
         self.state.timers.cancel(rebalance.join_key(group.id))
         self.state.timers.cancel(rebalance.sync_key(group.id))
+        group.state = GroupState.DEAD
 
     def _apply_newer(self, record: ConsumerRecord | ModernRecord) -> None:
         state, group_id = self.state, record.group_id
@@ -311,7 +344,7 @@ class GroupShard:
     def _stand_up_consumer_groups(self, now_ms: int) -> None:
         for modern in self.state.modern.latest.values():
             if isinstance(modern, ConsumerGroup):
-                fencing.stand_up(self.state, modern, now_ms)
+                stand_up(self.state, modern, now_ms)
 
     def _stand_up(self, group_id: str, now_ms: int) -> Group:
         """A group as it is stored; its members' sessions start again."""

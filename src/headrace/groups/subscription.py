@@ -1,14 +1,26 @@
-"""What the coordinator reads out of a consumer's join metadata: the topics, and nothing else.
+"""What the coordinator reads of the bytes that consumers put into the classic protocol.
 
-The metadata is a ConsumerProtocolSubscription behind an int16 version. Every version starts with the list of topics,
-so that version 0's first field is enough, whatever follows it.
+A member's metadata is a ConsumerProtocolSubscription behind an int16 version, its assignment a
+ConsumerProtocolAssignment. A classic group's coordinator looks at the topics alone: every version starts with them, so
+that version 0's first field is enough, whatever follows it. Where a classic member is in a consumer group, or is to be,
+all of it is read, and assignments are written.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import Final
 
+from headrace.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from headrace.wire.primitives import DecodeError
+
+_VERSION_MAX: Final = 3
+"""The newest version that there is here; a newer one is read as this one: fields are only ever added (KIP-429)."""
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
@@ -44,3 +56,29 @@ def _topics_of(data: bytes) -> list[str] | None:
         return topics
     except (struct.error, UnicodeDecodeError):
         return None
+
+
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
+    """All that a member's metadata says. Raises DecodeError."""
+    return ConsumerProtocolSubscription.decode(metadata, _version(metadata), 2)
+
+
+def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
+    """All that a leader assigned to a member; nothing where it has no assignment. Raises DecodeError."""
+    if not assignment:
+        return ConsumerProtocolAssignment()
+    return ConsumerProtocolAssignment.decode(assignment, _version(assignment), 2)
+
+
+def write_assignment(partitions: Iterable[tuple[str, list[int]]], metadata: bytes) -> bytes:
+    """An assignment of (topic, partitions), in the version in which its member speaks. Raises DecodeError where the
+    metadata tells none."""
+    version = _version(metadata)
+    assigned = ConsumerProtocolAssignment([TopicPartition(topic, all_) for topic, all_ in partitions])
+    return _INT16.pack(version) + assigned.encode(version)
+
+
+def _version(data: bytes) -> int:
+    if len(data) < 2 or (version := _INT16.unpack_from(data)[0]) < 0:
+        raise DecodeError("these bytes are not the consumer protocol's")
+    return min(int(version), _VERSION_MAX)

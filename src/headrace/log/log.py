@@ -347,14 +347,16 @@ class Log(Appender):
 
     def close(self) -> None:
         """Flushes, and writes what a clean start reads: producers, leader epochs, indexes. Raises OSError."""
-        if not self._flushing.was_never_used(self):
-            self.flush()  # thousands that hold nothing would hold up a stop for a minute
-        self.take_snapshot()
-        self.active.finish_indexes()
-        self.active.complete_files()
-        self.sync_indexes()
-        for segment in self.segments:
-            segment.release()
+        try:
+            if not self._flushing.was_never_used(self):
+                self.flush()  # thousands that hold nothing would hold up a stop for a minute
+            self.take_snapshot()
+            self.active.finish_indexes()
+            self.active.complete_files()
+            self.sync_indexes()
+        finally:
+            for segment in self.segments:
+                segment.release()
 
     def moved(self, directory: str) -> None:
         """Notes that the folder has another name now."""

@@ -82,7 +82,8 @@ class ClusterClient(SimClient):
         self.brokers = list(brokers)
         self._at = self.rng.randrange(len(self.brokers))
         self._links: dict[str, AsyncConnection] = {}
-        self._leaders: dict[Place, str] = {}
+        self._leaders: dict[Place, tuple[str, int]] = {}
+        """Where the leader of a partition is, and its epoch."""
         self._coordinators: dict[int, str] = {}
         """By key type: a client has one group and one transactional id at most."""
 
@@ -94,6 +95,7 @@ class ClusterClient(SimClient):
         coordinator = self._coordinators.get(_OF_COORDINATORS.get(type(request), -1))
         try:
             link = await (self._link(coordinator) if coordinator is not None else self.connection(place))
+            self._names_epoch(request, place)
             answer = await self._said(link, request, response_class, version)
         except ClientError:
             self.moved(place)
@@ -120,7 +122,7 @@ class ClusterClient(SimClient):
         leader = self._leaders.get(place)
         if leader is None:
             leader = self._leaders[place] = await self._find_leader(place)
-        return await self._link(leader)
+        return await self._link(leader[0])
 
     def moved(self, place: Place | None) -> None:
         """See SimClient: this broker may not be the one to ask."""
@@ -146,14 +148,20 @@ class ClusterClient(SimClient):
             )
         return link
 
-    async def _find_leader(self, place: Place) -> str:
+    def _names_epoch(self, request: Request, place: Place | None) -> None:
+        """A consumer names the epoch of the leader that it means: a broker that follows now, and may have been cut,
+        sends it away. Without, such a broker answers from its own log, as Apache Kafka's does (KIP-320, KIP-392)."""
+        if isinstance(request, FetchRequest) and place in self._leaders:
+            request.topics[0].partitions[0].current_leader_epoch = self._leaders[place][1]
+
+    async def _find_leader(self, place: Place) -> tuple[str, int]:
         topics = [MetadataRequestTopic(name=place[0])]
         link = await self._link(None)
         said = await self._said(link, MetadataRequest(topics=topics, allow_auto_topic_creation=False), MetadataResponse)
         hosts = {each.node_id: each.host for each in said.brokers}
         for part in said.topics[0].partitions:
             if part.partition_index == place[1] and part.leader_id in hosts:
-                return hosts[part.leader_id]
+                return hosts[part.leader_id], part.leader_epoch
         raise UnreachableError(f"{place} has no leader")
 
     def leave(self) -> None:

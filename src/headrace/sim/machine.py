@@ -229,11 +229,15 @@ class Machine(Generic[S]):
         except PowerCut:
             return
         except Exception as error:
-            self.world.object(f"{self.host} does not stop: {error!r}", error)
+            if self._still_runs(node):  # what is left of a killed process runs into what was cancelled under it
+                self.world.object(f"{self.host} does not stop: {error!r}", error)
             return
-        if node is self.node and not self._ended.is_set():
+        if self._still_runs(node):
             self.world.network.gone(node, power=False)
             self._ended.set()
+
+    def _still_runs(self, node: SimNode) -> bool:
+        return node is self.node and not self._ended.is_set()
 
     async def switch_off(self) -> None:
         """Starts nothing any more, and stops what runs."""

@@ -37,6 +37,12 @@ def local_directory(checkpoint: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
+def query_id(checkpoint: Path) -> str:
+    """The id of the query that has the checkpoint. Raises OSError before it has begun."""
+    found: str = json.loads((checkpoint / "metadata").read_text("utf-8"))["id"]
+    return found
+
+
 def source_ends(checkpoint: str, batch_id: int) -> list[SourceEnd]:
     """Of our sources, those that commit offsets to a group; none where the file is not here to be read."""
     directory = local_directory(checkpoint)

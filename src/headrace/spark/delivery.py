@@ -1,4 +1,4 @@
-"""The sink's options about delivery: at least once, or exactly once.
+"""The sink's options about delivery: at least once, exactly once by batch, or exactly once by task.
 
 Every complaint is a `ValueError` of one sentence.
 """
@@ -11,6 +11,8 @@ from typing import Final
 
 AT_LEAST_ONCE: Final = "at-least-once"
 EXACTLY_ONCE: Final = "exactly-once"
+PER_TASK: Final = "exactly-once-per-task"
+DELIVERIES: Final = (AT_LEAST_ONCE, EXACTLY_ONCE, PER_TASK)
 MAX_BYTES: Final = 256 << 20
 """Of one batch's records, encoded and compressed: they pass through the driver, and lie in its memory twice or so."""
 MARKER_MISSING: Final = ("fail", "trust")
@@ -20,10 +22,11 @@ OF_BATCH: Final = "headracebatch"
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """How a batch is written in one transaction.
+    """How a batch is written in transactions, as the `mode` says: in one, or in one for each task.
 
     `marker_topic` is the topic in whose name a query's group keeps the number of its last batch; `trusted` is whether a
-    query goes on where that number is gone. `checkpoint` is the query's own directory, as Spark was given it.
+    query goes on where that number is gone. `commit_topic`, where there is one, is the compacted topic that has it too.
+    `checkpoint` is the query's own directory, as Spark was given it.
     """
 
     max_bytes: int = MAX_BYTES
@@ -32,6 +35,8 @@ class ExactlyOnce:
     checkpoint: str = ""
     of_batch: int | None = None
     """Where a batch write is the whole of a stream's batch, the number of that one."""
+    mode: str = EXACTLY_ONCE
+    commit_topic: str = ""
 
 
 def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce | None:
@@ -40,8 +45,10 @@ def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce 
     `known` has them by their names, `given` as Spark hands them over, with its own.
     """
     chosen = known.get("delivery", AT_LEAST_ONCE).lower()
-    if chosen not in (AT_LEAST_ONCE, EXACTLY_ONCE):
-        raise ValueError(f"The option 'delivery' must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}, not {known['delivery']!r}.")
+    if chosen not in DELIVERIES:
+        *others, last = DELIVERIES
+        allowed = f"{', '.join(others)} or {last}"
+        raise ValueError(f"The option 'delivery' must be {allowed}, not {known['delivery']!r}.")
     most = known.get("exactlyOnceMaxBytes", str(MAX_BYTES))
     if not most.isascii() or not most.isdigit() or int(most) == 0:
         raise ValueError(f"The option 'exactlyOnceMaxBytes' must be a positive whole number, not {most!r}.")
@@ -52,15 +59,19 @@ def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce 
         return None
     if known.get("kafka.acks", "all").lower() not in ("all", "-1"):
         raise ValueError(f"Delivery exactly once needs the option 'kafka.acks' to be all, not {known['kafka.acks']!r}.")
-    topic = known.get("markerTopic", known.get("topic", ""))
+    commit_topic = known.get("commitTopic", "")
+    topic = known.get("markerTopic", known.get("topic", commit_topic))
     if not topic:
         raise ValueError(
             "Delivery exactly once keeps a mark of its last batch beside a topic: give the option 'markerTopic', as "
             "there is no option 'topic'."
         )
+    if commit_topic and commit_topic == known.get("topic"):
+        raise ValueError("The option 'commitTopic' must be another topic than the option 'topic'.")
     beside = {key.lower(): text for key, text in given.items()}
     if beside.get("kafka.enable.idempotence", "true").lower() == "false":
         raise ValueError("Delivery exactly once needs 'kafka.enable.idempotence', which is set to false.")
     of_batch = beside.get(OF_BATCH)
     checkpoint = beside.get("checkpointlocation", "")
-    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, None if of_batch is None else int(of_batch))
+    batch_id = None if of_batch is None else int(of_batch)
+    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, batch_id, chosen, commit_topic)

@@ -9,10 +9,11 @@ gone, the mark is read again.
 
 from __future__ import annotations
 
-import uuid
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,16 +23,33 @@ from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
 from headrace.client.errors import ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
-from headrace.client.transactions import State, TransactionalProducer
-from headrace.spark import checkpoint_offsets, markers
+from headrace.client.producer import Delivery
+from headrace.client.transaction_states import list_transactions
+from headrace.client.transactions import TIMEOUT_MS, State, TransactionalProducer
+from headrace.spark import checkpoint_offsets, commit_records, markers
 from headrace.spark.client_settings import ClusterSettings
-from headrace.spark.delivery import ExactlyOnce
-from headrace.spark.markers import Step
+from headrace.spark.commit_records import CommitRecord, Span
+from headrace.spark.delivery import PER_TASK, ExactlyOnce
+from headrace.spark.markers import HistoryError, Mark, Step
 from headrace.spark.options import SinkOptions
-from headrace.spark.sink import encoder, partition_count
+from headrace.spark.sink import Sources, encoded_rows, partition_count, span_of
+from headrace.wire.apis import ApiKey
 
 NO_BATCH: Final = -1
 """The batch of a task that is not of a stream."""
+
+
+class Part(Protocol):
+    """What one task says of its part of a batch. `batches` are what is still to be sent, and `sources` are of them."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    batches: list[Encoded]
+    sources: list[Sources]
+
+    @property
+    def rows(self) -> int: ...
 
 
 @dataclass
@@ -42,6 +60,8 @@ class EncodedTask(WriterCommitMessage):
     run_id: str = ""
     batch_id: int = NO_BATCH
     batches: list[Encoded] = field(default_factory=list)
+    sources: list[Sources] = field(default_factory=list)
+    """As many as there are batches, or none."""
 
     @property
     def size(self) -> int:
@@ -56,31 +76,35 @@ _clients: dict[ClusterSettings, Client] = {}
 """One client a worker process and cluster: tasks ask how many partitions topics have."""
 
 
-def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
-    """The rows of one task as record batches. Raises ValueError for a wrong row, or where they are too many."""
-    assert options.exactly_once is not None
+def kept_client(options: SinkOptions) -> Client:
+    """The worker's client."""
     client = _clients.get(options.cluster)
     if client is None:
         client = _clients[options.cluster] = options.cluster.client(known=True)
-    encoded_rows = encoder(client, options)
-    done = _of_this_task()
+    return client
+
+
+def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
+    """The rows of one task as record batches. Raises ValueError for a wrong row, or where they are too many."""
+    assert options.exactly_once is not None
+    done = EncodedTask(*task_names())
     size = 0
-    for rows in batches:
-        for encoded in encoded_rows(rows):
-            done.batches.append(encoded)
-            size += len(encoded[2])
-            _check_size(size, options.exactly_once, "One task of a batch")
+    for encoded, sources in encoded_rows(batches, kept_client(options), options):
+        done.batches.append(encoded)
+        done.sources.append(sources)
+        size += len(encoded[2])
+        _check_size(size, options.exactly_once, "One task of a batch")
     return done
 
 
-def _of_this_task() -> EncodedTask:
-    """A message without rows; outside a stream it says of no batch."""
+def task_names() -> tuple[str, str, int]:
+    """Of which query, run and batch this task is; outside a stream it is of none."""
     task = TaskContext.get()
     batch_id = None if task is None else task.getLocalProperty("streaming.sql.batchId")
     if task is None or batch_id is None:
-        return EncodedTask()
+        return "", "", NO_BATCH
     query_id = task.getLocalProperty("sql.streaming.queryId") or ""
-    return EncodedTask(query_id, task.getLocalProperty("spark.jobGroup.id") or "", int(batch_id))
+    return query_id, task.getLocalProperty("spark.jobGroup.id") or "", int(batch_id)
 
 
 def _check_size(size: int, how: ExactlyOnce, what: str) -> None:
@@ -88,7 +112,8 @@ def _check_size(size: int, how: ExactlyOnce, what: str) -> None:
         raise ValueError(
             f"{what} has {size} bytes of encoded records or more, and the option exactlyOnceMaxBytes allows "
             f"{how.max_bytes}: make batches smaller (maxOffsetsPerTrigger at the source, kafka.compression.type), "
-            "or raise the option if the driver's memory allows."
+            "raise the option if the driver's memory allows, or let each task commit itself "
+            f"(delivery = {PER_TASK})."
         )
 
 
@@ -111,54 +136,62 @@ class _Kept:
 
     producer: TransactionalProducer
     batch_id: int
+    spans: list[Span]
 
 
 _kept: dict[tuple[SinkOptions, str], _Kept] = {}
 """By query, in the process beside the driver that commits. Spark may end that process at any time."""
 
 
-def commit_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+def commit_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> Sequence[Span]:
     """Write a batch, unless it is in the topic; what this returns from is there, once and whole.
 
-    Raises `HistoryError` where the mark does not fit, `FencedError` where another driver has the query, `InDoubtError`
-    and other errors of the client. After any of them nothing of the batch is visible, or all of it and its mark.
+    Returns where its records are; nothing where it was there before and there is no `commitTopic`. Raises
+    `HistoryError` where the mark does not fit, `FencedError` where another driver has the query, `InDoubtError` and
+    other errors of the client. After any of them nothing of the batch is visible, or all of it and its mark.
     """
-    tasks = _received(options, messages)
-    of = {(task.query_id, task.batch_id) for task in tasks}
-    if len(of) != 1 or next(iter(of)) != (tasks[0].query_id, batch_id) or not tasks[0].query_id:
+    return commit_parts(options, _received(options, messages), batch_id)
+
+
+def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> Sequence[Span]:
+    """The same of what the tasks have said."""
+    of = {(part.query_id, part.batch_id) for part in parts}
+    if len(of) != 1 or next(iter(of)) != (parts[0].query_id, batch_id) or not parts[0].query_id:
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
-    key = (options, tasks[0].query_id)
+    key = (options, parts[0].query_id)
     kept = _kept.pop(key, None)  # kept again only when all is well
     if kept is not None and kept.batch_id == batch_id:
         _kept[key] = kept
-        return
+        return kept.spans
     client = options.cluster.client(known=True) if kept is None else kept.producer.client
     try:
-        batch = Batch(options, client, tasks, batch_id)
+        batch = Batch(options, client, parts, batch_id)
         producer = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
         producer = batch.commit(producer)
     except BaseException:
         client.close()
         raise
     if producer is not None and producer.renews_epoch:
-        _kept[key] = _Kept(producer, batch_id)
+        _kept[key] = _Kept(producer, batch_id, batch.spans)
     else:
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
+    return batch.spans
 
 
 class Batch:
-    """One batch on its way into its topics."""
+    """One batch on its way into its topics. `spans` say where its records are, as far as that is known."""
 
-    def __init__(self, options: SinkOptions, client: Client, tasks: list[EncodedTask], batch_id: int) -> None:
+    def __init__(self, options: SinkOptions, client: Client, parts: Sequence[Part], batch_id: int) -> None:
         assert options.exactly_once is not None
         self.options = options
         self.how = options.exactly_once
         self.client = client
-        self.tasks = tasks
+        self.parts = parts
         self.batch_id = batch_id
-        self.query_id = tasks[0].query_id
+        self.query_id = parts[0].query_id
         self.group = markers.group_of(self.query_id)
+        self.spans: list[Span] = []
 
     def commit(self, producer: TransactionalProducer | None) -> TransactionalProducer | None:
         """Commit with the producer of the batch before, else with a new one; returns it, or None where the batch was
@@ -166,6 +199,7 @@ class Batch:
         if producer is None:
             producer = self._take_over()
             if producer is None:
+                self._recall()
                 return None
         try:
             self._transact(producer)
@@ -174,15 +208,24 @@ class Batch:
             fenced = isinstance(doubt.__cause__, FencedError)
             over = self._step() if fenced else Step.SKIP if self._take_over() is None else Step.WRITE
             if over is Step.SKIP:
+                self._recall()
                 return None
             raise
         return producer
 
-    def _step(self) -> Step:
-        marked = markers.read_marker(self.client, self.group, self.how.marker_topic, stable=True)
-        return self._decide(marked)
+    def _recall(self) -> None:
+        """The batch is in the topic, perhaps by another driver: where it is, the commit topic says."""
+        self.spans = []
+        if self.how.commit_topic:
+            record = commit_records.read_last(self.client, self.how.commit_topic, self.query_id)
+            if record is not None and record.mark.batch_id == self.batch_id:
+                self.spans = list(record.spans or ())
 
-    def _decide(self, marked: int | None) -> Step:
+    def _step(self) -> Step:
+        return self._decide(last_mark(self.client, self.how, self.query_id))
+
+    def _decide(self, mark: Mark | None) -> Step:
+        marked = None if mark is None else mark.batch_id
         return markers.decide(marked, self.batch_id, query_id=self.query_id, trusted=self.how.trusted)
 
     def _take_over(self) -> TransactionalProducer | None:
@@ -192,85 +235,177 @@ class Batch:
         one that was open may have been decided, and a driver that was faster may have committed this batch. Before, to
         wait for an open one would be to wait for a dead driver's timeout.
         """
-        partition_count(self.client, self.how.marker_topic)  # made, where brokers make topics
-        marked = markers.read_marker(self.client, self.group, self.how.marker_topic, stable=False)
-        if marked is not None and marked >= self.batch_id and self._decide(marked) is Step.SKIP:
+        make_topics(self.client, self.how)
+        mark = markers.read_mark(self.client, self.group, self.how.marker_topic, stable=False)
+        if mark is not None and mark.batch_id >= self.batch_id and self._decide(mark) is Step.SKIP:
             return None
-        producer = _producer(self.options, self.client, self.group)
+        producer = producer_of(self.options, self.client, self.group)
         producer.initialize()
-        return None if self._step() is Step.SKIP else producer
+        if self._step() is Step.SKIP:
+            return None
+        self._check_tasks()
+        return producer
+
+    def _check_tasks(self) -> None:
+        """No task may have committed a part of this batch that this driver knows nothing of.
+
+        Tasks that could still commit one are fenced. Where each task commits itself, those that have reported are
+        known.
+        """
+        if not self.client.supports(ApiKey.LIST_TRANSACTIONS):
+            return  # nor could tasks commit themselves
+        known = len(self.parts) if self.how.mode == PER_TASK else 0
+        begins = markers.task_group_of(self.query_id, 0)[:-1]
+        for group in _transactional_ids(self.client, begins):
+            if int(group.removeprefix(begins)) < known:
+                continue
+            producer_of(self.options, self.client, group).initialize()
+            mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=True)
+            if mark is not None and mark.batch_id >= self.batch_id:
+                why = (
+                    f"was planned with more tasks before than the {known} of now: run it as before"
+                    if known
+                    else f"was begun with delivery {PER_TASK}: let it end with that before another is chosen"
+                )
+                raise HistoryError(
+                    f"Batch {self.batch_id} of query {self.query_id} {why}; a part of it is in the topic, and nothing "
+                    "was added to it."
+                )
 
     def _transact(self, producer: TransactionalProducer) -> None:
         """The rows, the mark and the sources' offsets, all or none."""
-        rows = sum(task.rows for task in self.tasks)
-        mark = markers.marker(self.batch_id, self.tasks[0].run_id, len(self.tasks), rows)
+        rows = sum(part.rows for part in self.parts)
+        mark = Mark(self.batch_id, self.parts[0].run_id, len(self.parts), rows, self.how.mode)
         groups: dict[str, dict[tuple[str, int], int | Committed]] = {
-            self.group: {(self.how.marker_topic, markers.PARTITION): mark}
+            self.group: {(self.how.marker_topic, markers.PARTITION): mark.committed()}
         }
         for end in checkpoint_offsets.source_ends(self.how.checkpoint, self.batch_id):
             if positions := checkpoint_offsets.of_cluster(self.client, end):
                 groups.setdefault(end.group, {}).update(positions)
-        _send(producer, self.tasks, groups)
+        producer.begin()
+        with aborted_on_error(producer):
+            self.spans = send_parts(producer, self.parts)
+            if self.how.commit_topic:
+                self._record(producer, mark)
+            for group, offsets in groups.items():
+                producer.send_offsets(group, offsets)
+            producer.commit()
+
+    def _record(self, producer: TransactionalProducer, mark: Mark) -> None:
+        # where each task sends its own, the driver does not know of all where they went
+        spans = None if self.how.mode == PER_TASK else tuple(self.spans)
+        value = CommitRecord(mark, spans).value()
+        producer.send(self.how.commit_topic, value, key=self.query_id.encode(), partition=commit_records.PARTITION)
 
 
-def _producer(options: SinkOptions, client: Client, transactional_id: str) -> TransactionalProducer:
+def make_topics(client: Client, how: ExactlyOnce) -> None:
+    """Those of the marks, where they are missing; the marker topic only where brokers make topics by themselves."""
+    if how.commit_topic:
+        commit_records.make_topic(client, how.commit_topic)
+    partition_count(client, how.marker_topic)
+
+
+def last_mark(client: Client, how: ExactlyOnce, query_id: str) -> Mark | None:
+    """The query's mark, or what the commit topic has of it where that is gone. No transaction of the query is open, or
+    this waits for it."""
+    mark = markers.read_mark(client, markers.group_of(query_id), how.marker_topic, stable=True)
+    if mark is None and how.commit_topic:
+        record = commit_records.read_last(client, how.commit_topic, query_id)
+        mark = None if record is None else record.mark
+    return mark
+
+
+def settled_mark(options: SinkOptions, query_id: str) -> Mark | None:
+    """The query's mark, when no transaction of an earlier driver is open any more, and none of it can come."""
+    assert options.exactly_once is not None
+    with options.cluster.client(known=True) as client:
+        make_topics(client, options.exactly_once)
+        producer_of(options, client, markers.group_of(query_id)).initialize()
+        return last_mark(client, options.exactly_once, query_id)
+
+
+def _transactional_ids(client: Client, begins: str) -> list[str]:
+    """The ids of tasks of a query, that the cluster remembers."""
+    pattern = f"{re.escape(begins)}[0-9]+" if client.supports(ApiKey.LIST_TRANSACTIONS, 2) else None
+    names = [found.transactional_id for found in list_transactions(client, pattern=pattern)]
+    return [name for name in names if name.startswith(begins) and name[len(begins) :].isdecimal()]
+
+
+def producer_of(
+    options: SinkOptions, client: Client, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS
+) -> TransactionalProducer:
+    """A transactional producer with the sink's settings."""
     return TransactionalProducer(
         client,
         transactional_id,
+        timeout_ms=timeout_ms,
         request_timeout_s=options.cluster.request_timeout_ms / 1000,
         delivery_timeout_s=options.produce.delivery_timeout_ms / 1000,
+        compression=options.compression,
     )
 
 
-def _send(
-    producer: TransactionalProducer,
-    tasks: Sequence[EncodedTask],
-    groups: dict[str, dict[tuple[str, int], int | Committed]],
-) -> None:
-    """One transaction. Where it cannot be committed it is aborted, so that readers do not wait for its timeout."""
-    producer.begin()
+def send_parts(producer: TransactionalProducer, parts: Sequence[Part]) -> list[Span]:
+    """Everything the tasks have encoded, acknowledged when this returns, and where it is."""
+    producer.join((topic, partition) for part in parts for topic, partition, _, _ in part.batches)
+    sent: list[tuple[Delivery, Sources]] = []
+    for part in parts:
+        for place, (topic, partition, batch, _) in enumerate(part.batches):
+            sources = part.sources[place] if part.sources else None
+            sent.append((producer.send_batch(topic, partition, batch), sources))
+    producer.flush()
+    return commit_records.joined(span_of(done, sources) for done, sources in sent)
+
+
+@contextmanager
+def aborted_on_error(producer: TransactionalProducer) -> Iterator[None]:
+    """A transaction that cannot be committed is aborted, so that readers do not wait for its timeout; where a newer
+    producer has the id, this says so."""
     try:
-        batches = [encoded for task in tasks for encoded in task.batches]
-        producer.join((topic, partition) for topic, partition, _, _ in batches)
-        for topic, partition, batch, _ in batches:
-            producer.send_batch(topic, partition, batch)
-        producer.flush()
-        for group, offsets in groups.items():
-            producer.send_offsets(group, offsets)
-        producer.commit()
+        yield
     except BaseException as error:
         if producer.state in (State.OPEN, State.FAILED):
-            _abort(producer, error)
+            try:
+                producer.abort()
+            except FencedError as fenced:
+                raise fenced from error
+            except ClientError as second:
+                error.add_note(f"the transaction could not be aborted and ends by its timeout: {second}")
         raise
-
-
-def _abort(producer: TransactionalProducer, error: BaseException) -> None:
-    """Abort because of an error; if it was that a newer producer has the id, say so."""
-    try:
-        producer.abort()
-    except FencedError as fenced:
-        raise fenced from error
-    except ClientError as second:
-        error.add_note(f"the transaction could not be aborted and ends by its timeout: {second}")
 
 
 # -- a batch write
 
 
-def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> Sequence[Span]:
     """All rows of a batch write in one transaction: seen together or never.
 
-    Whoever runs the write again writes it again, as nothing tells two writes from one that is repeated; but where the
-    write is said to be all of a stream's batch, it is committed as that.
+    Whoever runs the write again writes it again, as nothing tells two writes from one that is repeated.
     """
-    assert options.exactly_once is not None
-    if (batch_id := options.exactly_once.of_batch) is not None:
-        # the number is no part of what a query's batches have in common
-        query = replace(options, exactly_once=replace(options.exactly_once, of_batch=None))
-        commit_batch(query, messages, batch_id)
-        return
     tasks = _received(options, messages)
     if not any(task.batches for task in tasks):
-        return
+        return []
     with options.cluster.client(known=True) as client:
-        _send(_producer(options, client, f"headrace-write-{uuid.uuid4()}"), tasks, {})
+        producer = producer_of(options, client, f"headrace-write-{write_id}")
+        producer.begin()
+        with aborted_on_error(producer):
+            spans = send_parts(producer, tasks)
+            producer.commit()
+    return spans
+
+
+class WholeBatch:
+    """The delivery `exactly-once`."""
+
+    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> EncodedTask:
+        return encode_rows(rows, options)
+
+    def commit_batch(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
+    ) -> Sequence[Span]:
+        return commit_batch(options, messages, batch_id)
+
+    def commit_write(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
+    ) -> Sequence[Span]:
+        return commit_write(options, messages, write_id)

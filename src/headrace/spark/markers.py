@@ -3,17 +3,22 @@
 Group and transactional id are `headrace-<query id>`. The mark is the group's offset in partition 0 of the marker topic:
 the offset is the number of the batch, the leader epoch is -1, and the metadata is JSON, `{"v": 1, "run": ..., "tasks":
 ..., "rows": ...}`. A mark and its batch are committed together, so whoever reads the mark knows of the batch.
+
+Where each task commits itself, each has a group and a mark of its own, `headrace-<query id>-task-<number>`, with the
+sum of its rows' hashes; the mark of the query follows when all have theirs. Both say so in `"mode"`.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from headrace.client.cluster import Client
 from headrace.client.errors import ProtocolMismatchError
 from headrace.client.groups import Committed, fetch_offsets
+from headrace.spark.delivery import EXACTLY_ONCE
 from headrace.wire.apis import ApiKey
 
 VERSION: Final = 1
@@ -38,16 +43,63 @@ def group_of(query_id: str) -> str:
     return f"headrace-{query_id}"
 
 
-def marker(batch_id: int, run_id: str, tasks: int, rows: int) -> Committed:
-    """The mark of a batch."""
-    text = json.dumps({"v": VERSION, "run": run_id, "tasks": tasks, "rows": rows}, separators=(",", ":"))
-    return Committed(batch_id, -1, text)
+def task_group_of(query_id: str, task: int) -> str:
+    """The group that keeps the mark of one task, and that task's transactional id."""
+    return f"{group_of(query_id)}-task-{task}"
 
 
-def read_marker(client: Client, group: str, topic: str, *, stable: bool) -> int | None:
-    """The number of the last batch; None where there is no mark.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is committed with a batch, or with a task's part of it.
 
-    Where it is to be `stable` this waits for the query's open transaction, if there is one: to its timeout, where the
+    `tasks` and `rows` are how many it had, 0 tasks where that is not known; `row_hash` is the sum of the hashes of its
+    rows, where each task commits itself.
+    """
+
+    batch_id: int
+    run_id: str = ""
+    tasks: int = 0
+    rows: int = 0
+    mode: str = EXACTLY_ONCE
+    row_hash: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it, without the number of the batch."""
+        said: dict[str, Any] = {"v": VERSION, "run": self.run_id, "tasks": self.tasks, "rows": self.rows}
+        if self.mode != EXACTLY_ONCE:
+            said["mode"] = self.mode
+        if self.row_hash is not None:
+            said["hash"] = f"{self.row_hash:016x}"
+        return said
+
+    def committed(self) -> Committed:
+        """As the group's offset."""
+        return Committed(self.batch_id, -1, json.dumps(self.fields(), separators=(",", ":")))
+
+
+def mark_of(batch_id: int, said: Any) -> Mark | None:
+    """The mark of a batch, from what `Mark.fields` has made; None for what is none of this version."""
+    try:
+        if said["v"] != VERSION:
+            return None
+        row_hash = int(said["hash"], 16) if "hash" in said else None
+        return Mark(batch_id, said["run"], said["tasks"], said["rows"], said.get("mode", EXACTLY_ONCE), row_hash)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def parsed(found: Committed) -> Mark | None:
+    """The mark that a group's offset is; None where it is none."""
+    try:
+        return mark_of(found.offset, json.loads(found.metadata or ""))
+    except ValueError:
+        return None
+
+
+def read_mark(client: Client, group: str, topic: str, *, stable: bool) -> Mark | None:
+    """The mark of the last batch; None where there is none.
+
+    Where it is to be `stable` this waits for the group's open transaction, if there is one: to its timeout, where the
     driver that has it is gone. Else what is found may be too low, as that transaction may be decided already.
 
     Raises `BrokerError`, and `HistoryError` for an offset that is no mark of ours.
@@ -57,16 +109,13 @@ def read_marker(client: Client, group: str, topic: str, *, stable: bool) -> int 
     found = fetch_offsets(client, group, [(topic, PARTITION)], require_stable=stable).get((topic, PARTITION))
     if found is None:
         return None
-    try:
-        version = json.loads(found.metadata or "")["v"]
-    except (ValueError, TypeError, KeyError):
-        version = None
-    if version != VERSION:
+    mark = parsed(found)
+    if mark is None:
         raise HistoryError(
             f"Group {group} has an offset in topic {topic} that is no mark of this version of headrace's sink: "
             f"{found.metadata!r}."
         )
-    return found.offset
+    return mark
 
 
 def decide(marked: int | None, batch_id: int, *, query_id: str, trusted: bool) -> Step:

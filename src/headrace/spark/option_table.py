@@ -205,8 +205,9 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
     ),
     "Delivery": (
         Option(
-            "delivery", Use.SINK, "`at-least-once`, `exactly-once`",
-            "Whether each batch is one [transaction](exactly-once.md), sent from the driver, that a replay finds done.",
+            "delivery", Use.SINK, "`at-least-once`, `exactly-once`, `exactly-once-per-task`",
+            "Whether each batch is one [transaction](exactly-once.md), sent from the driver, that a replay finds done; "
+            "or each task is one.",
             "at-least-once",
         ),
         Option(
@@ -221,6 +222,11 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         Option(
             "markerMissing", Use.SINK, "`fail`, `trust`",
             "Whether a query that goes on ends if that number is gone, or takes its checkpoint's word.", "fail",
+        ),
+        Option(
+            "commitTopic", Use.SINK, "text",
+            "A compacted topic, created if it does not exist, that has the number too: it does not expire there.",
+            otherwise="none",
         ),
     ),
 }  # fmt: skip

@@ -1,16 +1,17 @@
 """The writers of `format("headrace")`: batch and stream, to one topic or to a `topic` column.
 
 At least once, a task writes and flushes in `write` and reports what it wrote; a task that Spark runs again writes its
-rows again. Within a task the producer is idempotent, so that retries towards the brokers double nothing. Exactly once,
-a task encodes its rows and reports them, and `commit`, beside the driver, sends those of all tasks: see `exactly_once`.
+rows again. Within a task the producer is idempotent, so that retries towards the brokers double nothing. The other
+deliveries have modules of their own, which `way_of` finds: `exactly_once` and `per_task`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,21 +27,21 @@ from headrace.arrow.encode import Encoded, Headers, check_schema, encode_batch
 from headrace.client.cluster import Client
 from headrace.client.errors import UnknownTopicError
 from headrace.client.producer import Delivery, Producer
+from headrace.spark.commit_records import Span
+from headrace.spark.delivery import PER_TASK
 from headrace.spark.option_table import SINK_KEYS
 from headrace.spark.options import SinkOptions, sink_options, warn_of_ignored
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote and the brokers acknowledged.
+    """What one task wrote and the brokers acknowledged: how many records, and where they are.
 
-    `spans` are (topic, partition, base offset, records) of its batches; the offset is -1 where a broker did not say it.
-    `sources` are the first and last of the source offsets of each of them, where the rows had any.
+    A span has offsets of the source where the rows said them.
     """
 
     records: int
-    spans: tuple[tuple[str, int, int, int], ...]
-    sources: tuple[tuple[int, int], ...] = ()
+    spans: tuple[Span, ...]
 
 
 SOURCE_OFFSET: Final = "source_offset"
@@ -90,8 +91,15 @@ def batch_headers() -> Headers:
     return (*marks, ("headrace.partition", str(task.partitionId()).encode()))
 
 
-def encoder(client: Client, options: SinkOptions) -> Callable[[pa.RecordBatch], Iterator[Encoded]]:
-    """What makes record batches of one task's rows."""
+Sources = tuple[int, int] | None
+"""The first and last of the source's offsets of a record batch, where its rows have any."""
+
+
+def encoded_rows(
+    batches: Iterator[pa.RecordBatch], client: Client, options: SinkOptions
+) -> Iterator[tuple[Encoded, Sources]]:
+    """The rows of one task as record batches, and of which records of a source those are. Raises ValueError for a
+    wrong row."""
     seen: set[str] = set()
     marks = batch_headers() if options.batch_headers else ()
 
@@ -102,8 +110,12 @@ def encoder(client: Client, options: SinkOptions) -> Callable[[pa.RecordBatch], 
             seen.add(topic)
         return partition_count(client, topic)
 
-    def encoded(rows: pa.RecordBatch) -> Iterator[Encoded]:
-        return encode_batch(
+    for rows in batches:
+        offsets = None
+        if SOURCE_OFFSET in rows.schema.names:
+            offsets = _in_order_of_writing(rows)
+            rows = rows.drop_columns([SOURCE_OFFSET])
+        for encoded in encode_batch(
             rows,
             options.topic,
             count,
@@ -111,37 +123,36 @@ def encoder(client: Client, options: SinkOptions) -> Callable[[pa.RecordBatch], 
             compression=options.compression,
             batch_bytes=options.produce.batch_bytes,
             marks=marks,
-        )
+        ):
+            sources = None
+            if offsets is not None:
+                sources = (offsets[0].as_py(), offsets[encoded[3] - 1].as_py())
+                offsets = offsets.slice(encoded[3])
+            yield encoded, sources
 
-    return encoded
+
+def span_of(delivery: Delivery, sources: Sources) -> Span:
+    """Where a record batch went."""
+    place = (delivery.topic, delivery.partition, delivery.base_offset, delivery.record_count)
+    return Span(*place) if sources is None else Span(*place, *sources)
 
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Written:
     """Write and flush the rows of one task. Raises `headrace.client.ClientError`, and ValueError for a wrong row."""
     producer = _kept_producer(options)
     client = producer.client
-    deliveries: list[Delivery] = []
-    sources: list[tuple[int, int]] = []
-    encoded_rows = encoder(client, options)
+    deliveries: list[tuple[Delivery, Sources]] = []
     try:
-        for rows in batches:
-            offsets = None
-            if SOURCE_OFFSET in rows.schema.names:
-                offsets = _in_order_of_writing(rows)
-                rows = rows.drop_columns([SOURCE_OFFSET])
-            for topic, partition, batch, count in encoded_rows(rows):
-                deliveries.append(producer.send_batch(topic, partition, batch))
-                if offsets is not None:
-                    sources.append((offsets[0].as_py(), offsets[count - 1].as_py()))
-                    offsets = offsets.slice(count)
+        for (topic, partition, batch, _), sources in encoded_rows(batches, client, options):
+            deliveries.append((producer.send_batch(topic, partition, batch), sources))
         producer.flush()
     except BaseException:
         # what this attempt still holds must not be sent beside the next one
         _producers.pop(options, None)
         client.close()
         raise
-    spans = tuple((done.topic, done.partition, done.base_offset, done.record_count) for done in deliveries)
-    return Written(sum(span[3] for span in spans), spans, tuple(sources))
+    spans = tuple(span_of(done, sources) for done, sources in deliveries)
+    return Written(sum(span.count for span in spans), spans)
 
 
 def _in_order_of_writing(rows: pa.RecordBatch) -> pa.Array:
@@ -150,25 +161,85 @@ def _in_order_of_writing(rows: pa.RecordBatch) -> pa.Array:
     return places.sort_by([("topic", "ascending"), ("partition", "ascending")]).column(SOURCE_OFFSET)
 
 
+class Way(Protocol):
+    """A delivery: what a task does with its rows, and what is done beside the driver when all tasks are done.
+
+    `write_id` is a batch write's own, the same for all of its tasks; it is empty where the rows are a stream's batch.
+    """
+
+    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> WriterCommitMessage:
+        """Runs in a worker."""
+
+    def commit_batch(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
+    ) -> Sequence[Span]:
+        """The end of a stream's batch; where its records are, as far as that is known."""
+
+    def commit_write(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
+    ) -> Sequence[Span]:
+        """The same of a batch write."""
+
+
+class AtLeastOnce:
+    """A task writes, and nothing is left to decide: a task or batch that is repeated is written again."""
+
+    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> Written:
+        return write_rows(rows, options)
+
+    def commit_batch(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
+    ) -> Sequence[Span]:
+        return self.commit_write(options, messages, "")
+
+    def commit_write(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
+    ) -> Sequence[Span]:
+        return [span for message in messages if isinstance(message, Written) for span in message.spans]
+
+
+def way_of(options: SinkOptions) -> Way:
+    """The delivery that the options choose."""
+    if options.exactly_once is None:
+        return AtLeastOnce()
+    if options.exactly_once.mode == PER_TASK:
+        from headrace.spark.per_task import PerTask
+
+        return PerTask()
+    from headrace.spark.exactly_once import WholeBatch
+
+    return WholeBatch()
+
+
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("headrace")`."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
+        once = options.exactly_once
+        # said to be all of a stream's batch, it is committed as that
+        self.of_batch = None if once is None else once.of_batch
+        self.write_id = str(uuid.uuid4()) if self.of_batch is None else ""
+        if once is not None:
+            # the number is no part of what a query's batches have in common
+            self.options = replace(options, exactly_once=replace(once, of_batch=None))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write(iterator, self.options)
+        return way_of(self.options).write(iterator, self.options, self.write_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done: at least once, nothing is left to decide."""
-        if self.options.exactly_once is not None:
-            from headrace.spark.exactly_once import commit_write
+        """All tasks are done."""
+        self.finish(messages)
 
-            commit_write(self.options, messages)
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> Sequence[Span]:
+        """What `commit` does; where the records are, as far as that is known."""
+        if self.of_batch is None:
+            return way_of(self.options).commit_write(self.options, messages, self.write_id)
+        return way_of(self.options).commit_batch(self.options, messages, self.of_batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed. At least once, what others wrote stays, and a repeated write doubles it; exactly once, nothing
-        was sent, or it is decided."""
+        """A task failed. What tasks have written by themselves stays, and a write that is repeated doubles it; what the
+        driver would have sent was not, or it is decided."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -178,26 +249,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _write(iterator, self.options)
+        return way_of(self.options).write(iterator, self.options, "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All tasks are done: at least once, nothing is left to decide."""
-        if self.options.exactly_once is not None:
-            from headrace.spark.exactly_once import commit_batch
-
-            commit_batch(self.options, messages, batchId)
+        """All tasks are done."""
+        way_of(self.options).commit_batch(self.options, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task failed, or `commit` did. At least once, what others wrote stays, and Spark's repetition of the batch
         doubles it; exactly once, nothing was sent, or it may be decided and must not be undone."""
-
-
-def _write(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> WriterCommitMessage:
-    if options.exactly_once is None:
-        return write_rows(rows, options)
-    from headrace.spark.exactly_once import encode_rows
-
-    return encode_rows(rows, options)
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:

@@ -175,7 +175,13 @@ def _end_and_raise(current: Transaction, ask: End, fresh_id: FreshId, now_ms: in
 
 
 def _is_repeated(current: Transaction, ask: End) -> bool:
-    """Whether the last end may have been this request's: it had the epoch before."""
+    """Whether the last end may have been this request's: it had the epoch before, and raised it.
+
+    An end that raises none was an older client's, under the epoch that it was given. Taken for its own by another
+    producer of the id, both would go on in one epoch, and the batches of one would count as repeated ones of the other.
+    """
+    if not current.raises_epoch:
+        return False
     if ask.producer_id == current.producer_id and ask.producer_epoch + 1 == current.producer_epoch:
         return True
     return (

@@ -9,7 +9,7 @@ import pytest
 from broker.scripted_coordinator import COORDINATOR, NONE, ScriptedCoordinator, cluster_of
 
 from headrace.broker.coordinators import verifier as module
-from headrace.broker.coordinators.verifier import Verifier
+from headrace.broker.coordinators.verifier import Said, Verifier
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
@@ -80,22 +80,67 @@ async def test_what_is_asked_while_one_request_is_under_way_goes_with_the_next(m
         assert [len(each.transactions) for each in scripted.asked] == [1, 49]
 
 
-async def test_one_that_comes_again_takes_the_place_of_the_first(make: Make) -> None:
-    """So does one of a newer producer; an older one is too late."""
+async def queued(scripted: ScriptedCoordinator, verifier: Verifier, *asks: tuple[Partitions, bool]) -> list[Said]:
+    """What is said to each who asks (`verify_only`) while an answer to another is awaited."""
+    scripted.gate.clear()
+    before = asyncio.ensure_future(verifier.join(about("other"), verify_only=True))
+    await came(scripted)
+    waiting = []
+    for ask, verify_only in asks:
+        waiting.append(asyncio.ensure_future(verifier.join(ask, verify_only=verify_only)))
+        await asyncio.sleep(0)
+    scripted.gate.set()
+    await before
+    return list(await asyncio.gather(*waiting))
+
+
+async def test_a_newer_producer_takes_the_place_of_an_older_one(make: Make) -> None:
+    """And an older one is too late."""
     with ScriptedCoordinator() as scripted:
-        verifier = make(scripted.port)
-        scripted.gate.clear()
-        before = asyncio.ensure_future(verifier.join(about("other"), verify_only=True))
-        await came(scripted)
-        asks = []
-        for epoch in (3, 3, 4, 2):
-            asks.append(asyncio.ensure_future(verifier.join(about("x", epoch), verify_only=True)))
-            await asyncio.sleep(0)
-        scripted.gate.set()
-        said = [each[FIRST] for each in await asyncio.gather(*asks)]
-        assert said == [NOBODY, LATE, NONE, LATE]
+        said = await queued(
+            scripted, make(scripted.port), *((about("x", epoch), True) for epoch in (3, 4, 2))
+        )  # fmt: skip
+        assert [each[FIRST] for each in said] == [LATE, NONE, LATE]
         assert [each.producer_epoch for each in scripted.asked[1].transactions] == [4]
-        await before
+
+
+async def test_what_one_producer_asks_about_several_partitions_is_one_question(make: Make) -> None:
+    """Each who asks hears of its own partitions; so does one that comes again."""
+    with ScriptedCoordinator() as scripted:
+        scripted.says = lambda *at: ErrorCode.TRANSACTION_ABORTABLE if at[2] == 1 else NONE
+        first, second = ("t", 1), ("u", 2)
+        asks = [about("x", 0, FIRST), about("x", 0, first, second), about("x", 0, FIRST)]
+        said = await queued(scripted, make(scripted.port), *((each, True) for each in asks))
+        assert said == [{FIRST: NONE}, {first: ErrorCode.TRANSACTION_ABORTABLE, second: NONE}, {FIRST: NONE}]
+        assert scripted.transactions()[1:] == [("x", True, [("t", [0, 1]), ("u", [2])])]
+
+
+async def test_questions_that_cannot_be_one_take_the_place_of_each_other(make: Make) -> None:
+    """An answer speaks of a transactional id once."""
+    with ScriptedCoordinator() as scripted:
+        other = about("x")._replace(producer_id=8)
+        said = await queued(scripted, make(scripted.port), (about("x"), True), (about("x"), False), (other, False))
+        assert [each[FIRST] for each in said] == [NOBODY, NOBODY, NONE]
+        assert [each.producer_id for each in scripted.asked[1].transactions] == [8]
+
+
+@pytest.mark.parametrize("verify_only", [True, False])
+async def test_one_that_others_keep_from_being_looked_at_asks_again(make: Make, verify_only: bool) -> None:
+    """One partition that the coordinator does not know fails all that are asked about with it."""
+    unknown, left_out = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    with ScriptedCoordinator() as scripted:
+
+        def says(_: object, topic: str, __: int) -> ErrorCode:
+            topics = {each.name for each in scripted.asked[-1].transactions[0].topics}
+            return unknown if topic == "new" else left_out if "new" in topics else NONE
+
+        scripted.says = says
+        verifier = make(scripted.port)
+        asks = [about("x"), about("x", 0, ("new", 0), ("u", 0))]
+        said = await queued(scripted, verifier, *((each, verify_only) for each in asks))
+        assert said == [{FIRST: NONE}, {("new", 0): unknown, ("u", 0): left_out}]
+        scripted.says = lambda *_: left_out
+        assert await verifier.join(about("x"), verify_only=verify_only) == {FIRST: NOBODY}
 
 
 async def test_a_full_queue_takes_nothing_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

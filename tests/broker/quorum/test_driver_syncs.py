@@ -59,3 +59,27 @@ async def test_a_folder_that_cannot_be_synced_for_now_is_synced_later(
     await write(quorum, topic("b", 2))
     assert asked.count(log.directory) == 2
     await quorum.close()
+
+
+async def test_a_disk_that_fails_at_the_close_leaves_nothing_held(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker's stop goes on after it, and the next start has what was committed."""
+    config = config_of(tmp_path / "data")
+    quorum, _ = await started(node, config)
+    await write(quorum, topic("a", 1))
+    disk = quorum.log.disk
+    real, refused = type(disk).write_file, list[str]()
+
+    def write_file(its: Any, path: str, data: bytes) -> None:
+        if path.endswith(".snapshot"):
+            refused.append(path)
+            raise OSError(errno.EIO, "Input/output error", path)
+        real(its, path, data)
+
+    monkeypatch.setattr(type(disk), "write_file", write_file)
+    await quorum.close()
+    assert refused
+    again, _ = await started(node, config)
+    assert [each.name for each in again.image.topics] == ["a"]
+    await again.close()

@@ -90,6 +90,7 @@ class GroupCoordinator(Coordinator["GroupShard"]):
 
         assert self._metadata is not None
         config, own = self._config(), self._metadata.image.configs.group_overrides(group_id)
+        policy = config.group_consumer_migration_policy.lower()
         return ConsumerSettings(
             session_timeout_ms=group_time_ms(config, own, SESSION_TIMEOUT),
             heartbeat_interval_ms=group_time_ms(config, own, HEARTBEAT_INTERVAL),
@@ -97,6 +98,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
             max_size=config.group_consumer_max_size,
             regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
             assignors=config.group_consumer_assignors,
+            upgrades=policy in ("upgrade", "bidirectional"),
+            downgrades=policy in ("downgrade", "bidirectional"),
         )
 
     def _runtime_settings(self) -> RuntimeSettings:

@@ -1,15 +1,16 @@
 """The leaders' questions to the coordinators of transactions: is a partition in a transaction, or take it in (KIP-890).
 
 There is one queue for each coordinator's broker and one request under way there: what is asked meanwhile goes together
-with the next one. This broker's own coordinator is asked without a socket. Nothing is asked twice but what is called
-CONCURRENT_TRANSACTIONS: the markers of the transaction before are on their way then.
+with the next one, and what one producer asks about several partitions goes as one question. This broker's own
+coordinator is asked without a socket. Nothing is asked twice but what is called CONCURRENT_TRANSACTIONS, as the markers
+of the transaction before are on their way then, and partitions that others have kept from being looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
@@ -42,6 +43,8 @@ Said: TypeAlias = Mapping[TopicPartition, ErrorCode]
 """NONE for a partition that is in its transaction, or why nobody can say so."""
 
 _FOR_BROKERS_FROM: Final = 4
+_LEFT_OUT: Final = {ErrorCode.OPERATION_NOT_ATTEMPTED}
+"""Nothing is wrong with these partitions, but with others that the same question was about."""
 _KNOWN: Final = frozenset(ErrorCode)
 _SAID_AS: Final = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -59,14 +62,36 @@ class LocalTransactions(Protocol):
         ...
 
 
-class _Question(NamedTuple):
-    ask: Partitions
-    verify_only: bool
-    answer: Future[Said]
+class _Question:
+    """What a producer is asked about, by all who wait for an answer about some of its partitions."""
 
-    def tell(self, said: Said) -> None:
-        if not self.answer.done():
-            self.answer.set_result(said)
+    __slots__ = ("ask", "verify_only", "waiting")
+
+    def __init__(self, ask: Partitions, verify_only: bool) -> None:
+        self.ask = ask
+        self.verify_only = verify_only
+        self.waiting: list[tuple[Partitions, Future[Said]]] = []
+
+    def takes(self, ask: Partitions, verify_only: bool) -> bool:
+        """Whether one question can stand for both."""
+        return verify_only is self.verify_only and ask._replace(partitions=self.ask.partitions) == self.ask
+
+    def wait(self, ask: Partitions, answer: Future[Said]) -> None:
+        """Asks about these partitions too."""
+        self.ask = self.ask._replace(partitions=self.ask.partitions | ask.partitions)
+        self.waiting.append((ask, answer))
+
+    def tell(self, verdicts: Verdicts) -> None:
+        """What the coordinator said, to each who waits: of its own partitions."""
+        for ask, answer in self.waiting:
+            if not answer.done():
+                answer.set_result(_said(ask, verdicts))
+
+    def fail(self, error: BaseException) -> None:
+        """A defect is raised where the requests are answered."""
+        for _, answer in self.waiting:
+            if not answer.done():
+                answer.set_exception(error)
 
 
 class Verifier:
@@ -104,8 +129,12 @@ class Verifier:
         until = self.node.clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         while True:
             said = await self._ask(ask, verify_only)
-            is_early = ErrorCode.CONCURRENT_TRANSACTIONS in said.values()
-            if verify_only or not is_early or self.node.clock.monotonic() + pause_s > until:
+            is_early = not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in said.values()
+            is_left_out = set(said.values()) == _LEFT_OUT
+            if not (is_early or is_left_out):
+                break
+            if self.node.clock.monotonic() + pause_s > until:
+                said = _all(ask, ErrorCode.NETWORK_EXCEPTION) if is_left_out else said
                 break
             await asyncio.sleep(pause_s)
         self.failures.value += sum(error is not ErrorCode.NONE for error in said.values())
@@ -162,23 +191,25 @@ class _Lane:
         return len(self._queued) + len(self._asked)
 
     async def ask(self, ask: Partitions, verify_only: bool) -> Said:
-        """Puts a question into the queue. It takes the place of an older one: of a producer that it replaces, or of the
-        same one, which has come again."""
+        """Puts a question into the queue. It joins an older one of the same producer, and takes the place of one of a
+        producer that it replaces."""
         before = self._queued.get(ask.transactional_id)
         if before is not None and before.ask.producer_epoch > ask.producer_epoch:
             return _all(ask, ErrorCode.INVALID_PRODUCER_EPOCH)
         if before is None and len(self._queued) >= QUEUED_MAX:
             return _all(ask, ErrorCode.NETWORK_EXCEPTION)
-        if before is not None:
-            is_same = before.ask.producer_epoch == ask.producer_epoch
-            error = ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH
-            before.tell(_all(before.ask, error))
-        question = _Question(ask, verify_only, self._verifier.node.future())
-        self._queued[ask.transactional_id] = question
+        if before is None or not before.takes(ask, verify_only):
+            if before is not None:
+                is_same = before.ask.producer_epoch == ask.producer_epoch
+                error = ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH
+                before.tell(Verdicts(error, {}))
+            before = self._queued[ask.transactional_id] = _Question(ask, verify_only)
+        answer: Future[Said] = self._verifier.node.future()
+        before.wait(ask, answer)
         if not self._is_running:
             self._is_running = True
             self._verifier.owner.spawn(self._run())
-        return await question.answer
+        return await answer
 
     async def _run(self) -> None:
         while self._queued:
@@ -192,8 +223,7 @@ class _Lane:
                     await self._ask_there(asked)
             except Exception as error:  # it is raised where the requests are answered
                 for question in asked:
-                    if not question.answer.done():
-                        question.answer.set_exception(error)
+                    question.fail(error)
             self._asked = []
         self._is_running = False
 
@@ -208,7 +238,7 @@ class _Lane:
                 continue
             verdicts = await local.add_partitions([question.ask for question in alike], verify_only)
             for question, verdict in zip(alike, verdicts, strict=True):
-                question.tell(_said(question.ask, verdict))
+                question.tell(verdict)
 
     async def _ask_there(self, asked: list[_Question]) -> None:
         try:
@@ -229,7 +259,7 @@ class _Lane:
         missing = Verdicts(error, {})
         for question in asked:
             verdict = missing if error else verdicts.get(question.ask.transactional_id, missing)
-            question.tell(_said(question.ask, verdict))
+            question.tell(verdict)
 
     async def _connected(self) -> AsyncConnection:
         verifier = self._verifier
@@ -262,7 +292,8 @@ class _Lane:
 def request_of(asked: Iterable[_Question]) -> AddPartitionsToTxnRequest:
     """One request for all questions."""
     transactions = []
-    for ask, verify_only, _ in asked:
+    for question in asked:
+        ask = question.ask
         by_topic: dict[str, list[int]] = {}
         for topic, index in sorted(ask.partitions):
             by_topic.setdefault(topic, []).append(index)
@@ -272,7 +303,7 @@ def request_of(asked: Iterable[_Question]) -> AddPartitionsToTxnRequest:
                 transactional_id=ask.transactional_id,
                 producer_id=ask.producer_id,
                 producer_epoch=ask.producer_epoch,
-                verify_only=verify_only,
+                verify_only=question.verify_only,
                 topics=topics,
             )
         )
@@ -308,7 +339,7 @@ def _all(ask: Partitions, error: ErrorCode) -> Said:
 
 def _tell_all(questions: Iterable[_Question], error: ErrorCode) -> None:
     for question in questions:
-        question.tell(_all(question.ask, error))
+        question.tell(Verdicts(error, _all(question.ask, error)))
 
 
 def _code(code: int) -> ErrorCode:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import random
 
     from headrace.broker.coordinators.group_coordinator import GroupCoordinator
+    from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
     from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.partitions.replica_manager import ReplicaManager
@@ -73,6 +74,7 @@ class Services(NodeServices, Protocol):
     replicas: ReplicaManager
     moves: ReplicaMoves
     groups: GroupCoordinator
+    markers_under_way: MarkersUnderWay
     verifier: Verifier
     transactions: TransactionCoordinator
     producer_ids: ProducerIds

@@ -6,6 +6,7 @@ lost is taken back. What is counted is counted as records come in, so that no he
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -52,8 +53,9 @@ class ConsumerState(Enum):
 class ConsumerGroup:
     """The records of one consumer group, and what follows from them."""
 
-    __slots__ = ("checked_topics", "currents", "epochs", "holders", "id", "instances", "known_topics", "looked_ms",
-                 "members", "readers", "regex_readers", "regexes", "target_epochs", "targets", "votes")  # fmt: skip
+    __slots__ = ("checked_topics", "classic_protocols", "currents", "epochs", "holders", "id", "instances",
+                 "known_topics", "looked_ms", "members", "readers", "regex_readers", "regexes", "target_epochs",
+                 "targets", "votes")  # fmt: skip
 
     type: Final = "consumer"
 
@@ -78,6 +80,8 @@ class ConsumerGroup:
         """regular expression -> how many members subscribe to it"""
         self.votes: TimelineTable[str, int] = TimelineTable(timeline)
         """assignor -> how many members ask for it"""
+        self.classic_protocols: TimelineTable[str | None, int] = TimelineTable(timeline)
+        """protocol -> how many of the members that speak the classic protocol support it; None -> how many these are"""
         self.checked_topics: object = None
         """The topics of the cluster that the group's hash was last compared with: in memory alone."""
         self.looked_ms = -1_000_000
@@ -128,6 +132,16 @@ class ConsumerGroup:
                 return ConsumerState.RECONCILING.value
         return ConsumerState.STABLE.value
 
+    @property
+    def classic_count(self) -> int:
+        """How many members speak the classic protocol."""
+        return self.classic_protocols.latest.get(None, 0)
+
+    def supports_classic(self, protocols: Iterable[str]) -> bool:
+        """Whether all members of the classic protocol support one of these."""
+        supported, everyone = self.classic_protocols.latest, self.classic_count
+        return any(supported.get(name, 0) == everyone for name in protocols)
+
     def current(self, member_id: str) -> Current:
         """What a member has, as decisions see it."""
         return self.currents.latest.get(member_id, NOWHERE)
@@ -145,16 +159,23 @@ class ConsumerGroup:
                 names |= found.topics
         return names
 
-    def topics_with(self, before: Member, now: Member | None) -> set[str]:
-        """The same, where one member says something else now, or is out."""
-        names = self.topics_of(now) if now is not None else frozenset()
-        gone = {topic for topic in before.topics if self.readers.latest.get(topic) == 1}
-        rest = {topic for topic in self.readers.latest if topic not in gone}
+    def topics_with(self, before: Member, now: Member) -> set[str]:
+        """The same, where one member says something else now."""
+        return self.topics_without((before,)) | self.topics_of(now)
+
+    def topics_without(self, gone: Iterable[Member]) -> set[str]:
+        """The same, where these members are out."""
+        named = Counter[str]()
+        regexes = Counter[str]()
+        for member in gone:
+            named.update(member.topics)
+            regexes.update((member.regex,))
+        rest = {topic for topic, count in self.readers.latest.items() if count > named[topic]}
         for regex, count in self.regex_readers.latest.items():
             found = self.regexes.latest.get(regex)
-            if found is not None and count > (regex == before.regex):
+            if found is not None and count > regexes[regex]:
                 rest |= found.topics
-        return rest | names
+        return rest
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """The topics that one member reads. A regular expression that is not resolved yet means none."""
@@ -162,14 +183,15 @@ class ConsumerGroup:
         return member.topics if found is None else member.topics | found.topics
 
     def tombstones(self) -> list[ConsumerRecord]:
-        """Removes every record of the group, the group itself last."""
+        """Removes every record of the group, the group itself last, and, as Kafka does, what an older release may have
+        written."""
         by_kind: tuple[tuple[Kind, Iterable[str | None]], ...] = (
             (Kind.CURRENT, self.currents.latest),
             (Kind.TARGET, self.targets.latest),
             (Kind.TARGET_EPOCH, self.target_epochs.latest),
             (Kind.MEMBER, self.members.latest),
             (Kind.REGEX, self.regexes.latest),
-            (Kind.PARTITION_METADATA, self.known_topics.latest),
+            (Kind.PARTITION_METADATA, (None,)),
             (Kind.EPOCH, self.epochs.latest),
         )
         return [
@@ -232,6 +254,10 @@ class ConsumerGroup:
             _add(self.regex_readers, member.regex, by)
         if member.assignor is not None:
             _add(self.votes, member.assignor, by)
+        if member.classic is not None:
+            _add(self.classic_protocols, None, by)
+            for name in sorted({each.name for each in member.classic.supported_protocols}):
+                _add(self.classic_protocols, name, by)
 
 
 def _set(table: TimelineTable[Any, Any], key: str | None, value: object) -> None:
@@ -241,7 +267,7 @@ def _set(table: TimelineTable[Any, Any], key: str | None, value: object) -> None
         table.put(key, value)
 
 
-def _add(table: TimelineTable[str, int], key: str, by: int) -> None:
+def _add(table: TimelineTable[Any, int], key: str | None, by: int) -> None:
     count = table.latest.get(key, 0) + by
     if count:
         table.put(key, count)

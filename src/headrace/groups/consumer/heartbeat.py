@@ -9,19 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.groups.consumer import fencing, regexes
-from headrace.groups.consumer.assignors import ASSIGNORS, Subscriber
-from headrace.groups.consumer.group import NOTHING, ConsumerGroup
-from headrace.groups.consumer.reconcile import Owned, reconcile
-from headrace.groups.consumer.records import (
-    ConsumerRecord,
-    Current,
-    GroupEpoch,
-    Held,
-    Kind,
-    Member,
-    Partitions,
-    TargetEpoch,
-)
+from headrace.groups.consumer.conversion import CannotUpgrade, upgrade
+from headrace.groups.consumer.group import ConsumerGroup
+from headrace.groups.consumer.member_timers import AWAY, await_neither, touch
+from headrace.groups.consumer.reconcile import Owned
+from headrace.groups.consumer.records import Current, Held, Member
+from headrace.groups.consumer.step import Step
 from headrace.groups.records import GroupRecord
 from headrace.groups.states import GroupState
 from headrace.machine.outcome import Outcome
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
 
 JOINS: Final = 0
 LEAVES: Final = -1
-LEAVES_FOR_A_WHILE: Final = -2
+LEAVES_FOR_A_WHILE: Final = AWAY
 """Member epochs that say what a member wants."""
 
 _CLIENTS_NAME_THEMSELVES_FROM: Final = 1
@@ -70,7 +63,7 @@ def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender:
     if request.member_epoch < 0:
         if not isinstance(group, ConsumerGroup):
             return _not_found(request.group_id)
-        return fencing.leave(shard, group, request)
+        return fencing.leave(shard, group, request, now_ms)
     out = Outcome()
     if group is None and request.member_epoch == JOINS:
         classic = shard.groups.get(request.group_id)
@@ -78,10 +71,13 @@ def heartbeat(shard: ShardState, request: ConsumerGroupHeartbeatRequest, sender:
             # An empty group becomes one of either kind, and its offsets stay.
             out.records.append(GroupRecord(request.group_id, None))
         elif classic is not None:
-            return refuse(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+            try:
+                group = upgrade(shard, classic, now_ms, out)
+            except CannotUpgrade as error:
+                return refuse(ErrorCode.GROUP_ID_NOT_FOUND, str(error))
         elif shard.is_full:
             return refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for another group.")
-        group = ConsumerGroup(request.group_id, shard.timeline)
+        group = group or ConsumerGroup(request.group_id, shard.timeline)
     if not isinstance(group, ConsumerGroup):
         return _not_found(request.group_id)
     is_known = request.member_id in group.members.latest
@@ -123,8 +119,8 @@ def what_is_wrong(request: ConsumerGroupHeartbeatRequest, api_version: int) -> s
     return ""
 
 
-class _Heartbeat:
-    """A heartbeat of a member that is, or wants to be, in a group; what it decides gathers in `out`."""
+class _Heartbeat(Step):
+    """A heartbeat of a member that is, or wants to be, in a group."""
 
     def __init__(
         self,
@@ -135,28 +131,11 @@ class _Heartbeat:
         now_ms: int,
         out: Outcome,
     ) -> None:
-        self.shard = shard
-        self.group = group
+        super().__init__(shard, group, request.member_id or shard.new_id(), now_ms, out)
         self.request = request
         self.sender = sender
-        self.now_ms = now_ms
-        self.out = out
-        self.settings = shard.settings_of(group.id)
-        self.member_id = request.member_id or shard.new_id()
-        self.replaces: str | None = None
-        """The member whose place a static member takes: its other, earlier id, or the same."""
-        self.member = Member()
-        """What the member said before."""
-        self.current = group.current(self.member_id)
-        self.owned: Owned | None = None
         if request.topic_partitions is not None:
             self.owned = {each.topic_id: each.partitions for each in request.topic_partitions}
-
-    def write(
-        self, kind: Kind, name: str, value: Member | GroupEpoch | TargetEpoch | Partitions | Current | None
-    ) -> None:
-        """A record of the group, or with None its tombstone."""
-        self.out.records.append(ConsumerRecord(self.group.id, kind, name, value))
 
     def decide(self) -> Outcome:
         """Finds the member, then takes in what it says, then leads it on."""
@@ -168,32 +147,20 @@ class _Heartbeat:
             wrong = regexes.what_is_wrong(said.regex)
             if wrong:
                 return refuse(ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{said.regex}`: {wrong}.")
+        self.take_in(said)
         names_changed = said.topics != self.member.topics
-        is_new = self.replaces is None and self.member_id not in self.group.members.latest
-        if is_new or said != self.member:
-            self.write(Kind.MEMBER, self.member_id, said)
-        regex_changed = self._change_regex(said)
-        epoch = self._bump(said, names_changed, regex_changed)
-        target_epoch, target = self._target(epoch, said)
-        reads = self.shard.topics.ids(self.group.topics_of(said))
-        mine = (self.member_id, self.replaces)
-        reached = reconcile(
-            self.current,
-            target_epoch,
-            target,
-            reads,
-            self.owned,
-            lambda partition: self.group.holders.latest.get(partition, self.member_id) not in mine,
-            names_changed or regex_changed,
-        )
+        regex_changed = self.change_regex(said)
+        bumps = names_changed or (regex_changed and said.regex in self.group.regexes.latest)
+        changed = names_changed or regex_changed
+        epoch = self.bump(said, bumps, changed)
+        target_epoch, target = self.target(epoch, said)
+        reached = self.advance(said, target_epoch, target, changed)
         if reached is None:
             return refuse(ErrorCode.FENCED_MEMBER_EPOCH, "The member must give everything up and rejoin.")
-        if reached != self.current:
-            self.write(Kind.CURRENT, self.member_id, reached)
-            fencing.await_revocation(self.shard, self.group.id, self.member_id, said, reached, self.now_ms)
-        if self.replaces is not None and self.replaces != self.member_id:
-            fencing.forget(self.shard, self.group.id, self.replaces)
-        fencing.touch(self.shard, self.group.id, self.member_id, self.now_ms)
+        self.replaced()
+        if self.member.classic is not None:
+            await_neither(self.shard, self.group.id, self.member_id)
+        touch(self.shard, self.group.id, self.member_id, said, self.now_ms)
         self.out.reply = self._answer(reached)
         has_new_regex = said.regex != "" and said.regex not in self.group.regexes.latest
         if has_new_regex or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
@@ -222,30 +189,16 @@ class _Heartbeat:
         if holder is None:
             self.member = group.members.latest.get(self.member_id, self.member)
             return None
-        if group.current(holder).epoch != LEAVES_FOR_A_WHILE:
+        # A classic member does not say that it leaves for a while: whoever comes with its instance id takes its place.
+        is_classic = group.members.latest[holder].classic is not None
+        if not is_classic and group.current(holder).epoch != LEAVES_FOR_A_WHILE:
             return refuse(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {self.member_id} with instance id {instance_id} cannot join: "
                 f"the instance id is in use by member {holder}.",
             )
-        self._take_the_place_of(holder)
+        self.take_the_place_of(holder)
         return None
-
-    def _take_the_place_of(self, holder: str) -> None:
-        """A static member is back, as another process: it goes on with what its instance had, from epoch 0."""
-        group = self.group
-        self.replaces = holder
-        self.member = group.members.latest[holder]
-        had = group.current(holder)
-        for kind in (Kind.CURRENT, Kind.TARGET, Kind.MEMBER):
-            self.write(kind, holder, None)
-        self.current = Current(0, 0, had.state, had.assigned, had.revoking)
-        self.write(Kind.MEMBER, self.member_id, self.member)
-        self.write(Kind.TARGET, self.member_id, group.targets.latest.get(holder, NOTHING))
-        self.write(Kind.CURRENT, self.member_id, self.current)
-        self.out.notes.append(
-            f"group {group.id}: static member {self.member.instance_id} was {holder} and is now {self.member_id}"
-        )
 
     def _check_epoch(self) -> Outcome | None:
         """FENCED_MEMBER_EPOCH unless the member is where we believe it, or one answer behind."""
@@ -273,70 +226,6 @@ class _Heartbeat:
             ),
             assignor=before.assignor if request.server_assignor is None else request.server_assignor,
         )
-
-    def _change_regex(self, said: Member) -> bool:
-        """Whether the member has another regular expression, one that is not resolved yet perhaps."""
-        before = self.member.regex
-        if said.regex == before:
-            return False
-        if before in self.group.regexes.latest and self.group.regex_readers.latest.get(before) == 1:
-            self.write(Kind.REGEX, before, None)
-        return True
-
-    # --- the group's epoch and targets -------------------------------------------------------------------------------
-
-    def _bump(self, said: Member, names_changed: bool, regex_changed: bool) -> int:
-        """The group's epoch: the next one where its subscriptions or its topics changed."""
-        group, topics = self.group, self.shard.topics
-        before = group.epoch
-        bumps = names_changed or (regex_changed and said.regex in group.regexes.latest)
-        if not bumps and group.checked_topics is topics:
-            return before.epoch
-        known = topics.hash(group.topics_with(self.member, said) if names_changed or regex_changed else group.topics())
-        if not bumps and known == before.metadata_hash:
-            group.checked_topics = topics
-            return before.epoch
-        self.write(Kind.EPOCH, "", GroupEpoch(before.epoch + 1, known))
-        if group.known_topics.latest:
-            self.write(Kind.PARTITION_METADATA, "", None)
-        return before.epoch + 1
-
-    def _target(self, epoch: int, said: Member) -> tuple[int, Partitions]:
-        """The epoch of the targets and the member's own: computed here where that is due."""
-        group = self.group
-        last = group.target_epoch
-        holder = self.replaces if self.replaces is not None else self.member_id
-        due_ms = last.computed_ms + self.settings.assignment_interval_ms
-        if last.epoch >= epoch or (last.computed_ms and last.computed_ms <= self.now_ms < due_ms):
-            return last.epoch, group.targets.latest.get(holder, NOTHING)
-        computed = self._compute(said)
-        for member_id, target in sorted(computed.items()):
-            before = group.targets.latest.get(holder if member_id == self.member_id else member_id)
-            if target != before:
-                self.write(Kind.TARGET, member_id, target)
-        self.write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, self.now_ms))
-        return epoch, computed[self.member_id]
-
-    def _compute(self, said: Member) -> dict[str, Partitions]:
-        """The targets of everybody, by the assignor that most members ask for."""
-        group, topics = self.group, self.shard.topics
-        members = {**group.members.latest, self.member_id: said}
-        if self.replaces is not None and self.replaces != self.member_id:
-            del members[self.replaces]
-        subscribers = []
-        for member_id, member in sorted(members.items()):
-            holder = self.replaces if self.replaces is not None and member_id == self.member_id else member_id
-            had = group.targets.latest.get(holder, NOTHING)
-            reads = topics.ids(group.topics_of(member))
-            subscribers.append(Subscriber(member_id, member.instance_id, reads, had))
-        counts = {topic_id: topics.by_id[topic_id].partition_count for each in subscribers for topic_id in each.topics}
-        votes = dict(group.votes.latest)
-        for member, by in ((self.member, -1), (said, 1)):
-            if member.assignor is not None:
-                votes[member.assignor] = votes.get(member.assignor, 0) + by
-        chosen = max(self.settings.assignors, key=lambda name: votes.get(name, 0))
-        self.out.notes.append(f"group {group.id}: targets of {len(subscribers)} members computed by {chosen}")
-        return ASSIGNORS[chosen](subscribers, counts)
 
     # --- the answer --------------------------------------------------------------------------------------------------
 

@@ -23,3 +23,7 @@ class ConsumerSettings:
     """How long what a regular expression was found to mean is believed."""
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     """Those that members may ask for; the first is the one of groups whose members ask for none."""
+    upgrades: bool = True
+    """Whether a classic group with members becomes a consumer group when somebody of the newer protocol joins."""
+    downgrades: bool = True
+    """Whether a consumer group that only classic members are left of becomes a classic one."""

@@ -2,11 +2,15 @@
 
 A partition is read and written by one task, so that its records keep their order. With every batch the driver notes
 where on the target each stretch of the source went, in the checkpoint's directory, before Spark calls the batch done.
+
+Exactly once, a batch is one transaction at the target. With it goes a record that says where the stretches went: a
+driver that died after the end of the transaction, and before its note, is replaced by one that finds the batch done.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +23,28 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace.client.cluster import TopicPartition
+from headrace.spark.commit_records import Span
+from headrace.spark.delivery import AT_LEAST_ONCE, OF_BATCH
 from headrace.spark.options import SinkOptions, Subscription, sink_options, source_options
 from headrace.spark.pipelines.mirror_groups import MIRROR_GROUPS
 from headrace.spark.pipelines.mirror_offsets import Run, Runs, extended
 from headrace.spark.pipelines.mirror_topics import TopicFollower
 from headrace.spark.pipelines.running import begin
 from headrace.spark.pipelines.whole_files import replace_text
-from headrace.spark.sink import SOURCE_OFFSET, BatchWriter, Written
+from headrace.spark.sink import SOURCE_OFFSET, BatchWriter
 
 COPIES: Final = "mirror.json"
 """The file in a checkpoint's directory that says what is known of the copies."""
 COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
 WHOLE: Final = str((1 << 63) - 1)
 """As many records as a task may have: a partition in pieces would be written out of order."""
+COMMITS: Final = "headrace-mirror-commits"
+"""The topic at the target where mirrors keep, exactly once, which batches it has and where; none copies it."""
+MAX_PER_BATCH: Final = 100_000
+"""Records of a batch where nothing else is said, exactly once: the driver holds a batch in memory."""
+_LEADING_FLAGS: Final = re.compile(r"(?:\(\?[a-zA-Z]+\))*")
 REPORT: Final = "report"
-"""The option that names the file for what was written: topic, partition, its offset, records, first and last source."""
+"""The option that names the file for what was written, as `Span.fields` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,12 @@ class Mirror:
     once: bool = False
     trigger_ms: int = 1000
     max_per_batch: int | None = None
+    delivery: str = AT_LEAST_ONCE
+
+    @property
+    def is_once(self) -> bool:
+        """Whether batches are transactions."""
+        return self.delivery != AT_LEAST_ONCE
 
     def read_options(self) -> dict[str, str]:
         """The options of the source."""
@@ -71,14 +88,23 @@ class Mirror:
         if self.topics:
             options["subscribe"] = ",".join(self.topics)
         else:
-            options["subscribePattern"] = self.pattern
-        if self.max_per_batch is not None:
-            options["maxOffsetsPerTrigger"] = str(self.max_per_batch)
+            flags = _LEADING_FLAGS.match(self.pattern)
+            begins = 0 if flags is None else flags.end()
+            # what a mirror writes there would be more to copy
+            others = f"(?!{COMMITS}$)(?:{self.pattern[begins:]})"
+            options["subscribePattern"] = self.pattern[:begins] + others
+        most = MAX_PER_BATCH if self.is_once and self.max_per_batch is None else self.max_per_batch
+        if most is not None:
+            options["maxOffsetsPerTrigger"] = str(most)
         return options
 
     def write_options(self) -> dict[str, str]:
         """The options of the sink."""
-        return {"kafka.bootstrap.servers": self.target, "kafka.compression.type": self.compression}
+        options = {"kafka.bootstrap.servers": self.target, "kafka.compression.type": self.compression}
+        if self.is_once:
+            options |= {"delivery": self.delivery, "commitTopic": COMMITS, "markerTopic": COMMITS}
+            options["checkpointLocation"] = str(self.checkpoint.resolve())
+        return options
 
     @property
     def subscription(self) -> Subscription:
@@ -124,9 +150,7 @@ class CopyWriter(BatchWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Runs beside the driver, which reads the file."""
-        done = [message for message in messages if isinstance(message, Written)]
-        rows = [[*span, *source] for written in done for span, source in zip(written.spans, written.sources)]
-        self.report.write_text(json.dumps(rows))
+        self.report.write_text(json.dumps([span.fields() for span in self.finish(messages)]))
 
 
 class CopySink(DataSource):
@@ -153,7 +177,7 @@ class Copier:
         self.report = mirror.checkpoint.resolve() / "written.json"
         sink_options(mirror.write_options())
 
-    def write(self, records: DataFrame, _: int) -> None:
+    def write(self, records: DataFrame, batch_id: int) -> None:
         """Copy one batch. What is new at the source is made at the target first."""
         partitions = self.topics.follow()
         prefix = self.mirror.prefix
@@ -162,10 +186,13 @@ class Copier:
             F.col("offset").alias(SOURCE_OFFSET),
         )  # fmt: skip
         options = {**self.mirror.write_options(), REPORT: str(self.report)}
+        if self.mirror.is_once:
+            options[OF_BATCH] = str(batch_id)
         rows.write.format(CopySink.name()).options(**options).mode("append").save()
         written: dict[TopicPartition, list[Run]] = {}
-        for topic, partition, target, count, first, last in json.loads(self.report.read_text()):
-            written.setdefault((topic.removeprefix(prefix), partition), []).append(Run(first, last, target, count))
+        for span in (Span(*fields) for fields in json.loads(self.report.read_text())):
+            run = Run(span.first, span.last, span.offset, span.count)
+            written.setdefault((span.topic.removeprefix(prefix), span.partition), []).append(run)
         self.copies.add(partitions, written)
 
     def start(self, spark: SparkSession) -> StreamingQuery:

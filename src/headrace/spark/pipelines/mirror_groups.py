@@ -11,6 +11,7 @@ from headrace.client.cluster import Client, TopicPartition
 from headrace.client.errors import BrokerError, ClientError
 from headrace.client.groups import Committed, GroupListing, commit_offsets, fetch_offsets, list_groups
 from headrace.client.reading import EARLIEST, list_offsets
+from headrace.spark import markers
 from headrace.spark.pipelines.mirror_offsets import Runs, is_due, mark_of, translated
 from headrace.wire.errors import ErrorCode
 
@@ -83,7 +84,12 @@ class GroupSync:
             self._warned.discard(group)
 
     def _move(self, group: str, copies: Copies) -> None:
-        read = {at: found.offset for at, found in fetch_offsets(self.source, group).items() if at in copies}
+        read = {
+            at: found.offset
+            for at, found in fetch_offsets(self.source, group).items()
+            # the number of a query's batch is no place in a topic
+            if at in copies and markers.parsed(found) is None
+        }
         wanted = {at: (offset, translated(copies[at], offset)) for at, offset in read.items()}
         if not wanted or wanted == self._done.get(group):
             return

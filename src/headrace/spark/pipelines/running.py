@@ -31,7 +31,7 @@ REPORTS_KEPT: Final = 100
 """More than a query can finish between two looks."""
 CLAIM: Final = "pipeline.json"
 """The file in a checkpoint's directory that says whose it is."""
-BEGUN: Final = ("offsets", "position.json")
+BEGUN: Final = ("offsets", "position.json", "pages")
 """What a checkpoint has once a run has begun: Spark's offsets, or how far a table is read."""
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

@@ -105,8 +105,10 @@ def test_a_members_life(raw: Raw, group: str, topic: Callable[..., str]) -> None
     assert code(raw.ask(DescribeGroupsRequest([group]), 6).groups[0]) is ErrorCode.GROUP_ID_NOT_FOUND
     assert code(raw.ask(DeleteGroupsRequest([group]), 2).results[0]) is ErrorCode.NON_EMPTY_GROUP
     protocol = JoinGroupRequestProtocol("range", b"")
-    classic = JoinGroupRequest(group, 10_000, 10_000, "", None, "consumer", [protocol])
+    classic = JoinGroupRequest(group, 10_000, 10_000, "", None, "connect", [protocol])
     assert code(raw.ask(classic, 5)) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    classic.protocol_type = "consumer"
+    assert code(raw.ask(classic, 5)) is ErrorCode.MEMBER_ID_REQUIRED
     assert raw.ask(stays(group, -1), 1).member_epoch == -1
     assert raw.ask(ConsumerGroupDescribeRequest([group]), 0).groups[0].group_state == "Empty"
     assert code(raw.ask(DeleteGroupsRequest([group]), 2).results[0]) is ErrorCode.NONE

@@ -16,7 +16,7 @@ from headrace.spark.pipelines.tables.following import Target, Topic
 from headrace.spark.pipelines.tables.layout import Layout
 from headrace.spark.pipelines.tables.moments import Position, look_back_of
 from headrace.spark.pipelines.tables.row_format import Limits
-from headrace.spark.pipelines.tables.watching import Source, Watcher
+from headrace.spark.pipelines.tables.watching import Acknowledged, Source, Watcher
 from headrace.spark.schemas import TIMESTAMP
 
 TOPIC = Topic("rows")
@@ -37,7 +37,8 @@ def records_of(source: Source, page_rows: int = 4) -> list[Record]:
 
     source.check()
     with TemporaryDirectory() as directory:
-        for _ in Watcher(source, send, Position(Path(directory)), look_back_of("0"), page_rows).look():
+        ledger = Acknowledged(send, Position(Path(directory)))
+        for _ in Watcher(source, ledger, look_back_of("0"), page_rows).look():
             pass
     return found
 

@@ -157,10 +157,10 @@ def test_dead_letters_are_the_records_and_why() -> None:
     batch = batch.set_column(5, batch.schema.field(5), pa.array(headers, batch.schema.field(5).type))
     found = decoded_of(RecordDecoder(layout_of("id INT", "n INT"), with_letters=True), batch)
     sent: list[pa.RecordBatch] = []
-    letters = DeadLetters("prices", sent.append)
+    letters = DeadLetters("prices", lambda rows, _: sent.append(rows))
     table = pa.Table.from_batches([found])
-    letters.send(table.filter(found["reason"].is_valid()))
-    letters.send(table.slice(0, 0))
+    letters.send(table.filter(found["reason"].is_valid()), 0)
+    letters.send(table.slice(0, 0), 1)
     (rows,) = sent
     assert rows.schema == COLUMNS
     assert list(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)) == records[1:4]

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.spark.pipelines.tables.following import TableError
 from headrace.spark.pipelines.tables.moments import Position, look_back_of
-from headrace.spark.pipelines.tables.watching import Watch, Watcher
+from headrace.spark.pipelines.tables.watching import Acknowledged, Watch, Watcher
 
 from .databases import Database
 
@@ -61,7 +61,7 @@ def watcher(
     """In pages of three rows."""
     source = shop.source(table, watch, say)
     source.check()
-    return Watcher(source, sent, Position(directory), look_back_of(look_back), 3)
+    return Watcher(source, Acknowledged(sent, Position(directory)), look_back_of(look_back), 3)
 
 
 def look(each: Watcher) -> int:

@@ -36,7 +36,7 @@ def handle(broker: Services, request: SyncGroupRequest, context: RequestContext)
     if not request.group_id:
         waiter.resolve(_refuse(ErrorCode.INVALID_GROUP_ID))
         return waiter
-    broker.groups.write(request.group_id, lambda shard, _: shard.sync(request, waiter), waiter, _refuse)
+    broker.groups.write(request.group_id, lambda shard, now_ms: shard.sync(request, waiter, now_ms), waiter, _refuse)
     return waiter
 
 

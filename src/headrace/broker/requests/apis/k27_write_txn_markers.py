@@ -3,6 +3,9 @@
 Each partition stands or falls alone; the answer leaves when all of it is committed, and lists every partition. On
 `__consumer_offsets` the group coordinator writes the marker, in order with its own records, and it is answered when the
 offsets of the transaction count (KAFKA-17507).
+A partition whose replicas do not keep up holds nobody else up: after `ANSWERED_AFTER_MS` it is answered
+REQUEST_TIMED_OUT, which coordinators take for a reason to ask again. One that is asked for again while it is not
+committed is not written a second time.
 v2: the version of the transaction, which says whether a marker's epoch is above that of what it ends (KIP-1228).
 Not done: nothing.
 """
@@ -33,8 +36,12 @@ from headrace.wire.messages.k27_write_txn_markers import (
 )
 
 if TYPE_CHECKING:
+    from headrace.broker.coordinators.markers_under_way import Told
     from headrace.broker.requests.services import Services
+    from headrace.env.node import Timer
 
+ANSWERED_AFTER_MS: Final = 100
+"""A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
 _EPOCH_RAISED_FROM: Final = 2
 """The transaction.version from which a marker's epoch is above that of the transaction."""
 _NOT_HERE: Final = (
@@ -59,7 +66,7 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
     )
     if not may:
         return _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return once_ready(broker, keys, lambda: _Writing(broker).of(request), for_appends=True)
+    return once_ready(broker, keys, lambda: _Writing(broker).of_another_broker(request), for_appends=True)
 
 
 def write_here(
@@ -71,7 +78,7 @@ def write_here(
 
 
 class _Writing:
-    """One request: it is answered when the last of its partitions is."""
+    """One request: it is answered when the last of its partitions is, or as far as they are when its time is up."""
 
     def __init__(self, broker: Services) -> None:
         self._broker = broker
@@ -79,6 +86,7 @@ class _Writing:
         self._results: dict[int, WritableTxnMarkerResult] = {}
         self._pending: Pending[WriteTxnMarkersResponse] = Pending()
         self._left = 1
+        self._timer: Timer | None = None
 
     def refuse(self, request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
         """The same error for every partition."""
@@ -86,6 +94,17 @@ class _Writing:
             for _, result in self._partitions(marker):
                 result.error_code = error
         return self._response
+
+    def of_another_broker(self, request: WriteTxnMarkersRequest) -> Pending[WriteTxnMarkersResponse]:
+        """The same as `of`, for a coordinator whose other markers wait for the answer."""
+        pending = self.of(request)
+        if not pending.resolved:
+            self._timer = self._broker.requests_owner.later(ANSWERED_AFTER_MS / 1000, self._time_is_up)
+        return pending
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._pending.resolve(self._response)
 
     def of(self, request: WriteTxnMarkersRequest) -> Pending[WriteTxnMarkersResponse]:
         """Writes what a request asks for; its answer may come later."""
@@ -108,23 +127,29 @@ class _Writing:
             self._response.markers.append(answer)
         found = []
         for topic in marker.topics:
-            results = [WritableTxnMarkerPartitionResult(partition_index=index) for index in topic.partition_indexes]
+            not_yet = ErrorCode.REQUEST_TIMED_OUT
+            results = [WritableTxnMarkerPartitionResult(index, not_yet) for index in topic.partition_indexes]
             answer.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             found += [(topic.name, result) for result in results]
         return found
 
     def _write(self, topic: str, ending: Ending, result: WritableTxnMarkerPartitionResult) -> None:
         index = result.partition_index
-        ended = partial(self._ended, result)
         if self._broker.replicas.held((topic, index)) is None:
-            ended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif topic == OFFSETS_TOPIC:
-            waiter: Pending[ErrorCode] = Pending()
-            waiter.when_resolved(lambda: ended(waiter.value or ErrorCode.NONE))
-            self._broker.groups.end_transaction(index, ending, waiter, _as_of_a_partition)
-        else:
-            batch = build_marker(ending.marker, self._broker.node.clock.now_ms())
-            self._broker.replicas.append_internal(topic, index, batch, lambda error, _: ended(error), ending.origin)
+            self._ended(result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        append = self._append_offsets if topic == OFFSETS_TOPIC else self._append
+        write = partial(append, topic, index, ending)
+        self._broker.markers_under_way.write(topic, index, ending, write, partial(self._ended, result))
+
+    def _append_offsets(self, _topic: str, index: int, ending: Ending, ended: Told) -> None:
+        waiter: Pending[ErrorCode] = Pending()
+        waiter.when_resolved(lambda: ended(waiter.value or ErrorCode.NONE))
+        self._broker.groups.end_transaction(index, ending, waiter, _as_of_a_partition)
+
+    def _append(self, topic: str, index: int, ending: Ending, ended: Told) -> None:
+        batch = build_marker(ending.marker, self._broker.node.clock.now_ms())
+        self._broker.replicas.append_internal(topic, index, batch, lambda error, _: ended(error), ending.origin)
 
     def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
         result.error_code = error
@@ -132,7 +157,9 @@ class _Writing:
 
     def _one_less(self) -> None:
         self._left -= 1
-        if not self._left:
+        if not self._left and not self._pending.resolved:
+            if self._timer is not None:
+                self._timer.cancel()
             self._pending.resolve(self._response)
 
 

@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat (68), versions 0-1: the whole life of a consumer group's member (KIP-848).
 
 v1: a subscription by regular expression; members bring their ids. Topics that the member may not Describe are none that
-its regular expression means.
-Not done: groups that have members do not change between the classic protocol and this one.
+its regular expression means. A classic group of consumers becomes a consumer group when the first member joins.
+Not done: nothing.
 """
 
 from __future__ import annotations

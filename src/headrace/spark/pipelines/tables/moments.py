@@ -102,6 +102,17 @@ _READ: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
+def told(moment: Moment) -> dict[str, str]:
+    """A value as JSON keeps it."""
+    return {"kind": kind_of(moment), "value": moment.isoformat() if isinstance(moment, date) else str(moment)}
+
+
+def moment_told(said: Any) -> Moment:
+    """The value that `told` has kept."""
+    moment: Moment = _READ[said["kind"]](said["value"])
+    return moment
+
+
 class Position:
     """The furthest value whose row, and all before it, the brokers have acknowledged; kept in a directory."""
 
@@ -109,13 +120,11 @@ class Position:
         self._path = directory / POSITION
         self.moment: Moment | None = None
         if self._path.exists():
-            said = json.loads(self._path.read_text())
-            self.moment = _READ[said["kind"]](said["value"])
+            self.moment = moment_told(json.loads(self._path.read_text()))
 
     def advance(self, moment: Moment) -> None:
         """Go on to a value that is not before the one kept."""
         if moment == self.moment:
             return
-        said = {"kind": kind_of(moment), "value": moment.isoformat() if isinstance(moment, date) else str(moment)}
-        replace_text(self._path, json.dumps(said) + "\n")
+        replace_text(self._path, json.dumps(told(moment)) + "\n")
         self.moment = moment

@@ -73,12 +73,12 @@ class TableSync:
         """What `foreachBatch` is to do with the changes."""
         schema = schema_of(self.layout, buckets=bool(self.buckets), nested_as_json=self.nested_as_json)
 
-        def write(rows: DataFrame, _: int) -> None:
+        def write(rows: DataFrame, batch_id: int) -> None:
             found = rows.toArrow()
             if self.dead_letters is not None:
                 unreadable = found[REASON.name].is_valid()
-                # before the table has the batch: a batch that fails comes again, with its letters
-                self.dead_letters.send(found.filter(unreadable))
+                # before the table has the batch: a batch that fails comes again, and with it letters that are missing
+                self.dead_letters.send(found.filter(unreadable), batch_id)
                 found = found.filter(pc.invert(unreadable))
             target.apply(found.select(schema.names).cast(schema))
 

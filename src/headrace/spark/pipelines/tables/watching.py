@@ -1,9 +1,10 @@
 """A table's changes into a topic: rows read by an increasing column, page by page, and sent where they are new.
 
-At least once. A row is sent when the column says that it has changed, and the position is kept once the brokers have
-acknowledged it. A transaction may commit later than the values it wrote, so each look begins a look-back before the
-furthest value. What was sent from there is remembered, as a digest a row, and not sent again while it is the same; a
-run that begins again remembers nothing and sends it again.
+A row is sent when the column says that it has changed. A transaction may commit later than the values it wrote, so each
+look begins a look-back before the furthest value. What was sent from there is remembered, as a digest a row, and not
+sent again while it is the same. Where position and digests are kept is a ledger's: that of `Acknowledged`, at least
+once, keeps the position when the brokers have acknowledged the rows, and a run that begins again sends rows of the
+look-back again; that of `pages`, exactly once, keeps both with the rows' transaction.
 """
 
 from __future__ import annotations
@@ -79,29 +80,52 @@ class Page:
     took_ms: int
 
 
+Sent = dict[str, tuple[Moment | None, bytes]]
+"""By key, where a row stood that was sent, and its digest."""
+
+
+class Ledger(Protocol):
+    """What a run goes on with, and where its pages go. `moment` is the furthest value whose row was sent."""
+
+    moment: Moment | None
+    sent: Sent
+
+    def keep(self, rows: pa.RecordBatch | None, moment: Moment | None, sent: Sent) -> None:
+        """Send a page's rows, of the columns `key` and `value`, and go on to this position and these digests."""
+
+
+class Acknowledged:
+    """At least once: rows are sent, and then the position is kept. Digests are lost with the run."""
+
+    def __init__(self, send: Callable[[pa.RecordBatch], None], position: Position) -> None:
+        """`send` returns once the brokers have acknowledged the rows."""
+        self._send = send
+        self._position = position
+        self.moment = position.moment
+        self.sent: Sent = {}
+
+    def keep(self, rows: pa.RecordBatch | None, moment: Moment | None, sent: Sent) -> None:
+        if rows is not None:
+            self._send(rows)
+        if moment is not None:
+            self._position.advance(moment)
+
+
 class Watcher:
     """Looks for changes again and again."""
 
-    def __init__(
-        self,
-        source: Source,
-        send: Callable[[pa.RecordBatch], None],
-        position: Position,
-        look_back: LookBack,
-        page_rows: int = PAGE_ROWS,
-    ) -> None:
-        """`send` returns once the brokers have acknowledged the rows, of the columns `key` and `value`."""
+    def __init__(self, source: Source, ledger: Ledger, look_back: LookBack, page_rows: int = PAGE_ROWS) -> None:
         self._source = source
-        self._send = send
-        self._position = position
+        self._ledger = ledger
+        self._moment = ledger.moment
         self._look_back = look_back
         self._page_rows = page_rows
-        self._sent: dict[str, tuple[Moment | None, bytes]] = {}
-        self._forget_at = 2 * page_rows
+        self._sent = dict(ledger.sent)
+        self._forget_at = 2 * max(len(self._sent), page_rows)
 
     def look(self) -> Iterator[Page]:
         """Send what is new, a page at a time; the pages that had something new. Raises `TableError`."""
-        since = None if self._position.moment is None else self._look_back.before(self._position.moment)
+        since = None if self._moment is None else self._look_back.before(self._moment)
         after: tuple[Any, ...] | None = None
         while True:
             started = time.monotonic()
@@ -130,33 +154,36 @@ class Watcher:
                 values.append(value)
             digests[row.key] = (row.moment, digest)
         furthest = self._checked(next((row.moment for row in reversed(rows) if row.moment is not None), None))
-        if keys:
-            self._send(pa.record_batch([pa.array(keys, pa.string()), pa.array(values, pa.string())], ["key", "value"]))
-        self._sent.update(digests)
-        before: Any = self._position.moment
-        if furthest is not None and (before is None or furthest > before):
-            self._position.advance(furthest)
-        self._forget()
+        before: Any = self._moment
+        moves = furthest is not None and (before is None or furthest > before)
+        moment = furthest if moves else self._moment
+        after = self._remembered({**self._sent, **digests}, moment)
+        if keys or moves:
+            columns = [pa.array(keys, pa.string()), pa.array(values, pa.string())]
+            page = pa.record_batch(columns, ["key", "value"]) if keys else None
+            self._ledger.keep(page, moment, after)
+        self._moment, self._sent = moment, after
         return len(keys)
 
     def _checked(self, furthest: Moment | None) -> Moment | None:
         """A value that a position can be, and that the look-back fits, before anything is sent; None for none."""
         if furthest is None:
             return None
-        kind, moment = kind_of(furthest), self._position.moment
+        kind, moment = kind_of(furthest), self._moment
         if moment is not None and kind_of(moment) != kind:
             raise TableError(f"the increasing column holds {moment!r} and {furthest!r}, values of two kinds")
         self._look_back.before(furthest)
         return furthest
 
-    def _forget(self) -> None:
-        """Forget what the next look does not read again; now and then, for it looks at everything remembered."""
-        if len(self._sent) < self._forget_at or self._position.moment is None:
-            return
-        since: Any = self._look_back.before(self._position.moment)
+    def _remembered(self, sent: Sent, moment: Moment | None) -> Sent:
+        """Without what the next look does not read again; now and then, for that looks at everything remembered."""
+        if len(sent) < self._forget_at or moment is None:
+            return sent
+        since: Any = self._look_back.before(moment)
         # what no position comes after is read again with every look
-        self._sent = {key: known for key, known in self._sent.items() if known[0] is None or known[0] >= since}
-        self._forget_at = 2 * max(len(self._sent), self._page_rows)
+        sent = {key: known for key, known in sent.items() if known[0] is None or known[0] >= since}
+        self._forget_at = 2 * max(len(sent), self._page_rows)
+        return sent
 
 
 def is_deleted(value: Any) -> bool:

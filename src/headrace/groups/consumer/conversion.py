@@ -1,0 +1,243 @@
+"""Groups that change their protocol while they have members: a classic group becomes a consumer group when the first
+member of the newer protocol joins, and is a classic one again when the last of them is out (KIP-848).
+
+Either way the records of the one and those of the other are one atomic batch, so that every coordinator finds the group
+whole, as one or the other. Nobody has to give anything up for the change itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.groups.consumer.group import NOTHING, ConsumerGroup
+from headrace.groups.consumer.member_timers import forget, touch
+from headrace.groups.consumer.records import ConsumerRecord, Current, GroupEpoch, Kind, Member, MemberState, TargetEpoch
+from headrace.groups.group import CONSUMER_PROTOCOL, Group, session_key
+from headrace.groups.group import Member as ClassicMember
+from headrace.groups.rebalance import answer_join, answer_sync, join_error, prepare, snapshot
+from headrace.groups.rebalance import touch as touch_classic
+from headrace.groups.records import GroupRecord
+from headrace.groups.states import GroupState
+from headrace.groups.subscription import read_assignment, read_subscription, write_assignment
+from headrace.machine.outcome import Outcome
+from headrace.machine.timeline import Timeline
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k14_sync_group import SyncGroupResponse
+from headrace.wire.messages.newer_group_records import ClassicMemberMetadata, ClassicProtocol
+from headrace.wire.primitives import DecodeError
+
+if TYPE_CHECKING:
+    from headrace.groups.consumer.records import Partitions
+    from headrace.groups.consumer.topics import Topics
+    from headrace.groups.outcome import ShardState
+
+
+# --- to the newer protocol -------------------------------------------------------------------------------------------
+
+
+class CannotUpgrade(Exception):
+    """A classic group cannot become a consumer group; the sentence says why."""
+
+
+def upgrade(shard: ShardState, classic: Group, now_ms: int, out: Outcome) -> ConsumerGroup:
+    """The consumer group that a classic group with members becomes, whose records are in `out` then.
+
+    Everybody has what the last generation gave it, at that generation's epoch. Members that wait for an answer are told
+    to join again. Raises CannotUpgrade.
+    """
+    settings = shard.settings_of(classic.id)
+    why = ""
+    if not settings.upgrades:
+        why = "online upgrade is disabled"
+    elif not classic.is_consumer:
+        why = "its members are not consumers"
+    elif len(classic.members) > settings.max_size:
+        why = "it has more members than a consumer group may have"
+    if why:
+        raise CannotUpgrade(f"Cannot upgrade classic group {classic.id} to consumer group: {why}.")
+    try:
+        group = _upgraded(shard, classic, out)
+    except DecodeError as error:
+        raise CannotUpgrade(
+            f"Cannot upgrade classic group {classic.id} to consumer group: its members' metadata is malformed: {error}."
+        ) from None
+    for member in classic.members.values():
+        answer_join(classic, member, join_error(member.id, ErrorCode.REBALANCE_IN_PROGRESS), out)
+        answer_sync(member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS), out)
+    for member_id, said in group.members.latest.items():
+        touch(shard, group.id, member_id, said, now_ms)
+    out.notes.append(f"group {group.id} becomes a consumer group of epoch {classic.generation}")
+    return group
+
+
+def _upgraded(shard: ShardState, classic: Group, out: Outcome) -> ConsumerGroup:
+    topics, epoch = shard.topics, classic.generation
+    members = {member.id: _said(classic, member) for member in sorted(classic.members.values(), key=lambda m: m.id)}
+    shares = {member_id: _share(classic, classic.members[member_id], topics) for member_id in members}
+    known = topics.hash({topic for member in members.values() for topic in member.topics})
+    records = [ConsumerRecord(classic.id, Kind.MEMBER, member_id, member) for member_id, member in members.items()]
+    records.append(ConsumerRecord(classic.id, Kind.EPOCH, "", GroupEpoch(epoch, known)))
+    records += [ConsumerRecord(classic.id, Kind.TARGET, member_id, share) for member_id, share in shares.items()]
+    records.append(ConsumerRecord(classic.id, Kind.TARGET_EPOCH, "", TargetEpoch(epoch)))
+    for member_id, share in shares.items():
+        held = {topic_id: dict.fromkeys(sorted(partitions), epoch) for topic_id, partitions in share.items()}
+        current = Current(epoch, epoch, MemberState.STABLE, held)
+        records.append(ConsumerRecord(classic.id, Kind.CURRENT, member_id, current))
+    # What the log will say: the group that whoever joins is decided upon, before the records are in the log.
+    group = ConsumerGroup(classic.id, Timeline())
+    for record in records:
+        group.apply(record)
+    out.records.append(GroupRecord(classic.id, None))
+    out.records.extend(records)
+    return group
+
+
+def _said(classic: Group, member: ClassicMember) -> Member:
+    """What a classic member said of itself, as a member of a consumer group."""
+    protocol = classic.protocol
+    if protocol is None or protocol not in member.protocols:
+        # There was no generation yet, or it joins for the next one.
+        protocol = classic.elect_protocol()
+    subscription = read_subscription(member.protocols[protocol])
+    return Member(
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=frozenset(subscription.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMemberMetadata(
+            member.session_timeout_ms, [ClassicProtocol(name, data) for name, data in member.protocols.items()]
+        ),
+    )
+
+
+def _share(classic: Group, member: ClassicMember, topics: Topics) -> Partitions:
+    """The partitions that the last generation gave to a member: those of topics that exist."""
+    assignment = read_assignment(member.assignment)
+    if assignment.user_data:
+        raise CannotUpgrade(
+            f"Cannot upgrade classic group {classic.id} to consumer group: its assignor puts data of its own into "
+            "assignments, which would be lost."
+        )
+    share: dict[bytes, frozenset[int]] = {}
+    for each in assignment.assigned_partitions:
+        topic = topics.by_name.get(each.topic)
+        if topic is not None and each.partitions:
+            share[topic.id] = share.get(topic.id, frozenset()) | frozenset(each.partitions)
+    return share
+
+
+# --- and back --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a consumer group leaves to the classic one that it becomes."""
+
+    leaving: Collection[str]
+    """Members that are not in it: those that are out, or whose place `joining` takes."""
+    joining: tuple[str, Member] | None = None
+    """The id of a static member that takes the place of the only one in `leaving`, and what it said; its records, and
+    the tombstones of the one that it replaces, are decided already."""
+    rebalances: bool = True
+    """Whether what members have is not what they shall have."""
+
+
+def can_downgrade(shard: ShardState, group: ConsumerGroup, leaving: Collection[str]) -> bool:
+    """Whether the group has to become a classic one when these members are out."""
+    members = group.members.latest
+    rest = len(members) - len(leaving)
+    classic = group.classic_count - sum(members[each].classic is not None for each in leaving)
+    return rest > 0 and classic == rest and _may_downgrade(shard, group, rest)
+
+
+def can_downgrade_by_replacing(shard: ShardState, group: ConsumerGroup, replaced: str) -> bool:
+    """Whether the group has to become a classic one when a classic member takes this static member's place."""
+    members = group.members.latest
+    is_last = group.classic_count == len(members) - 1 and members[replaced].classic is None
+    return is_last and _may_downgrade(shard, group, len(members))
+
+
+def _may_downgrade(shard: ShardState, group: ConsumerGroup, size: int) -> bool:
+    return shard.settings_of(group.id).downgrades and size <= shard.settings.max_size
+
+
+def downgrade(shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms: int, out: Outcome) -> None:
+    """The group becomes a classic one, stable with what its members were to have. It rebalances once that is stored."""
+    classic, assignments = _downgraded(shard, group, remains, now_ms)
+    for record in group.tombstones():
+        name = record.name
+        if remains.joining is not None and name in remains.leaving and record.kind in _OF_MEMBERS:
+            name = remains.joining[0]
+        out.records.append(ConsumerRecord(group.id, record.kind, name, None))
+    out.records.append(GroupRecord(group.id, snapshot(classic, assignments)))
+    out.notes.append(f"group {group.id} becomes a classic group of generation {classic.generation}")
+    member_ids = [*group.members.latest, *classic.members]
+
+    def stored(_error: ErrorCode, now_ms: int) -> Outcome:
+        done = Outcome()
+        live = shard.groups.get(group.id)
+        if live is None or group.id in shard.modern.latest:
+            return done  # what was decided is lost, or it is a consumer group again
+        for member_id in member_ids:
+            forget(shard, group.id, member_id)
+        for member in live.members.values():
+            known = classic.members.get(member.id)
+            if known is not None and member.join_waiter is None:
+                live.update(member, known.protocols, known.rebalance_timeout_ms, known.session_timeout_ms)
+            if member.session_key not in shard.timers:
+                touch_classic(shard, member, now_ms)
+        if remains.rebalances and live.state is GroupState.STABLE and live.generation == classic.generation:
+            prepare(shard, live, "it was a consumer group", now_ms, done)
+        return done
+
+    out.then = stored
+
+
+_OF_MEMBERS = (Kind.CURRENT, Kind.TARGET, Kind.MEMBER)
+
+
+def _downgraded(
+    shard: ShardState, group: ConsumerGroup, remains: Remains, now_ms: int
+) -> tuple[Group, dict[str, bytes]]:
+    """The classic group, and what its members are assigned."""
+    members = {each: member for each, member in group.members.latest.items() if each not in remains.leaving}
+    targets = dict(group.targets.latest)
+    if remains.joining is not None:
+        member_id, member = remains.joining
+        members[member_id] = member
+        (replaced,) = remains.leaving
+        targets[member_id] = targets.get(replaced, NOTHING)
+    classic = Group(group.id, state=GroupState.STABLE, state_since_ms=now_ms, generation=group.epoch.epoch)
+    for member_id, member in sorted(members.items()):
+        assert member.classic is not None
+        classic.add(_classic_member(group.id, member_id, member, member.classic), CONSUMER_PROTOCOL, None)
+    classic.protocol = classic.elect_protocol()
+    assignments = {}
+    for member_id, known in classic.members.items():
+        shall_have = sorted(
+            (shard.topics.by_id[topic_id].name, sorted(partitions))
+            for topic_id, partitions in targets.get(member_id, NOTHING).items()
+            if topic_id in shard.topics.by_id
+        )
+        assignments[member_id] = write_assignment(shall_have, known.protocols[classic.protocol])
+    return classic, assignments
+
+
+def _classic_member(group_id: str, member_id: str, member: Member, classic: ClassicMemberMetadata) -> ClassicMember:
+    protocols: dict[str, bytes] = {}
+    for each in classic.supported_protocols:
+        protocols.setdefault(each.name, each.metadata)
+    return ClassicMember(
+        id=member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=classic.session_timeout_ms,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        protocols=protocols,
+        session_key=session_key(group_id, member_id),
+    )

@@ -1,0 +1,100 @@
+"""The timers of a consumer group's members, and what starts and ends them.
+
+Every member has a session. One of the newer protocol that has to give something up has its rebalance timeout for it;
+one of the classic protocol has it twice: to join again when it was told to, and to sync once it joined.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.groups.consumer.records import Current, Member, MemberState
+from headrace.machine.timers import TimerKey
+
+if TYPE_CHECKING:
+    from headrace.groups.consumer.group import ConsumerGroup
+    from headrace.groups.outcome import ShardState
+
+AWAY: Final = -2
+"""The epoch of a static member that left for a while."""
+
+
+def session_key(group_id: str, member_id: str) -> TimerKey:
+    """The timer that fences a silent member."""
+    return ("consumer-session", group_id, member_id)
+
+
+def rebalance_key(group_id: str, member_id: str) -> TimerKey:
+    """The timer that fences a member which gives up too slowly what it has to."""
+    return ("consumer-rebalance", group_id, member_id)
+
+
+def join_key(group_id: str, member_id: str) -> TimerKey:
+    """The timer that fences a classic member which was told to join again and does not."""
+    return ("consumer-join", group_id, member_id)
+
+
+def sync_key(group_id: str, member_id: str) -> TimerKey:
+    """The timer that fences a classic member which joined and does not sync."""
+    return ("consumer-sync", group_id, member_id)
+
+
+def touch(shard: ShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
+    """A sign of life: the member's session starts again; a classic member brought its own timeout."""
+    if member.classic is None:
+        session_timeout_ms = shard.settings_of(group_id).session_timeout_ms
+    else:
+        session_timeout_ms = member.classic.session_timeout_ms
+    shard.timers.schedule(session_key(group_id, member_id), now_ms + session_timeout_ms)
+
+
+def await_revocation(
+    shard: ShardState, group_id: str, member_id: str, member: Member, reached: Current, now_ms: int
+) -> None:
+    """A member that has to give something up gets its rebalance timeout for it; a classic one learns of it only when it
+    is told to join again, and gets it then."""
+    key = rebalance_key(group_id, member_id)
+    if reached.state is MemberState.UNREVOKED and member.classic is None:
+        shard.timers.schedule(key, now_ms + max(0, member.rebalance_timeout_ms))
+    else:
+        shard.timers.cancel(key)
+
+
+def await_join(shard: ShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
+    """A classic member is told to join again: the time for it runs from the first time that it is."""
+    key = join_key(group_id, member_id)
+    if key not in shard.timers:
+        shard.timers.schedule(key, now_ms + max(0, member.rebalance_timeout_ms))
+
+
+def await_sync(shard: ShardState, group_id: str, member_id: str, member: Member, now_ms: int) -> None:
+    """A classic member joined, and has to sync."""
+    shard.timers.cancel(join_key(group_id, member_id))
+    shard.timers.schedule(sync_key(group_id, member_id), now_ms + max(0, member.rebalance_timeout_ms))
+
+
+def await_neither(shard: ShardState, group_id: str, member_id: str) -> None:
+    """A classic member has nothing to do now, or speaks the newer protocol from here on."""
+    shard.timers.cancel(join_key(group_id, member_id))
+    shard.timers.cancel(sync_key(group_id, member_id))
+
+
+def forget(shard: ShardState, group_id: str, member_id: str) -> None:
+    """Nobody goes by this id any more: its timers end."""
+    for key in (session_key, rebalance_key, join_key, sync_key):
+        shard.timers.cancel(key(group_id, member_id))
+
+
+def stand_up(shard: ShardState, group: ConsumerGroup, now_ms: int) -> None:
+    """After a load, or where records were lost: every member that has no timer gets its time in full."""
+    group.checked_topics = None
+    for member_id, member in group.members.latest.items():
+        if session_key(group.id, member_id) not in shard.timers:
+            touch(shard, group.id, member_id, member, now_ms)
+        current = group.current(member_id)
+        if current.state is not MemberState.UNREVOKED or current.epoch == AWAY:
+            continue
+        if member.classic is not None:
+            await_join(shard, group.id, member_id, member, now_ms)
+        elif rebalance_key(group.id, member_id) not in shard.timers:
+            await_revocation(shard, group.id, member_id, member, current, now_ms)

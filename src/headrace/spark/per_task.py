@@ -1,0 +1,204 @@
+"""Exactly once task by task: each task sends its rows and a mark of its own in one transaction.
+
+No byte passes through the driver, and a batch is seen task by task. A task that Spark runs again finds its mark, and
+does not send again; but then it must have the rows that it had. The mark has their number and the sum of their hashes,
+so that rows which a repeated batch gives to other tasks end the query: they would be lost, or be there twice.
+
+When all tasks are done the driver commits the mark of the query, which says that the whole batch is there and how it
+was delivered. As long as that is not so, the batch must end as it began. A transaction of `exactly_once` that is open
+is ended by the first task, which takes its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from headrace.arrow.encode import Encoded, hash_rows
+from headrace.client.cluster import Client
+from headrace.client.errors import FencedError, InDoubtError, ProtocolMismatchError
+from headrace.client.transactions import TransactionalProducer
+from headrace.spark import markers
+from headrace.spark.commit_records import Span
+from headrace.spark.delivery import PER_TASK
+from headrace.spark.exactly_once import (
+    NO_BATCH,
+    aborted_on_error,
+    commit_parts,
+    kept_client,
+    last_mark,
+    make_topics,
+    producer_of,
+    task_names,
+)
+from headrace.spark.markers import HistoryError, Mark, Step
+from headrace.spark.options import SinkOptions
+from headrace.spark.sink import Sources, encoded_rows
+from headrace.wire.apis import ApiKey
+
+TIMEOUT_MS: Final = 900_000
+"""A task's transaction is open while the task runs; Kafka allows no more unless `transaction.max.timeout.ms` does."""
+
+
+@dataclass
+class DoneTask(WriterCommitMessage):
+    """What one task has committed, or found committed."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    rows: int = 0
+    batches: list[Encoded] = field(default_factory=list)
+    """What is left to send: nothing."""
+    sources: list[Sources] = field(default_factory=list)
+
+
+class TaskRows:
+    """The rows of a task on their way, counted and hashed."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], topic: str | None) -> None:
+        self._batches = batches
+        self._topic = topic
+        self.count = 0
+        self.row_hash = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for rows in self._batches:
+            self.count += rows.num_rows
+            self.row_hash = self.row_hash + hash_rows(rows, self._topic) & (1 << 64) - 1
+            yield rows
+
+    def read(self) -> None:
+        """To the end, without another use of them."""
+        for _ in self:
+            pass
+
+
+class TaskWrite:
+    """One attempt of a task, of a stream's batch or, where it has a `write_id`, of a batch write."""
+
+    def __init__(
+        self, options: SinkOptions, client: Client, names: tuple[str, str, int], task: int, write_id: str
+    ) -> None:
+        assert options.exactly_once is not None
+        self.options = options
+        self.how = options.exactly_once
+        self.client = client
+        self.query_id, self.run_id, self.batch_id = names
+        self.task = task
+        self.of_query = not write_id
+        if write_id:
+            self.batch_id = 0
+        self.group = f"headrace-write-{write_id}-task-{task}" if write_id else markers.task_group_of(names[0], task)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> DoneTask:
+        """Commit the rows, unless they are in the topic. Raises `HistoryError` where that would lose or double rows,
+        `FencedError` where a later attempt is under way, and other errors of the client."""
+        if not self.client.supports(ApiKey.LIST_TRANSACTIONS):
+            raise ProtocolMismatchError(f"delivery {PER_TASK} needs brokers of Apache Kafka 3.0 or later")
+        make_topics(self.client, self.how)
+        rows = TaskRows(batches, self.options.topic)
+        if self.of_query and self._batch_is_done(fence=True):
+            return self._done(0)
+        mark = self._mark(stable=False)
+        producer = None
+        if mark is None or mark.batch_id < self.batch_id:
+            producer = producer_of(self.options, self.client, self.group, timeout_ms=TIMEOUT_MS)
+            producer.initialize()
+            # earlier attempts are fenced now, and what they had open is over
+            if self.of_query and self._batch_is_done(fence=False):
+                return self._done(0)
+            mark = self._mark(stable=True)
+        if mark is not None and mark.batch_id >= self.batch_id:
+            self._compare(mark, rows)
+        else:
+            assert producer is not None
+            self._commit(producer, rows)
+        return self._done(rows.count)
+
+    def _done(self, rows: int) -> DoneTask:
+        return DoneTask(self.query_id, self.run_id, self.batch_id, rows)
+
+    def _mark(self, *, stable: bool) -> Mark | None:
+        return markers.read_mark(self.client, self.group, self.how.marker_topic, stable=stable)
+
+    def _batch_is_done(self, *, fence: bool) -> bool:
+        """Whether the query has the whole batch. Raises `HistoryError` where it cannot be the next one.
+
+        Where the batch before was not delivered task by task, a driver may have a transaction open with this one: to
+        `fence` takes the query's id from it, and waits for the transaction to end.
+        """
+        group = markers.group_of(self.query_id)
+        mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=False)
+        if mark is None or (mark.mode != PER_TASK and mark.batch_id < self.batch_id):
+            if fence:
+                producer_of(self.options, self.client, group).initialize()
+            mark = last_mark(self.client, self.how, self.query_id)
+        marked = None if mark is None else mark.batch_id
+        step = markers.decide(marked, self.batch_id, query_id=self.query_id, trusted=self.how.trusted)
+        return step is Step.SKIP
+
+    def _compare(self, mark: Mark, rows: TaskRows) -> None:
+        """The rows of this attempt must be those that are in the topic."""
+        if mark.batch_id > self.batch_id:
+            raise HistoryError(
+                f"Task {self.task} of query {self.query_id} has committed batch {mark.batch_id} already, and this is "
+                f"batch {self.batch_id}: another driver has gone on with this checkpoint; nothing was written."
+            )
+        rows.read()
+        if (rows.count, rows.row_hash) != (mark.rows, mark.row_hash):
+            raise HistoryError(
+                f"Task {self.task} of batch {self.batch_id} has other rows ({rows.count}) than those that it committed "
+                f"before ({mark.rows}): the batch was planned in another way this time, and delivery {PER_TASK} would "
+                "lose or double rows; run it as before (spark.sql.shuffle.partitions, cores, the query), or take "
+                "delivery exactly-once for a new query."
+            )
+
+    def _commit(self, producer: TransactionalProducer, rows: TaskRows) -> None:
+        producer.begin()
+        try:
+            with aborted_on_error(producer):
+                for (topic, partition, batch, _), _ in encoded_rows(iter(rows), self.client, self.options):
+                    producer.send_batch(topic, partition, batch)
+                producer.flush()
+                mark = Mark(self.batch_id, self.run_id, 0, rows.count, PER_TASK, rows.row_hash)
+                producer.send_offsets(self.group, {(self.how.marker_topic, markers.PARTITION): mark.committed()})
+                producer.commit()
+        except InDoubtError as doubt:
+            if not isinstance(doubt.__cause__, FencedError):
+                producer.initialize()
+            found = self._mark(stable=True)
+            if found is None or found.batch_id != self.batch_id:
+                raise
+
+
+class PerTask:
+    """The delivery `exactly-once-per-task`."""
+
+    def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> DoneTask:
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        names = ("", "", NO_BATCH) if write_id else task_names()
+        return TaskWrite(options, kept_client(options), names, number, write_id).run(rows)
+
+    def commit_batch(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
+    ) -> Sequence[Span]:
+        """The mark of the query, and the sources' offsets: the batch is whole."""
+        tasks = [message for message in messages if isinstance(message, DoneTask)]
+        if len(tasks) != len(messages):
+            raise ValueError(
+                f"{len(messages) - len(tasks)} of {len(messages)} tasks have not said what they committed."
+            )
+        return commit_parts(options, tasks, batch_id)
+
+    def commit_write(
+        self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
+    ) -> Sequence[Span]:
+        """All tasks have committed, and nobody asks for a mark of them together."""
+        return []

@@ -1,0 +1,332 @@
+"""Delivery task by task against a broker, without Spark: tasks and drivers that die at each of their requests, attempts
+side by side, plans that change, and the change to and from one transaction a batch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from peers.headrace import HeadracePeer
+from peers.kafka import KafkaPeer
+from peers.transactions import SMALL, set_transaction_version, settled_ends, visible
+
+from headrace.client.cluster import Client
+from headrace.client.errors import FencedError, InDoubtError
+from headrace.client.reading import latest_offsets
+from headrace.client.transactions import State, TransactionalProducer
+from headrace.spark import exactly_once
+from headrace.spark.exactly_once import commit_batch
+from headrace.spark.markers import HistoryError, read_mark, task_group_of
+from headrace.spark.options import SinkOptions
+from headrace.spark.per_task import DoneTask, PerTask, TaskWrite
+from headrace.wire.apis import ApiKey as A
+from headrace.wire.records import decode_batch
+
+from .dying import DEAD, DONE, Death, commit_and_die, run_and_die
+from .test_exactly_once import Query
+
+Rows = list[tuple[int, bytes]]
+"""Partition and value."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("headrace", 2),
+        pytest.param(("headrace", 1), marks=pytest.mark.soak),
+        pytest.param(("kafka", 2), marks=[pytest.mark.jvm, pytest.mark.soak]),
+        pytest.param(("kafka", 1), marks=[pytest.mark.jvm, pytest.mark.soak]),
+    ],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Client]:
+    kind, level = request.param
+    peer = HeadracePeer(settings=SMALL) if kind == "headrace" else KafkaPeer(settings=SMALL)
+    with peer, Client(peer.bootstrap) as client:
+        set_transaction_version(client, level)
+        yield client
+
+
+@pytest.fixture
+def query(cluster: Client) -> Iterator[Query]:
+    with Query(cluster) as query:
+        yield query
+
+
+def per_task(query: Query, **more: Any) -> SinkOptions:
+    assert query.options.exactly_once is not None
+    return replace(
+        query.options, exactly_once=replace(query.options.exactly_once, mode="exactly-once-per-task", **more)
+    )
+
+
+def rows_of(query: Query, batch_id: int, task: int) -> Rows:
+    """What the task has to write, as `Query.values` wants it."""
+    encoded = query.tasks(batch_id)[task].batches
+    return [(partition, record.value or b"") for _, partition, batch, _ in encoded for record in decode_batch(batch)]
+
+
+def arrow(rows: Rows, size: int = 5) -> Iterator[pa.RecordBatch]:
+    for at in range(0, len(rows), size):
+        partitions, values = zip(*rows[at : at + size])
+        yield pa.RecordBatch.from_pydict({"partition": pa.array(partitions, pa.int32()), "value": list(values)})
+
+
+def run(
+    query: Query, batch_id: int, task: int, rows: Rows | None = None, options: SinkOptions | None = None
+) -> DoneTask:
+    """An attempt of a task, with a client of its own."""
+    options = options or per_task(query)
+    with options.cluster.client(known=True) as client:
+        names = (query.id, "run", batch_id)
+        given = rows_of(query, batch_id, task) if rows is None else rows
+        return TaskWrite(options, client, names, task, "").run(arrow(given))
+
+
+def finish(query: Query, batch_id: int, tasks: Sequence[DoneTask]) -> None:
+    PerTask().commit_batch(per_task(query), tasks, batch_id)
+
+
+def whole(query: Query, batch_id: int) -> None:
+    """A batch from a driver that knows nothing."""
+    exactly_once._kept.clear()
+    finish(query, batch_id, [run(query, batch_id, task) for task in range(2)])
+
+
+def test_batches_one_after_the_other(query: Query) -> None:
+    for batch_id in range(3):
+        finish(query, batch_id, [run(query, batch_id, task) for task in range(2)])
+    whole(query, 2)
+    query.check(0, 1, 2)
+    query.check_reader(0, 1, 2)
+    mark = read_mark(query.client, f"headrace-{query.id}", query.topic, stable=True)
+    assert mark is not None and (mark.mode, mark.tasks, mark.rows) == ("exactly-once-per-task", 2, 24)
+
+
+TASK_DEATHS = [
+    Death(A.OFFSET_FETCH, "answered"),
+    Death(A.INIT_PRODUCER_ID, "sent"), Death(A.INIT_PRODUCER_ID, "answered"),
+    Death(A.PRODUCE, "before"), Death(A.PRODUCE, "sent"), Death(A.PRODUCE, "answered"),
+    Death(A.TXN_OFFSET_COMMIT, "before"), Death(A.TXN_OFFSET_COMMIT, "sent"), Death(A.TXN_OFFSET_COMMIT, "answered"),
+    Death(A.END_TXN, "before"), Death(A.END_TXN, "sent"), Death(A.END_TXN, "answered"),
+]  # fmt: skip
+"""Before, between and after a task's sends."""
+DRIVER_DEATHS = [
+    Death(A.OFFSET_FETCH, "answered"), Death(A.INIT_PRODUCER_ID, "answered"),
+    Death(A.TXN_OFFSET_COMMIT, "sent"), Death(A.TXN_OFFSET_COMMIT, "answered"),
+    Death(A.END_TXN, "before"), Death(A.END_TXN, "sent"), Death(A.END_TXN, "answered"),
+]  # fmt: skip
+
+
+def test_a_task_that_dies_at_any_request(query: Query) -> None:
+    """The other task commits before or after; attempt 2 finds what attempt 1 has left."""
+    whole(query, 0)
+    for batch_id, death in enumerate(TASK_DEATHS, 1):
+        other = run(query, batch_id, 1) if batch_id % 2 else None
+        assert run_and_die(partial(run, query, batch_id, 0), death) == DEAD, str(death)
+        done = run(query, batch_id, 0)
+        exactly_once._kept.clear()
+        finish(query, batch_id, [done, other or run(query, batch_id, 1)])
+    every = range(len(TASK_DEATHS) + 1)
+    query.check(*every)
+    query.check_reader(*every)
+
+
+def test_a_driver_that_dies_at_any_request(query: Query) -> None:
+    """Its tasks have committed, all of them or one; the next driver plans the batch again."""
+    for batch_id, death in enumerate(DRIVER_DEATHS):
+        done = [run(query, batch_id, task) for task in range(2)]
+        exactly_once._kept.clear()
+        assert run_and_die(partial(finish, query, batch_id, done), death) == DEAD, str(death)
+        whole(query, batch_id)
+    last = len(DRIVER_DEATHS)
+    run(query, last, 1)  # and then the driver is killed
+    whole(query, last)
+    query.check(*range(last + 1))
+    query.check_reader(*range(last + 1))
+
+
+def test_rows_that_move_between_tasks_are_refused(query: Query) -> None:
+    whole(query, 0)
+    first, second = rows_of(query, 1, 0), rows_of(query, 1, 1)
+    run(query, 1, 0)
+    moved = [*first[:-1], second[0]]
+    for rows in (first[:-1], [*first, second[0]], moved, [(0, b"x")], []):
+        with pytest.raises(HistoryError, match=r"^Task 0 of batch 1 has other rows .*would lose or double rows"):
+            run(query, 1, 0, rows)
+    elsewhere = [((partition + 1) % 3, value) for partition, value in first]
+    with pytest.raises(HistoryError, match="has other rows"):
+        run(query, 1, 0, elsewhere)
+    shuffled = random.Random(1).sample(first, len(first))
+    assert run(query, 1, 0, shuffled).rows == len(first), "their order is nobody's business"
+    exactly_once._kept.clear()
+    finish(query, 1, [run(query, 1, 0, shuffled), run(query, 1, 1)])
+    query.check(0, 1)
+
+
+def test_fewer_tasks_than_before_are_refused(query: Query) -> None:
+    whole(query, 0)
+    run(query, 1, 1)
+    both = [*rows_of(query, 1, 0), *rows_of(query, 1, 1)]
+    done = run(query, 1, 0, both)
+    exactly_once._kept.clear()
+    with pytest.raises(HistoryError, match="planned with more tasks before than the 1 of now"):
+        finish(query, 1, [done])
+    assert query.marked() == 0
+
+
+def test_of_two_attempts_one_commits(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is frozen before its end, and thaws when the batch is over."""
+    whole(query, 0)
+    end = TransactionalProducer._end
+
+    def frozen(self: Any, *, committed: bool) -> None:
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+        whole(query, 1)
+        end(self, committed=committed)
+
+    monkeypatch.setattr(TransactionalProducer, "_end", frozen)
+    with pytest.raises(FencedError):
+        run(query, 1, 0)
+    assert run(query, 1, 0).rows == 0, "the batch is done"
+    take = TransactionalProducer.initialize
+
+    def late(self: Any) -> None:
+        monkeypatch.setattr(TransactionalProducer, "initialize", take)
+        whole(query, 2)
+        take(self)
+
+    monkeypatch.setattr(TransactionalProducer, "initialize", late)
+    run(query, 2, 0, [(0, b"of another plan")])
+    query.check(0, 1, 2)
+    query.check_reader(0, 1, 2)
+
+
+def test_an_answer_that_is_lost_is_found_in_the_mark(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = TransactionalProducer._end
+    for decided in (True, False):
+
+        def lost(self: Any, *, committed: bool, decided: bool = decided) -> None:
+            if decided:
+                end(self, committed=committed)
+            self.state = State.DEAD
+            raise InDoubtError("no answer")
+
+        monkeypatch.setattr(TransactionalProducer, "_end", lost)
+        if decided:
+            run(query, 0, 0)
+        else:
+            with pytest.raises(InDoubtError):
+                run(query, 0, 1)
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+    whole(query, 0)
+    query.check(0)
+
+
+def test_the_delivery_changes_between_batches_and_not_within_one(query: Query) -> None:
+    whole(query, 0)
+    exactly_once._kept.clear()
+    commit_batch(query.options, query.tasks(1), 1)
+    whole(query, 2)
+    run(query, 3, 1)
+    exactly_once._kept.clear()
+    for _ in range(2):
+        with pytest.raises(HistoryError, match="Batch 3 .* was begun with delivery exactly-once-per-task: let it end"):
+            commit_batch(query.options, query.tasks(3), 3)
+    whole(query, 3)
+    exactly_once._kept.clear()
+    commit_batch(query.options, query.tasks(3), 3)
+    commit_batch(query.options, query.tasks(4), 4)
+    # the other way a batch is there or not: what was begun is aborted, what was decided is found
+    assert commit_and_die(query.options, query.tasks(5), 5, Death(A.END_TXN, "before")) == DEAD
+    whole(query, 5)
+    exactly_once._kept.clear()
+    assert commit_and_die(query.options, query.tasks(6), 6, Death(A.END_TXN, "answered")) == DEAD
+    whole(query, 6)
+    query.check(*range(7))
+    query.check_reader(*range(7))
+
+
+def test_a_driver_frozen_in_its_transaction_is_fenced_by_tasks(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delivery changes while an old driver of the other one is about to decide."""
+    commit_batch(query.options, query.tasks(0), 0)
+    end = TransactionalProducer._end
+
+    def frozen(self: Any, *, committed: bool) -> None:
+        monkeypatch.setattr(TransactionalProducer, "_end", end)
+        assert run_and_die(lambda: whole(query, 1), None) == DONE
+        end(self, committed=committed)
+
+    monkeypatch.setattr(TransactionalProducer, "_end", frozen)
+    with pytest.raises(FencedError):
+        commit_batch(query.options, query.tasks(1, attempt="old"), 1)
+    query.check(0, 1)
+    query.check_reader(0, 1)
+
+
+def test_what_does_not_fit_is_refused(query: Query) -> None:
+    whole(query, 0)
+    with pytest.raises(HistoryError, match="remembers batch 0 as the last one"):
+        run(query, 2, 0)
+    whole(query, 1)
+    with pytest.raises(HistoryError, match="comes after batch 1"):
+        run(query, 0, 0)
+    with pytest.raises(ValueError, match="1 of 2 tasks have not said"):
+        PerTask().commit_batch(per_task(query), [run(query, 2, 0), None], 2)
+    with pytest.raises(ValueError, match="say that they are of others"):
+        finish(query, 3, [run(query, 2, 0)])
+    assert run(query, 7, 0, options=per_task(query, trusted=True)).rows == 12
+
+
+def test_a_commit_topic_says_which_batch_but_not_where(query: Query) -> None:
+    from headrace.client.groups import delete_offsets
+    from headrace.spark.commit_records import read_last
+
+    options = per_task(query, commit_topic="commits")
+    for batch_id in range(2):
+        for _ in range(2):
+            exactly_once._kept.clear()
+            done = [run(query, batch_id, task, options=options) for task in range(2)]
+            PerTask().commit_batch(options, done, batch_id)
+            delete_offsets(query.client, f"headrace-{query.id}", [(query.topic, 0)])
+    record = read_last(query.client, "commits", query.id)
+    assert record is not None and (record.mark.batch_id, record.mark.mode, record.spans) == (
+        1, "exactly-once-per-task", None,
+    )  # fmt: skip
+    query.check_reader(0, 1)
+
+
+def test_tasks_of_a_batch_write(query: Query) -> None:
+    """Whose second attempts find the first ones; another write writes again."""
+    options = per_task(query)
+
+    def attempt(write_id: str, task: int, rows: Rows | None = None) -> None:
+        with options.cluster.client(known=True) as client:
+            given = rows_of(query, 0, task) if rows is None else rows
+            TaskWrite(options, client, ("", "", -1), task, write_id).run(arrow(given))
+
+    first = f"{query.id}-a"
+    assert run_and_die(lambda: attempt(first, 0), Death(A.END_TXN, "before")) == DEAD
+    assert run_and_die(lambda: attempt(first, 1), Death(A.END_TXN, "answered")) == DEAD
+    attempt(first, 0)
+    attempt(first, 1)
+    with pytest.raises(HistoryError, match="has other rows"):
+        attempt(first, 1, [])
+    assert PerTask().commit_write(options, [], first) == []
+    assert sorted(visible(query.client, query.topic)) == query.values(0)
+    attempt(f"{query.id}-b", 0)
+    assert len(visible(query.client, query.topic)) == 36
+    assert settled_ends(query.client, query.topic) == latest_offsets(query.client, query.topic)
+
+
+def test_no_task_is_left_open(query: Query) -> None:
+    whole(query, 0)
+    for task in range(2):
+        mark = read_mark(query.client, task_group_of(query.id, task), query.topic, stable=True)
+        assert mark is not None and (mark.batch_id, mark.rows) == (0, 12) and mark.row_hash is not None
