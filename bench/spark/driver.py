@@ -185,7 +185,7 @@ class Jobs:
         before = time.perf_counter()
         task = encode_rows((values for _ in range(rows // ROWS_OF_ARROW)), options)
         encoded = time.perf_counter()
-        commit_write(options, [task])
+        commit_write(options, [task], "bench")
         return {"rows": task.rows, "encode": encoded - before, "commit": time.perf_counter() - encoded}
 
     def micro_batches(

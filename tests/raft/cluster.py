@@ -401,7 +401,7 @@ class Cluster:
             raise Lost(f"node {node.id} has other entries committed than were committed before")
         if mark > len(self.committed):
             newest = self.history(node).newest
-            voters = [each for each in self.nodes.values() if each.key in newest.keys]
+            voters = [each for each in self.nodes.values() if newest.names(each.key)]
             holders = [each.id for each in voters if each.log[: min(mark, each.synced)] == mine]
             if len(holders) < len(newest.voters) // 2 + 1:
                 raise Lost(f"{mark} is committed, but only {holders} have synced it")

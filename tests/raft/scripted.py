@@ -38,6 +38,7 @@ from scripts.transcript import Scripted, Words
 from headrace.raft import events as ev
 from headrace.raft.leader import Leader
 from headrace.raft.messages import (
+    NO_DIRECTORY,
     AddVoterRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
@@ -58,7 +59,7 @@ from headrace.raft.messages import (
     VoteResponse,
     VoterResponse,
 )
-from headrace.raft.voter_set import NOT_IN_LOG
+from headrace.raft.voter_set import NOT_IN_LOG, VoterSet
 
 
 class Quorum(Scripted):
@@ -77,6 +78,11 @@ class Quorum(Scripted):
     def do_cluster(self, words: Words) -> None:
         self.cluster = Cluster(int(words.plain[0]), lambda node, n: n * node // 10, self.say)
         if "dynamic" in words.switches:
+            self.cluster.first_offset = NOT_IN_LOG
+            self.cluster.names_itself = True
+        if "static" in words.switches:
+            named = (voter._replace(directory_id=NO_DIRECTORY) for voter in self.cluster.first.voters)
+            self.cluster.first = VoterSet(tuple(named), kraft_version=0)
             self.cluster.first_offset = NOT_IN_LOG
             self.cluster.names_itself = True
         self.cut.clear()
@@ -118,6 +124,15 @@ class Quorum(Scripted):
         known = self.cluster.nodes.get(removed)
         key = self.key(removed) if known is None or "disk" in words.named else known.key
         self.cluster.ask_to_remove(node, key, OUTSIDE)
+
+    def do_raise(self, words: Words) -> None:
+        node, level = map(int, words.plain)
+        raft = self.cluster.nodes[node].raft
+        assert raft is not None
+        refusal = raft.version_refusal(level)
+        self.say(refusal or f"kraft.version is raised to {level}")
+        if refusal is None:
+            self.cluster.step(node, ev.RaiseVersion(level))
 
     def do_move(self, words: Words) -> None:
         node = self.cluster.nodes[int(words.plain[0])]

@@ -170,5 +170,7 @@ def test_at_kraft_version_0_the_voters_stay() -> None:
     raft = Raft(ReplicaKey(1), VoterHistory(VoterSet((voter,), kraft_version=0)), LogView(), None, jitter=lambda _: 0)
     raft.start(0)
     raft.step(ev.Synced(raft.log.last), 0)
-    for request in (ADD, RemoveVoterRequest(KEYS[2]), UpdateVoterRequest(1, VOTERS[1])):
+    for request in (ADD, RemoveVoterRequest(KEYS[2])):
         assert answer(asked(raft, request))[0] is ErrorCode.UNSUPPORTED_VERSION
+    assert answer(asked(raft, UpdateVoterRequest(1, VOTERS[2])))[0] is ErrorCode.VOTER_NOT_FOUND
+    assert raft.sets.newest.voters == (voter,)

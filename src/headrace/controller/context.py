@@ -71,13 +71,19 @@ def first(_choices: int) -> int:
     return 0
 
 
+def not_asked(_level: int) -> str | None:
+    """Nothing stands against a level: nobody is asked."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
     """What a controller knows when it decides.
 
     `new_id` draws a fresh random 16-byte id at each call, `random(n)` one of the numbers from 0 to n - 1. `sessions`
     says which brokers of a cluster are alive at `now_ms`; None where the cluster is one broker, which needs none.
-    `voters` are the nodes that vote in the metadata quorum, which is at `kraft_version`.
+    `voters` are the nodes that vote in the metadata quorum, which is at `kraft_version`; `kraft_refusal` says why it
+    cannot be raised to a level, None: it can.
     """
 
     node_id: int
@@ -90,3 +96,4 @@ class ControllerContext:
     now_ms: int = 0
     voters: Collection[int] = ()
     kraft_version: int = 0
+    kraft_refusal: Callable[[int], str | None] = not_asked

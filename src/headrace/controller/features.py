@@ -1,4 +1,7 @@
-"""Raising and lowering the finalized feature levels. Source: KIP-584, KIP-778, KIP-1022."""
+"""Raising and lowering the finalized feature levels, kraft.version among them, which the quorum keeps itself.
+
+Source: KIP-584, KIP-778, KIP-853, KIP-1022.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,11 @@ def decide_update_features(
     records.sort(key=lambda record: record.name != levels.METADATA_VERSION)
     if wanted.get(levels.ELR_VERSION, 0) > image.features.level(levels.ELR_VERSION):
         records += _settle_min_insync_replicas(image, context)
-    return Decision(ApiError(ErrorCode.NONE), [] if validate_only else records)
+    done = ApiError(ErrorCode.NONE)
+    if validate_only:
+        return Decision(done)
+    level = next((each.level for each in updates if each.name == levels.KRAFT_VERSION), context.kraft_version)
+    return Decision(done, records, kraft_version=level if level > context.kraft_version else None)
 
 
 def _settle_min_insync_replicas(image: ClusterImage, context: ControllerContext) -> list[ConfigRecord]:
@@ -100,8 +107,8 @@ def _check(image: ClusterImage, update: FeatureUpdate, context: ControllerContex
             )
     elif update.level > current and update.upgrade_type != UPGRADE:
         return _invalid(update, "Can't downgrade to a newer version.")
-    elif update.level > current and is_kraft:
-        return _invalid(update, "The broker sets kraft.version when it formats the storage, and cannot change it yet.")
+    elif update.level > current and is_kraft and (why := context.kraft_refusal(update.level)) is not None:
+        return ApiError(ErrorCode.INVALID_UPDATE_VERSION, why)
     return None
 
 

@@ -18,8 +18,11 @@ class Decision(Generic[R]):
     What would take long is decided in pieces, and others have their turn between them: `then` decides the next piece,
     on the newest image once `records` are committed. The reply of the last piece is the one that leaves. A piece leaves
     metadata that make sense without the next one: it may never come.
+
+    `kraft_version` is the level that the metadata quorum is to be raised to with it, None: it stays what it is.
     """
 
     reply: R
     records: Sequence[Any] = ()
     then: Callable[[Any], Decision[R]] | None = None
+    kraft_version: int | None = None

@@ -54,6 +54,14 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseVersion:
+    """kraft.version is to be raised to a level, from which on the log says who votes. Only where
+    `Raft.version_refusal` has nothing against it."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The disk had no room for the entries from this offset on, which were the last to be appended: they never were.
 
@@ -119,6 +127,7 @@ Event = (
     | Answered
     | Unreachable
     | Propose
+    | RaiseVersion
     | Refused
     | Synced
     | Snapshotted

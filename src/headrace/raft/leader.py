@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.raft.messages import (
+    NO_DIRECTORY,
     BeginQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
@@ -87,7 +88,10 @@ class Leader:
 
     def voters_changed(self, raft: Raft) -> None:
         """Another voter set is in force. Who comes was an observer before, and who goes is one."""
-        known = self.observers | self.progress
+        voted = self.progress
+        if raft.kraft_version > 0:  # whom it knew by the node alone, it does not know by the directory
+            voted = {voter: each for voter, each in voted.items() if voter.directory_id != NO_DIRECTORY}
+        known = self.observers | voted
         fresh = {voter: Progress(contact_ms=raft.now, begin_ms=raft.now) for voter in raft.other_voters}
         self.progress = {voter: known.pop(voter, fresh[voter]) for voter in fresh}
         self.observers = known

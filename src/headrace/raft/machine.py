@@ -43,7 +43,7 @@ from headrace.raft.messages import (
 from headrace.raft.peers import Peers, RaftSettings
 from headrace.raft.quorum_state import NO_NODE, QuorumState
 from headrace.raft.roles import Candidate, Follower, Prospective, Resigned, Role, Unattached
-from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
+from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet, key_of
 from headrace.wire.errors import ErrorCode
 
 FIRST_BOOTSTRAP: Final = -2
@@ -53,17 +53,18 @@ FIRST_BOOTSTRAP: Final = -2
 class Raft:
     """A node of the quorum. `start` it once, then `step` it; times are milliseconds of a clock that never goes back.
 
-    `log` is the shape of its log, all of it synced; `sets` the voters by its records, with this node's key among them
-    or without it: then it is an observer, which follows and never stands. While a fresh format's snapshot or the
-    settings alone name them, the first leader at kraft.version 1 writes them into the log. `saved` is what quorum-state
-    said, None for a fresh node. `own` is how this node wants to be known as a voter, None where the voters are static.
+    `key` is the node, with its metadata directory's id. `log` is the shape of its log, all of it synced; `sets` the
+    voters by its records, this node among them or not: then it is an observer, which follows and never stands. While a
+    fresh format's snapshot or the settings alone name them, the first leader at kraft.version 1 writes them into the
+    log. `saved` is what quorum-state said, None for a fresh node. `own` is how this node wants to be known as a voter,
+    None where nobody else is to know it.
     `bootstrap` is how many addresses there are beside the voters' through which an observer finds the leader: they are
     peers -2, -3 and so on. `jitter(n)` draws from [0, n).
     """
 
     def __init__(
         self,
-        me: ReplicaKey,
+        key: ReplicaKey,
         sets: VoterHistory,
         log: LogView,
         saved: QuorumState | None,
@@ -73,7 +74,7 @@ class Raft:
         settings: RaftSettings | None = None,
         bootstrap: int = 0,
     ) -> None:
-        self.me = me
+        self.key = key
         self.own = own
         self.sets = sets
         self.role: Role = Unattached(None)
@@ -100,7 +101,10 @@ class Raft:
         """The newest voter set is in force, from now on."""
         newest = self.sets.newest
         self.voters, self.kraft_version, self.majority = newest.voters, newest.kraft_version, newest.majority
-        self.is_voter = self.me in newest.keys
+        self.is_voter = newest.names(self.key)
+        # What it is called: at kraft.version 0 the others know no voter's directory.
+        named = newest.of(self.key.id)
+        self.me = key_of(named) if named is not None and newest.kraft_version == 0 else self.key
         # Under this node's id and another directory votes what it was before its disk was lost: nobody answers there.
         self.other_voters = [key for key in newest.keys if key.id != self.me.id]
         if isinstance(self.role, Leader):
@@ -122,7 +126,7 @@ class Raft:
     def may_stand(self) -> bool:
         """Whether this node may lead: it votes, or was removed by what is not known to be committed. That may be in its
         log alone, and then the others elect none among themselves, whose logs are shorter. (Kafka's does not stand.)"""
-        return any(self.me in voters.keys for voters in self.sets.since(self.high_watermark))
+        return any(voters.names(self.key) for voters in self.sets.since(self.high_watermark))
 
     @property
     def known_leader(self) -> int | None:
@@ -133,6 +137,11 @@ class Raft:
     def listener(self) -> str | None:
         """The name of the listener by which voters reach one another, None where it is not known."""
         return self.own.endpoints[0].name if self.own is not None and self.own.endpoints else None
+
+    def version_refusal(self, level: int) -> str | None:
+        """Why the active leader cannot raise kraft.version to a level; None: it can."""
+        assert isinstance(self.role, Leader)
+        return self.role.changes.version_refusal(self, level)
 
     def deadline_ms(self) -> int | None:
         """When `Tick` is due, if nothing else happens before; None: never."""
@@ -165,7 +174,7 @@ class Raft:
             self.role = Resigned((), self.now + self._election_wait_ms())
         elif self.leader_id is not None and self._key_of(self.leader_id) is not None:
             self.become_follower(self.epoch, self.leader_id)
-        elif self.voted == self.me and self.may_stand:
+        elif self.voted is not None and self.voted.may_be(self.key) and self.may_stand:
             self.role = Candidate(self.now + self._election_wait_ms())
         else:
             self.role = Unattached(self._election_ms())
@@ -188,6 +197,9 @@ class Raft:
         elif isinstance(event, ev.Propose):
             assert self.leads, "a leader alone proposes"
             self.append(Entries(self.log.end_offset, self.epoch, event.count, event.payload))
+        elif isinstance(event, ev.RaiseVersion):
+            assert isinstance(self.role, Leader)
+            self.role.changes.raise_version(self, event.level)
         elif isinstance(event, ev.Refused):
             assert isinstance(self.role, Leader) and event.base_offset > self.role.epoch_start, "no proposal lies there"
             assert event.base_offset >= self.log.synced_offset
@@ -348,7 +360,7 @@ class Raft:
 
     def may_vote_for(self, candidate: ReplicaKey) -> bool:
         """Whether this epoch's vote is still there, or was the candidate's."""
-        return self.leader_id is None and self.voted in (None, candidate)
+        return self.leader_id is None and (self.voted is None or self.voted.may_be(candidate))
 
     # --- requests
 
@@ -371,7 +383,7 @@ class Raft:
             error = ErrorCode.FENCED_LEADER_EPOCH
         else:
             self._adopt(request.epoch, None)
-            if request.voter != self.me:
+            if not request.voter.may_be(self.key):
                 error = ErrorCode.INVALID_VOTER_KEY
             else:
                 granted = request.log_end >= self.log.last and self.role.grants(self, request)
@@ -386,7 +398,7 @@ class Raft:
             error = ErrorCode.FENCED_LEADER_EPOCH
         elif self._leader_key(request.leader_id) is None:
             error = ErrorCode.INVALID_REQUEST
-        elif isinstance(request, BeginQuorumEpochRequest) and request.voter != self.me:
+        elif isinstance(request, BeginQuorumEpochRequest) and not request.voter.may_be(self.key):
             error = ErrorCode.INVALID_VOTER_KEY
         elif request.epoch == self.epoch and self.leader_id not in (None, request.leader_id):
             error = ErrorCode.INVALID_REQUEST
@@ -453,7 +465,7 @@ class Raft:
         """Asks for what follows the end of this log; the leader may wait for it."""
         end = self.log.last
         wait_ms = self.settings.fetch_wait_ms if wait_ms is None else wait_ms
-        request = FetchRequest(self.epoch, self.me, end.epoch, end.offset, self.high_watermark, wait_ms)
+        request = FetchRequest(self.epoch, self.key, end.epoch, end.offset, self.high_watermark, wait_ms)
         return lambda _: request
 
     def reply(self, token: object, message: Response, read_from: int = 0, read_to: int = 0) -> None:

@@ -7,17 +7,25 @@ Source: KIP-595, KIP-650 (pre-vote: KIP-996), KIP-853.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.raft.control import ControlRecord, Voter, VoterEndpoint
 from headrace.wire.errors import ErrorCode
 
+NO_DIRECTORY: Final = bytes(16)
+"""Stands for a directory that is not known: at kraft.version 0 voters are known by their node alone."""
+
 
 class ReplicaKey(NamedTuple):
-    """Who votes or fetches: a node, and the id of its metadata directory (zeros at kraft.version 0)."""
+    """Who votes or fetches: a node, and the id of its metadata directory, or `NO_DIRECTORY`."""
 
     id: int
-    directory_id: bytes = bytes(16)
+    directory_id: bytes = NO_DIRECTORY
+
+    def may_be(self, other: ReplicaKey) -> bool:
+        """Whether both name the same replica, as far as is known."""
+        is_known = NO_DIRECTORY not in (self.directory_id, other.directory_id)
+        return self.id == other.id and (self.directory_id == other.directory_id or not is_known)
 
 
 class Position(NamedTuple):

@@ -23,6 +23,7 @@ from headrace.raft.messages import (
     Response,
     VoteRequest,
     VoteResponse,
+    VoterResponse,
 )
 from headrace.raft.voter_changes import own_request
 from headrace.wire.errors import ErrorCode
@@ -223,10 +224,10 @@ class Follower(_Waiting):
     """Fetches from a leader. What it has fetched is synced before it asks for more, for the leader counts it then.
 
     `until_ms` is when the leader has been silent for too long, `tells_ms` when it may be told again how the voters are
-    to name this node. `has_fetched`: it was heard of in this epoch, so nobody
-    else is wanted. A snapshot that the leader wants it to load comes piece by piece, each after the one before is
-    stored. While the shell stores or checks, which may take long, the follower goes on fetching for nothing: leader and
-    follower stay in contact, and nobody stands for election.
+    to name this node. `has_fetched`: it was heard of in this epoch, so nobody else is wanted; `is_known`: it has noted,
+    at kraft.version 0, what this node told it, or does not want to hear it. A snapshot that the leader wants it to load
+    comes piece by piece, each after the one before is stored. While the shell stores or checks, which may take long,
+    the follower goes on fetching for nothing: leader and follower stay in contact, and nobody stands for election.
     """
 
     name = "follower"
@@ -235,7 +236,7 @@ class Follower(_Waiting):
         super().__init__(until_ms)
         self.leader = leader
         self.tells_ms = tells_ms
-        self.has_fetched = False
+        self.has_fetched = self.is_known = False
         self.loading: Loading | None = None
 
     def deadline_ms(self, raft: Raft) -> int | None:
@@ -253,7 +254,7 @@ class Follower(_Waiting):
             loading = self.loading
             if raft.now >= max(self.tells_ms, raft.peers.ready_ms(self.leader.id)):
                 self.tells_ms = raft.now + raft.settings.fetch_timeout_ms
-                if (asked := own_request(raft)) is not None:
+                if (asked := own_request(raft, self.is_known)) is not None:
                     raft.send_to([self.leader], lambda _: asked)
             if loading is None:
                 raft.send_to([self.leader], raft.fetch_request())
@@ -261,7 +262,7 @@ class Follower(_Waiting):
                 raft.send_to([self.leader], raft.fetch_request(wait_ms=0))
             else:
                 request = FetchSnapshotRequest(
-                    raft.epoch, raft.me, loading.snapshot, loading.received, raft.settings.fetch_snapshot_bytes
+                    raft.epoch, raft.key, loading.snapshot, loading.received, raft.settings.fetch_snapshot_bytes
                 )
                 raft.send_to([self.leader], lambda _: request)
 
@@ -271,6 +272,8 @@ class Follower(_Waiting):
 
     def answered(self, raft: Raft, peer: int, response: Response) -> None:
         """See Role."""
+        if isinstance(response, VoterResponse):
+            self.is_known |= response.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
         if not isinstance(response, FetchResponse | FetchSnapshotResponse):
             return
         if response.error:

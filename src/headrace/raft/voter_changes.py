@@ -2,7 +2,9 @@
 
 A voter comes (it must have what the leader has, and run the finalized kraft.version), goes, or is reached elsewhere.
 The new set is in force once it is appended; whoever asked is answered when it is committed by a majority of it.
-Source: KIP-853.
+
+At kraft.version 0 the voters are those of the settings, and tell each leader what they are. Once all have, the version
+can be raised, and what they said becomes the first set in the log. Source: KIP-853.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.raft.control import Voter, VoterEndpoint, voters_record
+from headrace.raft.control import Voter, VoterEndpoint, kraft_version, voters_record
 from headrace.raft.events import Send
 from headrace.raft.messages import (
     AddVoterRequest,
@@ -49,6 +51,8 @@ class VoterChanges:
 
     def __init__(self) -> None:
         self.pending: Pending | None = None
+        self._told: dict[int, Voter] = {}
+        """What the other voters said that they are, at kraft.version 0."""
 
     # --- what is asked
 
@@ -111,30 +115,55 @@ class VoterChanges:
             self.pending = Pending(token, until_ms, end_offset=end_offset)
 
     def update(self, raft: Raft, leader: Leader, token: object, request: UpdateVoterRequest) -> None:
-        """A voter is reached elsewhere, or runs other levels. It is answered at once, as Kafka does it."""
+        """A voter is reached elsewhere, or runs other levels; at kraft.version 0 that is kept in mind. It is answered
+        at once, as Kafka does it."""
         voter, newest = request.voter, raft.sets.newest
-        if (refusal := self._refusal(raft, leader)) is not None:
+        if (refusal := self._refusal(raft, leader, needs_version=False)) is not None:
             self._answer(raft, token, *refusal)
         elif not _covers((voter.min_kraft_version, voter.max_kraft_version), newest):
             why = f"Node {voter.id} does not run kraft.version {newest.kraft_version}."
             self._answer(raft, token, ErrorCode.INVALID_REQUEST, why)
         elif _endpoint(raft, voter.endpoints) is None:
             self._answer(raft, token, ErrorCode.INVALID_REQUEST, _no_listener(raft))
-        elif key_of(voter) not in newest.keys:
+        elif not newest.names(key_of(voter)):
             why = f"Node {voter.id} is no voter with this directory id."
             self._answer(raft, token, ErrorCode.VOTER_NOT_FOUND, why)
         else:
-            self._append(raft, newest.with_voter(voter))
+            if newest.kraft_version > 0:
+                self._append(raft, newest.with_voter(voter))
+            else:
+                self._told[voter.id] = voter
             self._answer(raft, token, ErrorCode.NONE)
 
-    def _refusal(self, raft: Raft, leader: Leader) -> tuple[ErrorCode, str] | None:
+    def version_refusal(self, raft: Raft, level: int) -> str | None:
+        """Why kraft.version cannot be raised to a level, in Kafka's words; None: it can."""
+        voters = self._as_told(raft)
+        if voters is None or not all(each.min_kraft_version <= level <= each.max_kraft_version for each in voters):
+            name = f"KRAFT_VERSION_{level}"
+            return f"Invalid upgrade of kraft.version to {name} because not all of the voters support it"
+        return None
+
+    def raise_version(self, raft: Raft, level: int) -> None:
+        """The log says who votes from now on: the voters of the settings, as what they said that they are."""
+        voters = self._as_told(raft)
+        assert raft.kraft_version < level and voters is not None and self.version_refusal(raft, level) is None
+        records = (kraft_version(level), voters_record(voters))
+        raft.append(Entries(raft.log.end_offset, raft.epoch, len(records), records, records))
+
+    def _as_told(self, raft: Raft) -> list[Voter] | None:
+        """The voters, this node among them, as what they said that they are; None: not all of them have said it."""
+        told = self._told if raft.own is None else self._told | {raft.own.id: raft.own}
+        ids = sorted(voter.id for voter in raft.voters)
+        return [told[node_id] for node_id in ids] if all(node_id in told for node_id in ids) else None
+
+    def _refusal(self, raft: Raft, leader: Leader, *, needs_version: bool = True) -> tuple[ErrorCode, str] | None:
         """Why no voter can change now. Whoever asked may ask again, but at kraft.version 0."""
         if self.pending is not None:
             return ErrorCode.REQUEST_TIMED_OUT, "Another change of the voters is under way."
         if not leader.is_established(raft):
             return ErrorCode.REQUEST_TIMED_OUT, "The leader does not know yet what is committed."
         level = raft.sets.newest.kraft_version
-        if level < 1:
+        if level < 1 and needs_version:
             return ErrorCode.UNSUPPORTED_VERSION, f"The voters cannot change, because kraft.version is {level}."
         if raft.sets.newest_offset >= raft.high_watermark:
             return ErrorCode.REQUEST_TIMED_OUT, "The last change of the voters is not committed yet."
@@ -177,14 +206,17 @@ class VoterChanges:
         raft.reply(token, VoterResponse(raft.epoch, raft.known_leader, error, message))
 
 
-def own_request(raft: Raft) -> AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | None:
+def own_request(raft: Raft, is_known: bool) -> AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest | None:
     """What a follower asks of its leader, for the voters to name it as it is; None: they do.
 
-    One that joins by itself first removes what it was before it lost its disk.
+    One that joins by itself first removes what it was before it lost its disk. `is_known`: this leader was told already
+    what a voter is at kraft.version 0.
     """
     own, newest = raft.own, raft.sets.newest
-    if own is None or newest.kraft_version < 1:
+    if own is None:
         return None
+    if newest.kraft_version < 1:
+        return UpdateVoterRequest(raft.epoch, own) if raft.is_voter and not is_known else None
     named = newest.of(own.id)
     if raft.is_voter:
         assert named is not None

@@ -47,6 +47,11 @@ class VoterSet:
         """The voter that a node is."""
         return next((voter for voter in self.voters if voter.id == node_id), None)
 
+    def names(self, replica: ReplicaKey) -> bool:
+        """Whether a replica votes. At kraft.version 0 whoever bears the id of a voter is that voter."""
+        named = self.of(replica.id)
+        return named is not None and (self.kraft_version == 0 or key_of(named) == replica)
+
     def with_voter(self, voter: Voter) -> VoterSet:
         """With one more, or with another entry of one; in the order of their ids, as Kafka writes them."""
         others = [each for each in self.voters if each.id != voter.id]

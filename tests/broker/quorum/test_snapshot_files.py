@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
+from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.broker.quorum.snapshots import SnapshotPolicy, oldest_kept
 from headrace.broker.storage.storage_format import StorageError
 from headrace.metadata.image import ClusterImage, Features
@@ -30,15 +30,11 @@ def directory() -> tuple[SimDisk, SnapshotFiles, bytes]:
     return disk, SnapshotFiles(disk, "/data/here"), disk.read_file(files.path(END))
 
 
-def anything(_: SnapshotContent) -> None:
-    """Every content will do."""
-
-
 def test_pieces_become_a_snapshot_that_a_crash_leaves() -> None:
     disk, files, data = directory()
-    assert files.store(Piece(END, 0, data[:50], False), "c", anything) is None
+    assert files.store(Piece(END, 0, data[:50], False), "c") is None
     assert files.ends() == []
-    content = files.store(Piece(END, 50, data[50:], True), "c", anything)
+    content = files.store(Piece(END, 50, data[50:], True), "c")
     assert content is not None and (content.end, content.image) == (END, IMAGE)
     disk.crash()
     assert files.ends() == [END] and files.read(END, "c").image == IMAGE
@@ -53,33 +49,22 @@ def test_damage_never_gets_a_name(at: int) -> None:
     damaged[at] ^= 1
     for bad in (bytes(damaged), data[:-1], data[: len(data) // 2], data + b"x"):
         with pytest.raises(StorageError):
-            files.store(Piece(END, 0, bad, True), "c", anything)
+            files.store(Piece(END, 0, bad, True), "c")
         assert files.ends() == []
-    assert files.store(Piece(END, 0, data, True), "c", anything) is not None, "it begins again"
-
-
-def test_what_must_not_be_taken_over_gets_no_name() -> None:
-    _, files, data = directory()
-
-    def refuse(_: SnapshotContent) -> None:
-        raise StorageError("other voters")
-
-    with pytest.raises(StorageError, match="other voters"):
-        files.store(Piece(END, 0, data, True), "c", refuse)
-    assert files.ends() == []
+    assert files.store(Piece(END, 0, data, True), "c") is not None, "it begins again"
 
 
 def test_a_piece_that_does_not_follow_is_refused() -> None:
     _, files, data = directory()
-    files.store(Piece(END, 0, data[:50], False), "c", anything)
+    files.store(Piece(END, 0, data[:50], False), "c")
     with pytest.raises(StorageError, match="has 50 bytes, and byte 60 follows"):
-        files.store(Piece(END, 60, data[60:], True), "c", anything)
+        files.store(Piece(END, 60, data[60:], True), "c")
 
 
 def test_parts_are_removed_and_nothing_else() -> None:
     disk, files, data = directory()
-    files.store(Piece(END, 0, data[:50], False), "c", anything)
-    files.store(Piece(Position(1, 10), 0, data, True), "c", anything)
+    files.store(Piece(END, 0, data[:50], False), "c")
+    files.store(Piece(Position(1, 10), 0, data, True), "c")
     disk.write_file("/data/here/mine.part", b"")
     files.remove_parts()
     assert disk.list("/data/here") == ["00000000000000000010-0000000001.checkpoint", "mine.part"]

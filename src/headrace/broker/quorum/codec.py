@@ -81,9 +81,7 @@ class Codec:
 
     def _addressed(self, node_id: int, directory_id: bytes) -> ReplicaKey:
         """Whom a request means: an old one does not say it, or not which directory."""
-        if node_id in (NO_NODE, self._me.id) and directory_id in (ZERO, self._me.directory_id):
-            return self._me
-        return self._key(node_id, directory_id)
+        return ReplicaKey(self._me.id if node_id == NO_NODE else node_id, directory_id)
 
     def _refusal(self, request: Any) -> ErrorCode | None:
         """What is wrong with the frame of a request, None where it is about this cluster's metadata log."""

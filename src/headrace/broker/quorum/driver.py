@@ -26,7 +26,7 @@ from headrace.broker.quorum.proposals import Values, batches_of, opening_records
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.syncs import Syncs
-from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted
+from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted, look_at, refuse
 from headrace.broker.quorum.voters import Member, foreign_voters
 from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
@@ -35,12 +35,13 @@ from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
-from headrace.raft.control import Voter
+from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.events import (
     Answered,
     Event,
     Output,
     Propose,
+    RaiseVersion,
     Refused,
     Requested,
     Resign,
@@ -147,7 +148,7 @@ class QuorumDriver:
         self._answers = Answers(node, log)
         self._snapshots = Snapshots(node, log, policy or SnapshotPolicy(), self._log)
         self._loading = SnapshotLoading(
-            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, lambda: self.sets, self._log
+            node, self._owner, log.files, self._step, lambda: self.image, cluster_id, self._log
         )
 
     @property
@@ -173,10 +174,7 @@ class QuorumDriver:
     @property
     def is_alone(self) -> bool:
         """Whether this node votes, and no other."""
-        return self._is_alone_in(self.sets.newest)
-
-    def _is_alone_in(self, voters: VoterSet) -> bool:
-        return voters.keys == (self.member.key_in(voters),)
+        return self.member.is_alone_in(self.sets.newest)
 
     def progress(self) -> list[ReplicaProgress]:
         """How far every voter is, this node first; nothing where it does not lead."""
@@ -195,10 +193,11 @@ class QuorumDriver:
         Raises StorageError where this node must not start on the directory, naming every reason; `obstacles` has those
         that do not lie in the metadata. No record has been written then.
         """
-        loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self._is_alone_in(newest))
+        loaded = self.log.load(self.image.cluster_id, self.voters, lambda newest: not self.member.is_alone_in(newest))
         saved = self.log.read_quorum_state()
         newest = loaded.sets.newest
-        others = foreign_voters(self.voters, newest.voters, saved) if self.member.is_static else []
+        counts = self.member.is_static or newest.kraft_version == 0  # what the settings say of voters
+        others = foreign_voters(self.voters, newest.voters, saved) if counts else []
         reasons = [f"the metadata quorum has other voters: {others}"] if others else []
         if self.member.is_lost_in(newest):
             reasons.append("this node is no voter and knows no other: set controller.quorum.bootstrap.servers")
@@ -221,10 +220,11 @@ class QuorumDriver:
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
         view = loaded.view(self.log.end_offset)
         assert view.last.epoch == loaded.last_epoch
-        me = self.member.key_in(self.sets.newest)
-        self.codec = Codec(self.image.cluster_id, me, self.whereabouts.endpoint, dynamic=lambda: self.kraft_version > 0)
+        key = self.member.key_in(self.sets.newest)
+        place = self.whereabouts.endpoint
+        self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
         return Raft(
-            me,
+            key,
             self.sets,
             view,
             saved,
@@ -264,7 +264,7 @@ class QuorumDriver:
             self.codec,
             self.whereabouts.endpoint,
             self._step,
-            (lambda *_: None) if self.member.is_static and self.raft.is_voter else self.whereabouts.learn,
+            self._learn,
             timeout_s=self._settings.request_timeout_ms / 1000,
             log=self._log,
         )
@@ -272,6 +272,11 @@ class QuorumDriver:
             self.on_decides()
         else:
             self._take(self.raft.start(self._steady_ms()))
+
+    def _learn(self, leader_id: int, endpoint: VoterEndpoint) -> None:
+        """Another node says who leads, and where. A voter of the settings knows that by them."""
+        if self.kraft_version > 0 or not self.raft.is_voter:
+            self.whereabouts.learn(leader_id, endpoint)
 
     # --- what the broker asks
 
@@ -292,35 +297,46 @@ class QuorumDriver:
     def _decide(self, decide: Callable[[ClusterImage], Decision[R]], asked: Future[R]) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            _refuse(asked, refusal)
+            refuse(asked, refusal)
             return
         image = self._uncommitted.newest
         try:
             decision = decide(image)
             change, values = self._prepare(image, decision.records)
         except Exception as error:  # nothing was touched: it is the business of whoever asked
-            _refuse(asked, error)
+            refuse(asked, error)
             return
         try:
             if values is not None:
                 self._propose(values)
+            if decision.kraft_version is not None:
+                change = self._raise_version(change, decision.kraft_version)
         except OSError as error:
             # A full disk refuses what does not fit and leaves no trace of it: the next one may fit again, and another
             # voter may have room for this one.
             if not self.is_alone:
                 self._log.error("this node has no room to decide, and lets another one lead", why=error)
                 self.resign()
-            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         except Exception as error:
             self._fail(error)
-            _refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked, decision.then))
-        if change is None and not self._is_waiting():
+        if change is None and self.raft.high_watermark >= self.raft.log.end_offset:
             self._commit(self.raft.log.end_offset)
         else:
             self._syncs.soon()
+
+    def _raise_version(self, change: Change | None, level: int) -> Change | None:
+        """Appends what raises kraft.version behind the records of the same decision. A full disk is waited out."""
+        if change is not None:
+            first: Future[None] = self._node.future()  # whoever asked hears of both
+            first.add_done_callback(look_at)
+            self._uncommitted.push(Decided(self.raft.log.end_offset, change, None, first))
+        self._take(self.raft.step(RaiseVersion(level), self.raft.now))
+        return None
 
     def _go_on(self) -> None:
         if (piece := self._uncommitted.next_unfinished()) is not None and piece.then is not None:
@@ -328,7 +344,7 @@ class QuorumDriver:
 
     def _give_up(self, why: ControllerError) -> None:
         for lost in self._uncommitted.revert(self.image):
-            _refuse(lost.asked, why)
+            refuse(lost.asked, why)
 
     def _refusal(self) -> ControllerError | None:
         if self.failure is not None:
@@ -340,9 +356,6 @@ class QuorumDriver:
         if len(self._uncommitted) >= UNCOMMITTED_MAX:
             return ControllerError(ErrorCode.REQUEST_TIMED_OUT, "Too many changes of the metadata wait for the disk.")
         return None
-
-    def _is_waiting(self) -> bool:
-        return self.raft.high_watermark < self.raft.log.end_offset
 
     def requested(self, message: Request) -> Future[tuple[Any, bytes]]:
         """What another node says to this one. The future has the answer, and the batches that a fetch gets."""
@@ -530,7 +543,7 @@ class QuorumDriver:
         self._deciding_epoch = self.epoch
         self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
         if records:
-            self.submit(lambda _: Decision(None, records)).add_done_callback(_look_at)
+            self.submit(lambda _: Decision(None, records)).add_done_callback(look_at)
         self.on_decides()
 
     def _publish(self, change: Change) -> None:
@@ -588,14 +601,3 @@ class QuorumDriver:
 
     def _steady_ms(self) -> int:
         return int(self._node.clock.monotonic() * 1000)
-
-
-def _refuse(asked: Future[Any], why: Exception) -> None:
-    if not asked.done():
-        asked.set_exception(why)
-
-
-def _look_at(asked: Future[Any]) -> None:
-    """Nobody waits for it: another leader may have to do it again."""
-    if not asked.cancelled():
-        asked.exception()

@@ -122,4 +122,5 @@ class LocalController:
             random=self._random.randrange,
             voters=[voter.id for voter in self._driver.voters],
             kraft_version=self._driver.kraft_version,
+            kraft_refusal=self._driver.raft.version_refusal,
         )

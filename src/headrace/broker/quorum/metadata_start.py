@@ -157,20 +157,19 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
 def _member(config: BrokerConfig, layout: StorageLayout) -> Member:
     key = ReplicaKey(layout.node_id, layout.directory_ids[layout.metadata_directory])
     voters = static_voters(config)
-    is_static = bool(voters) or config.is_by_itself
     if not voters and not config.waits_for_others:
         voters = [Voter(layout.node_id, bytes(16), (controller_endpoint(config),))]
     return Member(
         key,
         tuple(voters),
-        is_static,
-        own=None if is_static or config.is_broker_alone else own_voter(config, key),
-        bootstrap=() if is_static and not config.is_broker_alone else tuple(bootstrap_servers(config)),
+        is_static=config.is_by_itself,
+        own=None if config.is_by_itself or config.is_broker_alone else own_voter(config, key),
+        bootstrap=() if config.is_by_itself else tuple(bootstrap_servers(config)),
     )
 
 
 def static_voters(config: BrokerConfig) -> list[Voter]:
-    """The voters that the settings name, once and for all; none where the metadata name them."""
+    """The voters that the settings name; they count until the metadata name others."""
     name = config.controller_listener
     return [
         Voter(voter.id, bytes(16), (VoterEndpoint(name, voter.host, voter.port),)) for voter in config.static_voters
@@ -193,7 +192,8 @@ def controller_endpoint(config: BrokerConfig) -> VoterEndpoint:
 def own_voter(config: BrokerConfig, key: ReplicaKey) -> Voter | None:
     """What the voter set is to say of a controller; None where its settings do not say at which address it is."""
     if not config.names_its_controller:
-        return None
+        named = next((voter for voter in static_voters(config) if voter.id == key.id), None)
+        return None if named is None else named._replace(directory_id=key.directory_id)
     endpoints = tuple(VoterEndpoint(each.name, each.host, each.port) for each in config.advertised_controllers)
     return Voter(key.id, key.directory_id, endpoints)
 

@@ -6,7 +6,6 @@ leaves it, and the next start removes it. Nothing here runs on the event loop bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -142,9 +141,9 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def store(self, piece: Piece, cluster_id: str, check: Callable[[SnapshotContent], None]) -> SnapshotContent | None:
-        """Writes what was received. The last piece is on stable storage, and was read back and checked with all before
-        it, before the file has its name: then its content is returned.
+    def store(self, piece: Piece, cluster_id: str) -> SnapshotContent | None:
+        """Writes what was received. The last piece is on stable storage, and was read back with all before it, before
+        the file has its name: then its content is returned.
 
         Raises StorageError where it is no snapshot, OSError.
         """
@@ -162,7 +161,6 @@ class SnapshotFiles:
         finally:
             file.close()
         content = self._read(part, piece.snapshot, cluster_id)
-        check(content)
         self._disk.rename(part, self.path(piece.snapshot))
         self._disk.sync_directory(self._directory)
         return content

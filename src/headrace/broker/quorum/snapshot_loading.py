@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.quorum.snapshot_files import SnapshotContent, SnapshotFiles
-from headrace.broker.quorum.voters import foreign_voters
 from headrace.broker.storage.storage_format import StorageError
 from headrace.metadata.delta import ImageDelta, InconsistentMetadataError
 from headrace.metadata.difference import difference
@@ -20,12 +19,10 @@ if TYPE_CHECKING:
     from headrace.env import LogSink, Node, Owner
     from headrace.metadata.image import ClusterImage
     from headrace.raft.messages import Position
-    from headrace.raft.voter_set import VoterHistory
 
 
 class SnapshotLoading:
-    """See the module. `heard` gets what became of each piece, `image` returns the committed image; a snapshot of other
-    voters than the static ones is refused."""
+    """See the module. `heard` gets what became of each piece, `image` returns the committed image."""
 
     def __init__(
         self,
@@ -35,7 +32,6 @@ class SnapshotLoading:
         heard: Callable[[PieceStored | SnapshotLoaded | SnapshotUnusable], None],
         image: Callable[[], ClusterImage],
         cluster_id: str,
-        sets: Callable[[], VoterHistory],
         log: LogSink,
     ) -> None:
         self._image = image
@@ -44,7 +40,6 @@ class SnapshotLoading:
         self._owner = owner
         self._files = files
         self._heard = heard
-        self._sets = sets
         self._log = log
         self._pieces: deque[Piece] = deque()
         self._is_storing = False
@@ -74,7 +69,7 @@ class SnapshotLoading:
 
     async def _store(self, piece: Piece) -> PieceStored | SnapshotLoaded | SnapshotUnusable:
         try:
-            content = await self._node.workers.run(lambda: self._files.store(piece, self._cluster_id, self._check))
+            content = await self._node.workers.run(lambda: self._files.store(piece, self._cluster_id))
         except (OSError, StorageError) as error:
             if str(error) != self._said[1]:  # it comes again until it can be used
                 self._said = (piece.snapshot, str(error))
@@ -96,12 +91,6 @@ class SnapshotLoading:
                 return None
             if old is self._image():  # else the rest of the log was taken in meanwhile
                 return delta
-
-    def _check(self, content: SnapshotContent) -> None:
-        newest = self._sets().newest
-        is_static = newest.kraft_version == 0 and newest.voters
-        if is_static and (others := foreign_voters(newest.voters, content.said.voters, None)):
-            raise StorageError(f"the metadata quorum of the snapshot has other voters: {others}")
 
     def loaded(self, end: Position) -> tuple[SnapshotContent, ImageDelta]:
         """What was said to be loaded, and what changes with it, for whoever takes it over now. Raises

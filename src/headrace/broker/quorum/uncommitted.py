@@ -88,3 +88,15 @@ class Uncommitted:
         self._unfinished.clear()
         self._newest = committed
         return lost
+
+
+def refuse(asked: Future[Any], why: Exception) -> None:
+    """Tells whoever asked, unless they have gone."""
+    if not asked.done():
+        asked.set_exception(why)
+
+
+def look_at(asked: Future[Any]) -> None:
+    """Nobody waits for it: another leader may have to do it again."""
+    if not asked.cancelled():
+        asked.exception()

@@ -15,10 +15,10 @@ from headrace.raft.voter_set import VoterSet, key_of
 class Member:
     """Who a node is in the metadata quorum by its settings.
 
-    `key` is the node with its metadata directory's id. `voters` are those of the settings, at kraft.version 0: the
-    metadata may name others, unless the quorum `is_static`. Where the node does not vote, it is an observer, and finds
-    the leader by the voters and by the addresses of `bootstrap`. `own` is what the voter set is to say of it once
-    voters come and go; None leaves that as it is.
+    `key` is the node with its metadata directory's id. `voters` are those of the settings, at kraft.version 0: once the
+    metadata name the voters, those count, unless the quorum `is_static`, this node by itself for ever. Where the node
+    does not vote, it is an observer, and finds the leader by the voters and by the addresses of `bootstrap`. `own` is
+    what the voter set is to say of it once voters come and go; None leaves that as it is.
     """
 
     key: ReplicaKey
@@ -28,14 +28,17 @@ class Member:
     bootstrap: tuple[VoterEndpoint, ...] = ()
 
     def key_in(self, voters: VoterSet) -> ReplicaKey:
-        """How the others know it. A fixed voter is known by its id, with whatever directory the set names."""
+        """Under which name it votes or fetches. Where it is by itself for ever, that is whatever the set names."""
         named = voters.of(self.key.id)
-        is_fixed = self.is_static or voters.kraft_version == 0
-        return key_of(named) if named is not None and is_fixed else self.key
+        return key_of(named) if named is not None and self.is_static else self.key
+
+    def is_alone_in(self, voters: VoterSet) -> bool:
+        """Whether it votes, and no other node."""
+        return len(voters.voters) == 1 and voters.names(self.key_in(voters))
 
     def is_lost_in(self, voters: VoterSet) -> bool:
         """Whether it neither votes nor knows a node that it could ask for the leader."""
-        is_observer = self.key_in(voters) not in voters.keys
+        is_observer = not voters.names(self.key_in(voters))
         return is_observer and not self.bootstrap and all(voter.id == self.key.id for voter in voters.voters)
 
 

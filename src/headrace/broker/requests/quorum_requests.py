@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.services import NodeServices
     from headrace.raft.messages import AddVoterRequest, RemoveVoterRequest, Request
 
-FIXED_VOTERS: Final = "The voters are fixed: they are those of controller.quorum.voters, or this node by itself."
+FIXED_VOTERS: Final = "The voters are fixed: this node votes by itself, and has no listener for other controllers."
 
 
 def is_node(context: RequestContext) -> bool:
