@@ -137,7 +137,7 @@ class ClusterClient(SimClient):
 
     def suppose(self, place: Place, host: str) -> None:
         """As if it had heard, at some time or other, that this broker leads a partition."""
-        self._leaders[place] = host
+        self._leaders[place] = host, -1
 
     async def _link(self, host: str | None) -> AsyncConnection:
         host = host or self.brokers[self._at]
