@@ -148,7 +148,7 @@ class Reader:
         index = int.from_bytes(head[at : at + 4], "big")
         error = int.from_bytes(head[at + 4 : at + 6], "big")
         if error or index >= len(self.ends):
-            raise AssertionError(f"error {error} of partition {index}: {bytes(head[:at + 6]).hex()}")
+            raise AssertionError(f"error {error} of partition {index}: {bytes(head[: at + 6]).hex()}")
         self.at = index
 
 

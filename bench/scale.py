@@ -173,9 +173,7 @@ def topic_records(size: Size, number: int, chance: random.Random) -> list[Any]:
 class Scale:
     """A controller of such a cluster: its quorum is this node, its log and its disk are real."""
 
-    def __init__(
-        self, node: PosixNode, driver: QuorumDriver, size: Size, table: Table, rules: ConfigRules
-    ) -> None:
+    def __init__(self, node: PosixNode, driver: QuorumDriver, size: Size, table: Table, rules: ConfigRules) -> None:
         self._node = node
         self._driver = driver
         self._size = size

@@ -21,12 +21,12 @@ from headrace.groups.records import OffsetRecord, decode, encode
 from headrace.groups.shard import GroupShard
 from headrace.log.results import ReadResult
 from headrace.machine.runtime import Marker
-from headrace.machine.sharding import partition_of
 from headrace.wire.batch import iter_headers, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequestGroup
 from headrace.wire.records import decode_batch
+from headrace.wire.sharding import partition_of
 from headrace.wire.uuids import ZERO
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

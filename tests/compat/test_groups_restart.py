@@ -17,7 +17,6 @@ from compat.kafka_says.group_conversation import Link, commit, join
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, java, kafka_tool
 
-from headrace.machine.sharding import partition_of
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k08_offset_commit import OffsetCommitRequestPartition
 from headrace.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -28,6 +27,7 @@ from headrace.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupReq
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.k16_list_groups import ListedGroup, ListGroupsRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.sharding import partition_of
 
 pytestmark = pytest.mark.slow
 

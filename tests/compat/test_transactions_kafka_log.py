@@ -10,7 +10,6 @@ import confluent_kafka.admin
 import pytest
 from peers.kafka import KafkaPeer, kafka_tool
 
-from headrace.machine.sharding import partition_of
 from headrace.transactions.asks import TransactionSettings
 from headrace.transactions.records import decode, encode
 from headrace.transactions.shard import TransactionShard
@@ -19,6 +18,7 @@ from headrace.transactions.transaction import Transaction
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import decode_batch
+from headrace.wire.sharding import partition_of
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

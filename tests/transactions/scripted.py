@@ -18,6 +18,9 @@ from headrace.machine.runtime import LoadedRecord, LogPiece, RuntimeSettings, Sh
 from headrace.transactions.asks import (
     End,
     Filters,
+    GroupEnd,
+    GroupIdentity,
+    GroupMember,
     Identity,
     InitProducer,
     Marking,
@@ -60,6 +63,7 @@ class Transactions(Scripted):
         self.holding = False
         self.refusal: ErrorCode | None = None
         self.has_ids = True
+        self.batch_bytes = 1 << 20
         self._ids = itertools.count(1)
         self.identities: dict[str, tuple[int, int]] = {}
         self.high_watermark = 0
@@ -85,8 +89,13 @@ class Transactions(Scripted):
             if self.refusal is not None:
                 self.runtime.refused(self.refusal)
                 continue
-            batches = self.runtime.next_append(self.now_ms, 1 << 20)
-            for at, _ in iter_headers(batches):
+            batches = self.runtime.next_append(self.now_ms, self.batch_bytes)
+            if len(batches) > self.batch_bytes:
+                self.runtime.refused(ErrorCode.MESSAGE_TOO_LARGE)
+                continue
+            for at, header in iter_headers(batches):
+                if header.record_count > 1:
+                    self.say(f"log: one batch of {header.record_count}")
                 for record in decode_batch(batches, at):
                     key, value = record.key or b"", record.value
                     decoded = decode(key, value)
@@ -120,6 +129,12 @@ class Transactions(Scripted):
         """Notes an answer, and lets the producer remember what it was given."""
         if isinstance(response, Identity):
             self.say(f"{waiter.producer} {waiter.what}: {said_identity(response)}")
+            if not response.error:
+                self.identities[waiter.producer] = (response.producer_id, response.producer_epoch)
+        elif isinstance(response, GroupIdentity):
+            said = response.error.name if response.error else f"{response.producer_id}@{response.producer_epoch}"
+            of_children = "".join(f" {error.name}" for error in response.children if any(response.children))
+            self.say(f"{waiter.producer} {waiter.what}: {said}{of_children}")
             if not response.error:
                 self.identities[waiter.producer] = (response.producer_id, response.producer_epoch)
         elif isinstance(response, Verdicts):
@@ -190,6 +205,10 @@ class Transactions(Scripted):
         if self.has_ids:
             self._ids = itertools.count(int(words.plain[0]))
 
+    def do_batch_bytes(self, words: Words) -> None:
+        """batch-bytes SIZE: the topic's max.message.bytes"""
+        self.batch_bytes = int(words.plain[0])
+
     def do_init(self, words: Words) -> None:
         """init ID [as=PRODUCER] [of=PRODUCER-ID@EPOCH] [timeout=MS] [--two-phase]"""
         transactional_id = words.plain[0]
@@ -224,6 +243,16 @@ class Transactions(Scripted):
         version = 0 if "client" in words.switches else 2
         ask = End(transactional_id, *self.identity(words, producer), how == "commit", version)
         self.run(self.shard.end(ask, self.now_ms), Waiter(producer, f"{how}s"))
+
+    def do_end_group(self, words: Words) -> None:
+        """end-group ID commit|abort CHILD... [as=PRODUCER] [child=PRODUCER] [of=...]: HeadraceGroupEndTxn"""
+        transactional_id, how, *names = words.plain
+        producer = words.named.get("as", transactional_id)
+        main = GroupMember(transactional_id, *self.identity(words, producer))
+        whose = words.named.get("child")
+        children = tuple(GroupMember(name, *self.identities.get(whose or name, (-1, -1))) for name in names)
+        ask = GroupEnd(main, children, how == "commit")
+        self.run(self.shard.end_group(ask, self.now_ms), Waiter(producer, f"{how}s the group"))
 
     def do_marked(self, words: Words) -> None:
         """marked ID: the first marking of ID that is known is done"""

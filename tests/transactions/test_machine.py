@@ -21,7 +21,11 @@ LINES = [
     *("add ID t-0 as=PRODUCER", "add ID t-1 as=PRODUCER", "add ID t-1 as=PRODUCER --client"),
     *("end ID commit as=PRODUCER", "end ID abort as=PRODUCER"),
     *("end ID commit as=PRODUCER --client", "end ID abort as=PRODUCER --client"),
+    *("end-group a commit b as=1 child=2", "end-group b abort a as=PRODUCER child=1"),
     # What seldom comes together by itself.
+    "init a as=1 timeout=5000;init b as=2 timeout=5000;add a t-0 as=1;add b t-0 as=2;end-group a commit b as=1 child=2",
+    "add a t-0 as=1;add b t-0 as=2;hold;end-group a commit b as=1 child=2;fail NOT_LEADER_OR_FOLLOWER",
+    "add a t-0 as=1;add b t-0 as=2;end-group a commit b as=1 child=2;reload",
     *("init ID as=PRODUCER timeout=5000;add ID t-0 as=PRODUCER", "add ID t-0 as=PRODUCER;end ID commit as=PRODUCER"),
     *("refuse NOT_ENOUGH_REPLICAS;marked ID;accept", "hold;marked ID;fail NOT_LEADER_OR_FOLLOWER"),
     *("hold;end ID abort as=PRODUCER;time 40", "hold;marked ID;add ID t-0 as=PRODUCER", "time 300;marked ID"),

@@ -21,6 +21,8 @@ from headrace.wire.primitives import DecodeError
 pytestmark = pytest.mark.jvm
 
 GENERATED = re.compile(r"/(generated|common/message|common/metadata)/")
+OUR_OWN = "Headrace"
+"""How the messages are named that Kafka has not."""
 NEWER_THAN_KAFKA = {
     "AbortedTxn",
     "UnregisterControllerRecord",
@@ -76,7 +78,8 @@ def classes() -> dict[str, str]:
 
 
 def test_kafka_writes_what_we_write(classes: dict[str, str]) -> None:
-    assert set(names()) - classes.keys() == NEWER_THAN_KAFKA
+    known = {name for name in names() if not name.startswith(OUR_OWN)}
+    assert known - classes.keys() == NEWER_THAN_KAFKA
     rng = random.Random(1)
     cases = []
     for name, java in classes.items():

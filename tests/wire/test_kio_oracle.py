@@ -57,6 +57,8 @@ def other_names() -> list[str]:
     return sorted(known())
 
 
+OUR_OWN = "Headrace"
+"""How the messages are named that Kafka has not."""
 NEWER_THAN_KIO = {
     "ApiVersions": {5},
     "DeleteGroups": {3},
@@ -71,7 +73,7 @@ NEWER_THAN_KIO = {
 def test_kio_knows_all_but_the_newest() -> None:
     missing: dict[str, set[int]] = {}
     for name in names():
-        if name.endswith(("Request", "Response")):
+        if name.endswith(("Request", "Response")) and not name.startswith(OUR_OWN):
             unknown = set(versions(name)) - known().get(name, {}).keys()
             if unknown:
                 missing.setdefault(name.removesuffix("Request").removesuffix("Response"), set()).update(unknown)

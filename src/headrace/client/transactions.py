@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from headrace.client.channel import R, Request
 from headrace.client.cluster import GROUP, TRANSACTION, Client, Retry, TopicPartition
@@ -33,8 +33,10 @@ from headrace.client.errors import (
     ConnectionLostError,
     FencedError,
     InDoubtError,
+    ProtocolMismatchError,
     TimedOutError,
     UnreachableError,
+    code_name,
     is_retriable,
 )
 from headrace.client.groups import Committed
@@ -64,6 +66,7 @@ _ABORTABLE: Final[dict[int, frozenset[int]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: frozenset((29, 30, 59)),
     ApiKey.END_TXN: frozenset((29, 30, 59)),
     ApiKey.TXN_OFFSET_COMMIT: frozenset((22, 25, 30, 82)),
+    ApiKey.HEADRACE_GROUP_END_TXN: frozenset((10, 18, 29, 30, 35, 55, 59)),
 }
 _PRODUCE_FATAL: Final = frozenset((31, 35, 49, 53, 90))
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
@@ -83,6 +86,14 @@ def class_of(api_key: int, code: int) -> ErrorClass:
     return ErrorClass.ABORTABLE if code in _ABORTABLE[api_key] else ErrorClass.FATAL
 
 
+def _leaves_open(api_key: int, error: ClientError) -> bool:
+    """Whether a commit that failed so was refused, and the transaction is there to be aborted; or was never asked for,
+    as the coordinator does not serve groups."""
+    if isinstance(error, BrokerError):
+        return class_of(api_key, error.code) is ErrorClass.ABORTABLE
+    return isinstance(error, ProtocolMismatchError)
+
+
 class State(Enum):
     """Where a producer stands. `NEW` has no epoch yet, or must get another one."""
 
@@ -91,6 +102,14 @@ class State(Enum):
     OPEN = auto()
     FAILED = auto()
     DEAD = auto()
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction whose writes are all acknowledged, for somebody else to end: see `transaction_groups`."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
 
 
 class TransactionalProducer:
@@ -161,15 +180,19 @@ class TransactionalProducer:
         self._groups.clear()
         self.state = State.OPEN
 
-    def commit(self) -> None:
-        """All of it becomes visible, a moment after this has returned.
+    def commit(self, others: Sequence[OpenTransaction] = ()) -> None:
+        """All of it becomes visible, a moment after this has returned; and all of `others`, which other producers have
+        handed over: together or not at all. Their ids must be of the same partition of `__transaction_state` (see
+        `transaction_groups`), and something must be written here, an offset for one.
 
         Raises `InDoubtError` where that is not known, `FencedError`, or what made a write fail: then it is not.
         """
         writer = self._flushed()
         delivered, size = (0, 0) if writer is None else (writer.records_delivered, writer.bytes_delivered)
         if self._joined or self._groups:
-            self._end(committed=True)
+            self._end_all(others) if others else self._end(committed=True)
+        elif others:
+            raise ValueError(f"transactional id {self.transactional_id}: nothing is written that others could end with")
         self.state = State.READY if self._identity != (-1, -1) else State.NEW
         self.records_committed += delivered
         self.bytes_committed += size
@@ -187,18 +210,31 @@ class TransactionalProducer:
             self._identity = (-1, -1)  # the sequences that brokers have seen are not known, and the epoch stays
         self.state = State.READY if self._identity != (-1, -1) else State.NEW
 
-    def _end(self, *, committed: bool) -> None:
-        from headrace.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+    def hand_over(self) -> OpenTransaction | None:
+        """What was written is acknowledged, and left for somebody else to end; None where nothing was. This producer is
+        at its end. Needs a cluster of `transaction.version` 2, where an epoch is one transaction's alone."""
+        self._flushed()
+        if not self._joins_by_writing:
+            raise ProtocolMismatchError("a transaction can be handed over from transaction.version 2 on")
+        opened = OpenTransaction(self.transactional_id, *self._identity) if self._joined or self._groups else None
+        self.state = State.DEAD
+        self._forget()
+        return opened
 
-        producer_id, epoch = self._identity
-        request = EndTxnRequest(self.transactional_id, producer_id, epoch, committed)
+    def _end(self, *, committed: bool) -> None:
+        self._decide(committed, ApiKey.END_TXN, lambda: self._ask_for_one(committed))
+
+    def _end_all(self, others: Sequence[OpenTransaction]) -> None:
+        self._decide(True, ApiKey.HEADRACE_GROUP_END_TXN, lambda: self._ask_for_all(others))
+
+    def _decide(self, committed: bool, api_key: int, ask: Callable[[], tuple[int, int]]) -> None:
+        """`ask` ends the transaction and returns the producer's id and epoch from now on."""
         try:
-            answer = self._ask(request, EndTxnResponse, lambda r: r.error_code, 5 if self._joins_by_writing else 4)
+            identity = ask()
         except ClientError as error:
-            if isinstance(error, BrokerError) and not self._undecided and committed:
-                if class_of(ApiKey.END_TXN, error.code) is ErrorClass.ABORTABLE:
-                    self.state = State.FAILED
-                    raise
+            if committed and not self._undecided and _leaves_open(api_key, error):
+                self.state = State.FAILED
+                raise
             self.state = State.DEAD
             self._forget()
             if committed and self._undecided:
@@ -206,10 +242,40 @@ class TransactionalProducer:
                 raise InDoubtError(f"{what} ({error})") from error
             raise
         if self._joins_by_writing:
-            self._identity = (answer.producer_id, answer.producer_epoch)
+            self._identity = identity
             self._writer = None
         elif self._undecided:
             self._forget()
+
+    def _ask_for_one(self, committed: bool) -> tuple[int, int]:
+        """EndTxn; returns the producer's id and epoch from now on."""
+        from headrace.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+
+        request = EndTxnRequest(self.transactional_id, *self._identity, committed)
+        answer = self._ask(request, EndTxnResponse, lambda r: r.error_code, 5 if self._joins_by_writing else 4)
+        return answer.producer_id, answer.producer_epoch
+
+    def _ask_for_all(self, others: Sequence[OpenTransaction]) -> tuple[int, int]:
+        """The same of this transaction and others; where one of them stands in the way the error names it."""
+        from headrace.wire.messages import k19900_headrace_group_end_txn as k19900
+
+        children = [k19900.GroupEndTxnChild(*each) for each in others]
+        request = k19900.HeadraceGroupEndTxnRequest(self.transactional_id, *self._identity, True, children)
+        named = ""
+
+        def code_of(answer: k19900.HeadraceGroupEndTxnResponse) -> int:
+            nonlocal named
+            wrong = next((each for each in answer.children if each.error_code), None)
+            named = "" if wrong is None else f"{wrong.transactional_id} of the group: {code_name(wrong.error_code)}"
+            return answer.error_code
+
+        try:
+            answer = self._ask(request, k19900.HeadraceGroupEndTxnResponse, code_of)
+        except BrokerError as error:
+            if error.code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                raise
+            raise BrokerError(error.code, f"transactional id {self.transactional_id}", named) from error
+        return answer.producer_id, answer.producer_epoch
 
     def _forget(self) -> None:
         self._identity = (-1, -1)

@@ -61,6 +61,9 @@ class Outcome:
     """(producer id, epoch) in whose open transaction `records` are written; None: they count at once."""
     ending: Ending | None = None
     """The end of a transaction, in the place of `records`."""
+    is_whole: bool = False
+    """Whether `records` go into one batch, which no crash, follower or other coordinator sees a part of. Where it would
+    be larger than the topic allows, MESSAGE_TOO_LARGE or RECORD_LIST_TOO_LARGE takes the place of `reply`."""
     is_atomic: bool = True
     """False for tidying up, whose records may be appended in parts: what could not be is decided again another time."""
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from headrace.machine.batches import BATCH_BYTES_MAX, Pair, build_coordinator_batches
+from headrace.machine.batches import BATCH_BYTES_MAX, Pair, build_coordinator_batch, build_coordinator_batches
 from headrace.machine.outcome import Ending, Outcome, Refuse, Waiter
 from headrace.machine.timeline import Timeline
 from headrace.wire.errors import ErrorCode
@@ -47,6 +47,8 @@ _ANSWERED_AS: Final = {
 }
 """What a client hears when its records could not be appended for the reason on the left, as in Kafka since 4.0: of too
 large a commit too, which older ones called INVALID_COMMIT_OFFSET_SIZE."""
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+"""What a client hears itself of records that must be in one batch: it may ask for less."""
 
 
 class LoadedRecord(NamedTuple):
@@ -287,7 +289,7 @@ class ShardRuntime(Generic[S]):
         """
         while self._writing is None and self._ended:
             write, error = self._ended.popleft()
-            if error is not _NONE:
+            if error is not _NONE and not (write.outcome.is_whole and error in _TOO_LARGE):
                 error = _ANSWERED_AS.get(error, error)
             self._answer(write, error)
             then = write.outcome.then
@@ -312,9 +314,12 @@ class ShardRuntime(Generic[S]):
         if outcome.ending is not None:
             return build_marker(outcome.ending.marker, now_ms)
         records = outcome.records
+        pairs, write.pairs = write.pairs, []
+        codec = self._settings.codec
+        if outcome.is_whole:
+            return build_coordinator_batch(pairs, now_ms, codec, outcome.producer)
         max_bytes = min(BATCH_BYTES_MAX, max_batch_bytes)
-        batches = build_coordinator_batches(write.pairs, now_ms, max_bytes, self._settings.codec, outcome.producer)
-        write.pairs = []
+        batches = build_coordinator_batches(pairs, now_ms, max_bytes, codec, outcome.producer)
         if len(batches) == 1:
             return batches[0][1]
         if outcome.is_atomic:

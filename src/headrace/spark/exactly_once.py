@@ -24,8 +24,9 @@ from headrace.client.cluster import Client
 from headrace.client.errors import ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
 from headrace.client.producer import Delivery
+from headrace.client.transaction_groups import abandon, end_leftovers
 from headrace.client.transaction_states import list_transactions
-from headrace.client.transactions import TIMEOUT_MS, State, TransactionalProducer
+from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, State, TransactionalProducer
 from headrace.spark import checkpoint_offsets, commit_records, markers
 from headrace.spark.client_settings import ClusterSettings
 from headrace.spark.commit_records import CommitRecord, Span
@@ -62,6 +63,16 @@ class EncodedTask(WriterCommitMessage):
     batches: list[Encoded] = field(default_factory=list)
     sources: list[Sources] = field(default_factory=list)
     """As many as there are batches, or none."""
+
+    @property
+    def opened(self) -> OpenTransaction | None:
+        """The transaction that the rows lie in already, where the task has written them: see `group_commit`."""
+        return None
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Where they lie, then."""
+        return ()
 
     @property
     def size(self) -> int:
@@ -160,15 +171,21 @@ def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> 
         raise ValueError(f"The tasks of batch {batch_id} say that they are of others: {sorted(of)}.")
     key = (options, parts[0].query_id)
     kept = _kept.pop(key, None)  # kept again only when all is well
+    client = options.cluster.client(known=True) if kept is None else kept.producer.client
     if kept is not None and kept.batch_id == batch_id:
+        abandon_tasks(client, parts)
         _kept[key] = kept
         return kept.spans
-    client = options.cluster.client(known=True) if kept is None else kept.producer.client
     try:
         batch = Batch(options, client, parts, batch_id)
-        producer = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
-        producer = batch.commit(producer)
+        known = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
+        producer = batch.commit(known)
+        if producer is None:
+            abandon_tasks(client, parts)
+        elif known is None or _opened(parts):
+            _end_leftovers(client, batch.group, parts)
     except BaseException:
+        abandon_tasks(client, parts)
         client.close()
         raise
     if producer is not None and producer.renews_epoch:
@@ -177,6 +194,37 @@ def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> 
         # with the older protocol the epoch does not tell one batch from the next: the mark does
         client.close()
     return batch.spans
+
+
+def _opened(parts: Sequence[Part]) -> list[OpenTransaction]:
+    """The transactions in which tasks have written, and which nobody has ended."""
+    return [part.opened for part in parts if isinstance(part, EncodedTask) and part.opened is not None]
+
+
+def abandon_tasks(client: Client, parts: Sequence[Part]) -> None:
+    """Abort what tasks have written and nobody commits, so that readers do not wait for its timeout; what is decided
+    stays."""
+    try:
+        abandon(client, _opened(parts))
+    except ClientError:
+        pass  # nobody is asked twice: the timeout does the same
+
+
+def _end_leftovers(client: Client, group: str, parts: Sequence[Part]) -> None:
+    """Abort what other tasks of the query have left open: those that failed, were killed, or lost to another attempt,
+    and those of runs that are over. The batch is committed, whatever comes of this."""
+    try:
+        end_leftovers(client, group, keep={each.transactional_id for each in _opened(parts)})
+    except ClientError:
+        pass  # their timeout does the same
+
+
+def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Some tasks have failed, or the commit: what the others have written is aborted, unless it is decided."""
+    tasks = [message for message in messages if isinstance(message, EncodedTask)]
+    if _opened(tasks):
+        with options.cluster.client(known=True) as client:
+            abandon_tasks(client, tasks)
 
 
 class Batch:
@@ -284,12 +332,16 @@ class Batch:
                 groups.setdefault(end.group, {}).update(positions)
         producer.begin()
         with aborted_on_error(producer):
-            self.spans = send_parts(producer, self.parts)
+            self.spans = [*send_parts(producer, self.parts), *self._written()]
             if self.how.commit_topic:
                 self._record(producer, mark)
             for group, offsets in groups.items():
                 producer.send_offsets(group, offsets)
-            producer.commit()
+            producer.commit(_opened(self.parts))
+
+    def _written(self) -> list[Span]:
+        """Where tasks have written by themselves what this commits."""
+        return [span for part in self.parts if isinstance(part, EncodedTask) for span in part.spans]
 
     def _record(self, producer: TransactionalProducer, mark: Mark) -> None:
         # where each task sends its own, the driver does not know of all where they went
@@ -395,10 +447,14 @@ def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | 
 
 
 class WholeBatch:
-    """The delivery `exactly-once`."""
+    """The delivery `exactly-once`. Tasks of a stream write by themselves where the coordinator ends groups."""
 
     def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> EncodedTask:
-        return encode_rows(rows, options)
+        if write_id:
+            return encode_rows(rows, options)
+        from headrace.spark.group_commit import write_task
+
+        return write_task(rows, options)
 
     def commit_batch(
         self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
@@ -409,3 +465,6 @@ class WholeBatch:
         self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
     ) -> Sequence[Span]:
         return commit_write(options, messages, write_id)
+
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+        abort_batch(options, messages)

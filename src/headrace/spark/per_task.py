@@ -202,3 +202,6 @@ class PerTask:
     ) -> Sequence[Span]:
         """All tasks have committed, and nobody asks for a mark of them together."""
         return []
+
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """What tasks have committed stays, and their next attempts fence the rest."""

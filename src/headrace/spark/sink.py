@@ -180,6 +180,9 @@ class Way(Protocol):
     ) -> Sequence[Span]:
         """The same of a batch write."""
 
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Some tasks have failed, or the end: what waits for a decision in vain is given up."""
+
 
 class AtLeastOnce:
     """A task writes, and nothing is left to decide: a task or batch that is repeated is written again."""
@@ -196,6 +199,9 @@ class AtLeastOnce:
         self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str
     ) -> Sequence[Span]:
         return [span for message in messages if isinstance(message, Written) for span in message.spans]
+
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """What is written stays."""
 
 
 def way_of(options: SinkOptions) -> Way:
@@ -238,8 +244,9 @@ class BatchWriter(DataSourceArrowWriter):
         return way_of(self.options).commit_batch(self.options, messages, self.of_batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed. What tasks have written by themselves stays, and a write that is repeated doubles it; what the
-        driver would have sent was not, or it is decided."""
+        """A task failed. What tasks have committed by themselves stays, and a write that is repeated doubles it; what
+        the driver would have sent was not, or it is decided."""
+        way_of(self.options).abort(self.options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -257,7 +264,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task failed, or `commit` did. At least once, what others wrote stays, and Spark's repetition of the batch
-        doubles it; exactly once, nothing was sent, or it may be decided and must not be undone."""
+        doubles it; exactly once, what is decided stays, and what tasks have written else is aborted."""
+        way_of(self.options).abort(self.options, messages)
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:

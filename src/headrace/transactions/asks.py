@@ -70,6 +70,34 @@ class End(NamedTuple):
     """2 from v5 on, else 0."""
 
 
+class GroupMember(NamedTuple):
+    """One transaction of a group that is to be ended as one."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class GroupEnd(NamedTuple):
+    """HeadraceGroupEndTxn: all of these transactions end alike, or none of them."""
+
+    main: GroupMember
+    """The one that tells whether the group was ended, where the request comes again."""
+    children: tuple[GroupMember, ...]
+    committed: bool
+
+
+class GroupIdentity(NamedTuple):
+    """The answer to HeadraceGroupEndTxn: the main producer's id and epoch from now on, -1 beside an error."""
+
+    error: ErrorCode
+    """OPERATION_NOT_ATTEMPTED where children alone stand in the way."""
+    producer_id: int = NO_ID
+    producer_epoch: int = NO_ID
+    children: tuple[ErrorCode, ...] = ()
+    """Of each child, in the order of the request; empty where nobody has looked at them."""
+
+
 class Identity(NamedTuple):
     """The answer to InitProducerId and to EndTxn: the producer's id and epoch from now on; -1 beside an error."""
 

@@ -13,7 +13,7 @@ again after `RETRY_MS`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -22,12 +22,14 @@ from headrace.machine.batches import Pair
 from headrace.machine.outcome import Outcome
 from headrace.machine.timeline import Timeline, TimelineTable
 from headrace.machine.timers import TimerKey, Timers
-from headrace.transactions import deciding, records
+from headrace.transactions import deciding, group_ends, records
 from headrace.transactions.asks import (
     Described,
     End,
     Filters,
     FreshId,
+    GroupEnd,
+    GroupIdentity,
     Identity,
     InitProducer,
     Listed,
@@ -121,15 +123,20 @@ class TransactionShard:
         step = deciding.end(current, ask, self._fresh_id, now_ms)
         return self._decided(step, current, step.error)
 
+    def end_group(self, ask: GroupEnd, now_ms: int) -> Outcome:
+        """Decides the end of several transactions as one; replies a `GroupIdentity`."""
+        error = group_ends.refusal_of(ask, self._version())
+        if error:
+            return Outcome(GroupIdentity(error))
+        step = group_ends.end_group(self._transactions.latest.get, ask, self._fresh_id, now_ms)
+        reply = GroupIdentity(*_identity(step.error, step.main), step.children)
+        if not step.records:
+            return Outcome(reply)
+        return Outcome(reply, list(step.records), then=partial(self._all_prepared, step.records), is_whole=True)
+
     def _decided(self, step: Step, current: Transaction | None, error: ErrorCode) -> Outcome:
-        """An answer, with the state that it speaks of. A producer that goes on under the next id is told of that."""
-        told = step.record or current
-        if error or told is None:
-            reply = Identity(error)
-        elif told.state.is_prepared and told.next_producer_id >= 0:
-            reply = Identity(error, told.next_producer_id, 0)
-        else:
-            reply = Identity(error, told.producer_id, told.producer_epoch)
+        """An answer, with the state that it speaks of."""
+        reply = _identity(error, step.record or current)
         if step.record is None:
             return Outcome(reply)
         then = partial(self._prepared, step.record) if step.record.state.is_prepared else None
@@ -143,6 +150,14 @@ class TransactionShard:
             return self._send(record, now_ms)
         if self._transactions.latest.get(record.transactional_id) is record:
             self._look_again(record.transactional_id, now_ms)
+        return Outcome()
+
+    def _all_prepared(self, prepared: Sequence[Transaction], error: ErrorCode, now_ms: int) -> Outcome:
+        """The same of a group, whose records are all committed, or none: there is no completion yet, as each has
+        partitions."""
+        for record in prepared:
+            out = self._prepared(record, error, now_ms)
+            assert not out.records, "a transaction that is open has partitions"
         return Outcome()
 
     def _send(self, record: Transaction, now_ms: int) -> Outcome:
@@ -330,6 +345,15 @@ class TransactionShard:
         """See Shard.unload. Nobody waits here."""
         self.markings.clear()
         return Outcome()
+
+
+def _identity(error: ErrorCode, told: Transaction | None) -> Identity:
+    """Who the producer is from now on. One that goes on under the next id is told of that."""
+    if error or told is None:
+        return Identity(error)
+    if told.state.is_prepared and told.next_producer_id >= 0:
+        return Identity(error, told.next_producer_id, 0)
+    return Identity(error, told.producer_id, told.producer_epoch)
 
 
 def _is_asked_for(told: Transaction, filters: Filters, now_ms: int) -> bool:

@@ -121,6 +121,7 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
+    HEADRACE_GROUP_END_TXN = 19900
 
 
 _BROKER = ("broker",)
@@ -221,5 +222,6 @@ APIS: dict[int, Api] = {
         Api(92, "delete_share_group_offsets", 0, 0, 0, _BROKER),
         Api(93, "streams_group_topology_description_update", 0, 0, 0, _BROKER),
         Api(94, "unregister_controller", 0, 0, 0, _BOTH),
+        Api(19900, "headrace_group_end_txn", 0, 0, 0, _BROKER),
     )
 }

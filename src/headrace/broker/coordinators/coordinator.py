@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 from headrace.broker.coordinators.loading import read_piece
 from headrace.machine.outcome import Outcome
 from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
-from headrace.machine.sharding import partition_of
 from headrace.wire.batch import CorruptBatch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.primitives import DecodeError
+from headrace.wire.sharding import partition_of
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.door import LedPartition, LedPartitions, Metadata

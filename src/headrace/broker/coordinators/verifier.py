@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
-from headrace.machine.sharding import partition_of
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -24,6 +23,7 @@ from headrace.wire.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from headrace.wire.sharding import partition_of
 
 if TYPE_CHECKING:
     from asyncio import Future

@@ -98,6 +98,7 @@ MODULES: dict[int, str] = {
     92: "k92_delete_share_group_offsets",
     93: "k93_streams_group_topology_description_update",
     94: "k94_unregister_controller",
+    19900: "k19900_headrace_group_end_txn",
 }
 
 _CLASSES: dict[int, tuple[str, str]] = {
@@ -192,6 +193,7 @@ _CLASSES: dict[int, tuple[str, str]] = {
     92: ("DeleteShareGroupOffsetsRequest", "DeleteShareGroupOffsetsResponse"),
     93: ("StreamsGroupTopologyDescriptionUpdateRequest", "StreamsGroupTopologyDescriptionUpdateResponse"),
     94: ("UnregisterControllerRequest", "UnregisterControllerResponse"),
+    19900: ("HeadraceGroupEndTxnRequest", "HeadraceGroupEndTxnResponse"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.short_ways import note_short_fetches
-from compat.kafka_says.refusals import GROUP, SERVED_KEYS, TOPIC, codes_of, refusals
+from compat.kafka_says.refusals import GROUP, NO_TRANSACTION, SERVED_KEYS, TOPIC, Refusal, codes_of, refusals
 
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED
@@ -17,6 +17,7 @@ from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import k19900_headrace_group_end_txn as k19900
 from headrace.wire.messages.k03_metadata import MetadataRequest
 from headrace.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -32,6 +33,8 @@ from headrace.wire.messages.k23_offset_for_leader_epoch import (
 )
 from headrace.wire.messages.k60_describe_cluster import DescribeClusterRequest
 from headrace.wire.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest
+
+OUR_OWN = Refusal(k19900.HeadraceGroupEndTxnRequest("mine", 1, 0, True), NO_TRANSACTION)
 
 
 class Only:
@@ -75,7 +78,7 @@ def test_every_api_in_every_version() -> None:
         topic_id = hold(broker)
         with Raw(broker.port) as raw:
             rule(broker, Only())
-            for refusal in refusals(topic_id):
+            for refusal in (*refusals(topic_id), OUR_OWN):
                 assert refusal.versions(), refusal
                 for version in refusal.versions():
                     assert codes_of(raw.ask(refusal.request, version)) == refusal.codes, (refusal.request, version)
@@ -87,7 +90,8 @@ def test_every_api_in_every_version() -> None:
 
 
 def test_no_served_api_is_left_out() -> None:
-    assert frozenset(key for key in SERVED if "broker" in APIS[key].listeners) == SERVED_KEYS
+    ours = {OUR_OWN.request.API_KEY}
+    assert frozenset(key for key in SERVED if "broker" in APIS[key].listeners) == SERVED_KEYS | ours
 
 
 def test_who_may_not_ask_for_a_group_creates_nothing() -> None:

@@ -72,6 +72,7 @@ SERVED: dict[int, Access] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Access(On.TOPIC, Op.DESCRIBE),
     ApiKey.ADD_RAFT_VOTER: Access(On.CLUSTER, Op.ALTER),
     ApiKey.REMOVE_RAFT_VOTER: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.HEADRACE_GROUP_END_TXN: Access(On.TRANSACTIONAL_ID, Op.WRITE),
 }
 
 CLUSTER: dict[int, Access] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.machine.sharding import partition_of
+from headrace.wire.sharding import partition_of
 
 
 @pytest.mark.parametrize(

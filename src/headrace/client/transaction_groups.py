@@ -1,0 +1,99 @@
+"""Many writers, one commit: transactions that others have written in are ended with one's own, all or none.
+
+    child = TransactionalProducer(client, child_id(client, "load", f"load-{task}"))     # on each of many machines
+    child.begin()
+    child.send("paid", b"...")
+    opened = child.hand_over()                      # three values, to be sent to whoever decides
+
+    main = TransactionalProducer(client, "load")
+    main.begin()
+    main.send_offsets("load", {("paid", 0): 17})
+    main.commit([opened, ...])
+
+The request is Headrace's own, HeadraceGroupEndTxn (docs/formats/group-end-txn.md): `serves_groups` says whether the
+main id's coordinator has it. One append of its log is the decision, so the children's ids must be of the main one's
+partition of `__transaction_state`: `child_id` makes such. What nobody ends is aborted at its timeout; `end_leftovers`
+does so before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from headrace.client.cluster import TRANSACTION, Client, Retry
+from headrace.client.describe import describe_features
+from headrace.client.errors import BrokerError, ConnectionLostError, ProtocolMismatchError, UnreachableError
+from headrace.client.transactions import OpenTransaction, TransactionalProducer
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.sharding import partition_of
+
+STATE_TOPIC = "__transaction_state"
+
+
+def serves_groups(client: Client, transactional_id: str) -> bool:
+    """Whether the coordinator of this id ends groups, and the cluster has transactions that can be in one."""
+    retry = Retry(client.timeout_s)
+    while True:
+        try:
+            channel = client.node_connection(client.coordinator(transactional_id, kind=TRANSACTION)).channel
+            return (
+                channel.supports(ApiKey.HEADRACE_GROUP_END_TXN)
+                and describe_features(client).get("transaction.version", 0) >= 2
+            )
+        except (UnreachableError, ConnectionLostError) as error:
+            client.forget_coordinator(transactional_id, kind=TRANSACTION)
+            retry.pause(error)
+
+
+def child_id(client: Client, main_id: str, stem: str) -> str:
+    """`stem~N`, with the first N that puts it into the main id's partition of `__transaction_state`. The coordinator of
+    some id must have been asked for before, as that makes the topic."""
+    count = len(client.topic(STATE_TOPIC).partitions)
+    wanted = partition_of(main_id, count)
+    salt = 0
+    while partition_of(name := f"{stem}~{salt}", count) != wanted:
+        salt += 1
+    return name
+
+
+def abandon(client: Client, opened: Iterable[OpenTransaction]) -> None:
+    """Abort transactions that were handed over. One that is over, however it ended, stays as it is: its epoch was that
+    of one transaction alone. Raises `ClientError` where a coordinator cannot be asked."""
+    from headrace.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+
+    for each in opened:
+        request = EndTxnRequest(each.transactional_id, each.producer_id, each.epoch, False)
+        try:
+            client.at_coordinator(
+                each.transactional_id, request, EndTxnResponse, lambda r: r.error_code, kind=TRANSACTION
+            )
+        except BrokerError as error:
+            if error.retriable:
+                raise
+
+
+def end_leftovers(client: Client, main_id: str, *, keep: Collection[str] = ()) -> list[str]:
+    """Abort what is open of ids `MAIN_ID-...` at the main id's coordinator, but for those to `keep`; returns whose.
+
+    Their producers are fenced. Where the broker cannot list ids by a pattern (before Apache Kafka 4.1) nothing is
+    done: the timeout does it. Raises `ClientError`.
+    """
+    from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+    request = ListTransactionsRequest(["Ongoing"], transactional_id_pattern=re.escape(f"{main_id}-") + ".*")
+    try:
+        listed = client.at_coordinator(
+            main_id, request, ListTransactionsResponse, lambda r: r.error_code, kind=TRANSACTION
+        )
+    except ProtocolMismatchError:
+        return []
+    except BrokerError as error:
+        if error.code != ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        return []
+    left = sorted({each.transactional_id for each in listed.transaction_states}.difference(keep))
+    for name in left:
+        TransactionalProducer(client, name).initialize()
+    return left

@@ -1,0 +1,93 @@
+"""Exactly once where the coordinator ends groups of transactions: tasks write while the batch runs, each in a
+transaction of its own, and the driver's commit ends them all in one request.
+
+A task's transactional id is `headrace-<query>-<run>-<task>-<attempt>~<salt>`, the salt such that it falls to the
+coordinator of the query's own id. The task's message names its transaction, which stays open; the driver takes the
+query's id, puts the mark and the sources' offsets into that one's transaction as it does without groups (see
+`exactly_once`), and ends it with those of all tasks. Whoever is in no message is aborted: by the driver when the batch
+is committed, or by its timeout.
+
+Where the coordinator does not serve this, a task encodes its rows instead and the driver sends them. The two can follow
+each other from batch to batch, and from task to task: id and mark are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from headrace.client.errors import BrokerError
+from headrace.client.producer import Delivery
+from headrace.client.transaction_groups import child_id, serves_groups
+from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, TransactionalProducer
+from headrace.spark import markers
+from headrace.spark.commit_records import Span
+from headrace.spark.exactly_once import NO_BATCH, EncodedTask, encode_rows, kept_client, producer_of, task_names
+from headrace.spark.options import SinkOptions
+from headrace.spark.sink import Sources, encoded_rows, span_of
+from headrace.wire.errors import ErrorCode
+
+TASK_TIMEOUT_MS: Final = 900_000
+"""How long the transaction of a task may be open, from its first row to the end of the batch: what brokers allow by
+default (transaction.max.timeout.ms). Where they allow less, it is a minute."""
+
+
+@dataclass
+class WrittenTask(EncodedTask):
+    """What one task has written, in a transaction that is open, and where."""
+
+    transaction: OpenTransaction | None = None
+    places: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return self.places
+
+    @property
+    def opened(self) -> OpenTransaction | None:
+        return self.transaction
+
+    @property
+    def rows(self) -> int:
+        return sum(span.count for span in self.places)
+
+
+def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
+    """The rows of one task: written, or encoded where the query's coordinator cannot end what would be written.
+
+    Raises ValueError for a wrong row, and `ClientError`: nothing of the rows is visible then, or ever.
+    """
+    done = EncodedTask(*task_names())
+    task = TaskContext.get()
+    if task is None or done.batch_id == NO_BATCH or not done.query_id:
+        return encode_rows(batches, options)
+    client = kept_client(options)
+    main_id = markers.group_of(done.query_id)
+    if not serves_groups(client, main_id):
+        return encode_rows(batches, options)
+    stem = f"{main_id}-{done.run_id}-{task.partitionId()}-{task.attemptNumber()}"
+    written = WrittenTask(done.query_id, done.run_id, done.batch_id)
+    with producer_of(options, client, child_id(client, main_id, stem), timeout_ms=TASK_TIMEOUT_MS) as producer:
+        deliveries: list[tuple[Delivery, Sources]] = []
+        for (topic, partition, batch, _), sources in encoded_rows(batches, client, options):
+            if not deliveries:
+                _begin(producer)
+            deliveries.append((producer.send_batch(topic, partition, batch), sources))
+        if deliveries:
+            written.transaction = producer.hand_over()
+            written.places = tuple(span_of(done, sources) for done, sources in deliveries)
+    return written
+
+
+def _begin(producer: TransactionalProducer) -> None:
+    try:
+        producer.initialize()
+    except BrokerError as error:
+        if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        producer.timeout_ms = TIMEOUT_MS
+    producer.begin()
