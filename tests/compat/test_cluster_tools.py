@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from peers.cluster import HeadraceCluster
 from peers.kafka import kafka_tool
+from peers.waiting import until
 
 from headrace.client import Client, admin, describe, health, moves
 from headrace.wire import uuids
@@ -18,7 +18,6 @@ from headrace.wire import uuids
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 TOOLS = "org.apache.kafka.tools."
-PATIENCE_S = 60.0
 VERIFIES_S = 15.0
 """How long the replica verification tool runs: it does not end by itself."""
 
@@ -47,13 +46,6 @@ def tool(three: HeadraceCluster) -> Tool:
         return said
 
     return run
-
-
-def until(look: Callable[[], bool]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.05)
 
 
 def test_features(tool: Tool) -> None:
@@ -94,7 +86,7 @@ def test_a_move_and_an_election(tool: Tool, three: HeadraceCluster, tmp_path: Pa
     started = tool("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(file), "--execute")
     assert "Successfully started partition reassignment for moved-0" in started
     with Client(three.bootstrap) as client:
-        until(lambda: not moves.list_moves(client))
+        until(lambda: not moves.list_moves(client), "the move ends")
     verified = tool("reassign.ReassignPartitionsCommand", "--reassignment-json-file", str(file), "--verify")
     assert "Reassignment of partition moved-0 is completed." in verified
     elected = tool("LeaderElectionCommand", "--election-type", "preferred", "--topic", "moved", "--partition", "0")
@@ -113,7 +105,7 @@ def test_a_voter_goes_and_comes_back(tool: Tool, three: HeadraceCluster) -> None
     directory = ("--controller-directory-id", uuids.to_text(found[2]))
     removed = tool("MetadataQuorumCommand", "remove-controller", "--controller-id", "2", *directory)
     assert "KRaft controller 2 with directory id" in removed
-    until(lambda: roles()[2] == "Observer")
+    until(lambda: roles().get(2) == "Observer", "it observes")  # it is none of the three until it has fetched as one
     again = tool("MetadataQuorumCommand", "remove-controller", "--controller-id", "2", *directory, fails=True)
     assert "VoterNotFound" in again
     add = ("MetadataQuorumCommand", "--command-config", str(three.nodes[2].file), "add-controller")
@@ -128,7 +120,7 @@ def test_a_broker_is_unregistered(tool: Tool, three: HeadraceCluster) -> None:
     assert three.nodes[3].stop() == 0
     assert "Broker 3 is no longer registered." in tool("ClusterTool", "unregister", "--id", "3")
     with Client(three.bootstrap) as client:
-        until(lambda: [broker.id for broker in describe.describe_cluster(client).brokers] == [1, 2])
+        until(lambda: [broker.id for broker in describe.describe_cluster(client).brokers] == [1, 2], "two are left")
         three.nodes[3].launch()
         three.nodes[3].wait()
-        until(lambda: not health.examine(client).under_replicated)
+        until(lambda: not health.examine(client).under_replicated, "all is in sync")

@@ -4,7 +4,6 @@ every partition, and administrators do their work under each kind of active cont
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from durability.promises import PARTITIONS, TOPIC, Load, assert_kept, read_all, 
 from peers.cluster import HeadraceCluster
 from peers.link import Link
 from peers.moved import Transacting
+from peers.waiting import PATIENCE_S, until
 
 from headrace.wire.batch import iter_headers
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
@@ -30,21 +30,9 @@ from headrace.wire.messages import k55_describe_quorum as k55
 
 EVERY = (1, 2, 3)
 ROUNDS_MAX = 16
-PATIENCE_S = 60.0
+UNANSWERED = (KafkaException, OSError)
+"""While leaders change no broker may answer."""
 METADATA_TOPIC = "__cluster_metadata"
-
-
-def until(look: Callable[[], bool], what: str) -> None:
-    """Returns when it is so. While leaders change no broker may answer: that is asked again."""
-    last = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            if look():
-                return
-        except (KafkaException, OSError) as error:
-            what = f"{what}: {error}"[:500]
-        assert time.monotonic() < last, what
-        time.sleep(0.1)
 
 
 class Administrator:
@@ -89,7 +77,7 @@ class Administrator:
     def by_everyone(self, right: Callable[[AdminClient], bool], what: str) -> None:
         """Returns when it is right as each broker sees it."""
         for node, admin in self.each.items():
-            until(functools.partial(right, admin), f"node {node}: {what}")
+            until(functools.partial(right, admin), f"node {node}: {what}", *UNANSWERED)
 
     def retention(self, admin: AdminClient, name: str) -> str:
         asked = ConfigResource(ResourceType.TOPIC, name)
@@ -151,7 +139,7 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
                     break
                 victim = cluster.nodes[leader]
                 victim.kill() if number % 2 else victim.stop()
-                until(functools.partial(administrator.is_led_by_another, leader), "another one leads")
+                until(functools.partial(administrator.is_led_by_another, leader), "another one leads", *UNANSWERED)
                 victim.start()
                 until_in_sync(cluster.bootstrap)
         found = read_all(cluster.bootstrap)

@@ -45,9 +45,13 @@ def served(peer: KafkaPeer, kind: str, end: str) -> Iterator[Client]:
             assert broker.stop() in (0, None)
 
 
-def open_all(bootstrap: str, stage: str, end: str) -> dict[str, Writer]:
-    """A transaction of each kind, begun. One that is decided, and no more than that, is what a crash leaves."""
-    kinds = [kind for kind in KINDS if end == "kill" or "decided" not in kind]
+def open_all(bootstrap: str, stage: str, *, is_left_decided: bool) -> dict[str, Writer]:
+    """A transaction of each kind, begun. One that is decided, and no more than that, is what a crash leaves.
+
+    It is left to our broker alone. While Apache Kafka's starts, its coordinator may take a partition without a leader
+    for a deleted one, and complete the transaction without that partition's marker: no reader passes it then.
+    """
+    kinds = [kind for kind in KINDS if is_left_decided or "decided" not in kind]
     made = {kind: Writer(bootstrap, f"{stage} {kind}", TOPIC, commits="commit" in kind) for kind in kinds}
     for kind, each in made.items():
         each.begin(*([(HELD, 0)] if "decided" in kind else []))
@@ -115,13 +119,13 @@ def test_what_one_begins_the_other_ends(tmp_path: Path, kinds: tuple[str, str, s
         set_transaction_version(client, version)
         create_topic(client, TOPIC, partitions=PARTITIONS)
         create_topic(client, HELD, partitions=1)
-        begun = open_all(peer.bootstrap, "begun", end)
+        begun = open_all(peer.bootstrap, "begun", is_left_decided=end == "kill" and second == "ours")
         end_all(client, begun)
     undo(peer.data, begun)
     with served(peer, second, end) as client:
         go_on(client, begun)
         assert_told(client, [TOPIC, HELD], begun.values())
-        again = open_all(peer.bootstrap, "begun again", end)
+        again = open_all(peer.bootstrap, "begun again", is_left_decided=end == "kill" and third == "ours")
         end_all(client, again)
     undo(peer.data, again)
     with served(peer, third, end) as client:

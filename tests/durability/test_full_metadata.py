@@ -6,8 +6,6 @@ from __future__ import annotations
 import errno
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +16,10 @@ from durability.promises import Load, assert_kept, make_topic, read_all, until_i
 from peers.cluster import HeadraceCluster
 from peers.headrace import HeadracePeer
 from peers.link import Link
+from peers.waiting import until
 
 from headrace.wire.messages import k55_describe_quorum as k55
 
-PATIENCE_S = 60.0
 ROOM = "4m"
 BATCH_HEADER_BYTES = 12
 """Base offset and length, which do not count themselves."""
@@ -91,13 +89,6 @@ class SmallDisks(HeadraceCluster):
         peer = OnSmallDisk(folder, properties=file, port=port)
         peer.settings = {}
         return peer
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, f"{what}: not in time"
-        time.sleep(0.05)
 
 
 def end_offset(log: bytes) -> int:

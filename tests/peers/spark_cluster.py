@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +44,7 @@ def environment(spark_home: Path, python: str = sys.executable) -> dict[str, str
     return {**os.environ, class_archive.SUBMIT: quick, **named}
 
 
-class _Processes:
+class _Processes(ABC):
     """What runs until the block ends, each in a session of its own, with its words in a file."""
 
     def __init__(self, directory: Path, python: str = sys.executable) -> None:
@@ -85,8 +86,9 @@ class _Processes:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @abstractmethod
     def start(self) -> None:
-        raise NotImplementedError
+        """Starts what it is made of, and returns when all of it has said so."""
 
     def stop(self) -> None:
         """End all of them at once, and what they have started in their sessions."""

@@ -142,8 +142,8 @@ def stops_behind(gates: Gates, **names: str) -> Iterator[None]:
     own = {method: getattr(TransactionalProducer, method) for method in names}
 
     def gated(method: str, name: str) -> None:
-        def call(self: TransactionalProducer) -> None:
-            own[method](self)
+        def call(self: TransactionalProducer, *given: Any) -> None:
+            own[method](self, *given)
             gates.stop_here(name)
 
         setattr(TransactionalProducer, method, call)

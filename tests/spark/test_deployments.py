@@ -112,7 +112,7 @@ def test_a_zip_and_no_compiled_module(broker: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.jvm
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_spark_connect_in_this_process(broker: Any, tmp_path: Path) -> None:
     """`SparkSession.builder.remote("local[2]")`."""

@@ -56,7 +56,7 @@ class SimClient:
         try:
             return await connection.ask(request, response_class, timeout_s=ANSWER_S, version=version)
         except TimedOutError:
-            if calm_since is not None:
+            if calm_since is not None and self.world.calm_since == calm_since:
                 self.world.object(f"{self.host}: {type(request).__name__} was not answered, and nothing is broken")
             raise
         finally:
@@ -69,6 +69,10 @@ class SimClient:
                 self.node, self.owner, self._broker, self.port, client_id=self.host, timeout_s=CONNECT_S
             )
         return self._connection
+
+    async def epoch_of(self, _place: Place) -> int:
+        """The epoch of the leader that it would ask for a partition, as far as it knows one; else -1."""
+        return -1
 
     def moved(self, _place: Place | None) -> None:
         """A request was refused: another broker may have to be asked, where there are several."""

@@ -95,7 +95,6 @@ class ClusterClient(SimClient):
         coordinator = self._coordinators.get(_OF_COORDINATORS.get(type(request), -1))
         try:
             link = await (self._link(coordinator) if coordinator is not None else self.connection(place))
-            self._names_epoch(request, place)
             answer = await self._said(link, request, response_class, version)
         except ClientError:
             self.moved(place)
@@ -148,11 +147,11 @@ class ClusterClient(SimClient):
             )
         return link
 
-    def _names_epoch(self, request: Request, place: Place | None) -> None:
-        """A consumer names the epoch of the leader that it means: a broker that follows now, and may have been cut,
-        sends it away. Without, such a broker answers from its own log, as Apache Kafka's does (KIP-320, KIP-392)."""
-        if isinstance(request, FetchRequest) and place in self._leaders:
-            request.topics[0].partitions[0].current_leader_epoch = self._leaders[place][1]
+    async def epoch_of(self, place: Place) -> int:
+        """See SimClient. Raises ClientError."""
+        while place not in self._leaders:  # another task of its may have been sent away meanwhile
+            await self.connection(place)
+        return self._leaders[place][1]
 
     async def _find_leader(self, place: Place) -> tuple[str, int]:
         topics = [MetadataRequestTopic(name=place[0])]

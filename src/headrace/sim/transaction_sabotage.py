@@ -112,16 +112,6 @@ def _no_aborted(*_: object, **__: object) -> Iterable[Any]:
     return []
 
 
-def _lso_alone(real: Real) -> Real:
-    """A reader of what is committed sees what the leader alone has."""
-
-    def last_stable_offset(self: Log, _high_watermark: int) -> int:
-        found: int = real(self, self.end_offset)
-        return found
-
-    return last_stable_offset
-
-
 def _let_two_live(real: Real) -> Real:
     """A producer that comes anew leaves the epoch as it is."""
 
@@ -150,6 +140,5 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "ends-some-the-other-way": [(MarkerSender, "send", _commit_all(MarkerSender.send))],
         "believes-whoever-writes": [(Verifier, "join", _believe_all)],
         "names-no-aborted": [(Log, "aborted_transactions", _no_aborted)],
-        "reads-what-is-not-replicated": [(Log, "last_stable_offset", _lso_alone(Log.last_stable_offset))],
         "lets-two-live": [(deciding, "initialize", _let_two_live(deciding.initialize))],
     }

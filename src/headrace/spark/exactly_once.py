@@ -10,6 +10,7 @@ gone, the mark is read again.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -206,8 +207,8 @@ def abandon_tasks(client: Client, parts: Sequence[Part]) -> None:
     stays."""
     try:
         abandon(client, _opened(parts))
-    except ClientError:
-        pass  # nobody is asked twice: the timeout does the same
+    except ClientError as error:  # nobody is asked twice: the timeout does the same
+        warnings.warn(f"What tasks have written stays open until its timeout: {error}.", RuntimeWarning, stacklevel=2)
 
 
 def _end_leftovers(client: Client, group: str, parts: Sequence[Part]) -> None:
@@ -215,8 +216,9 @@ def _end_leftovers(client: Client, group: str, parts: Sequence[Part]) -> None:
     and those of runs that are over. The batch is committed, whatever comes of this."""
     try:
         end_leftovers(client, group, keep={each.transactional_id for each in _opened(parts)})
-    except ClientError:
-        pass  # their timeout does the same
+    except ClientError as error:
+        what = "What other tasks of the query have left open stays so until its timeout"
+        warnings.warn(f"{what}: {error}.", RuntimeWarning, stacklevel=2)
 
 
 def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

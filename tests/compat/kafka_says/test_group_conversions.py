@@ -41,7 +41,7 @@ from headrace.wire.messages.k14_sync_group import SyncGroupRequest
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
-pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+pytestmark = [pytest.mark.jvm, pytest.mark.soak, pytest.mark.timeout(900)]
 
 SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",

@@ -99,6 +99,7 @@ def make(source: str, count: int, rounds: int) -> None:
     write(source, "rides", range(count // 2, count))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_killed_mirror_copies_every_record_once(source: str, tmp_path: Path) -> None:
     """From a source with transactions of its own: what was aborted is not copied, and markers are not."""

@@ -592,10 +592,7 @@ class QuorumDriver:
         self._closed = True
         await self._syncs.all()
         self._owner.close()
-        try:
-            self.log.log.close()
-        except OSError as error:  # what was said is on disk; the next start reads the log as after a crash
-            self._log.error("metadata log is not closed cleanly", why=error)
+        self.log.close(self._log)
         if self.lock is not None:
             self.lock.release()
 

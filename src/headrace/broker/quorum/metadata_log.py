@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headrace.broker.quorum.snapshot_files import CANNOT_READ, SnapshotContent, SnapshotFiles
 from headrace.broker.storage.storage_format import StorageError
-from headrace.env import Disk
+from headrace.env import Disk, LogSink
 from headrace.log.log import Log
 from headrace.log.segment import Segment
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
@@ -230,6 +230,13 @@ class MetadataLog:
         """Returns when all that was appended is on stable storage, the names of new files included. Raises OSError."""
         self.log.flush()
         self.log.sync_names()
+
+    def close(self, sink: LogSink) -> None:
+        """A disk that fails here takes nothing back that was said: the next start reads the log as after a crash."""
+        try:
+            self.log.close()
+        except OSError as error:
+            sink.error("metadata log is not closed cleanly", why=error)
 
     def bytes_held(self) -> int:
         """Bytes in the segments of the log."""

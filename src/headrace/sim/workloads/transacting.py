@@ -362,9 +362,12 @@ async def poll(client: ClusterClient, key: Key, position: int, *, max_wait_ms: i
     ClientError."""
     request = fetch_request(key, position, max_wait_ms=max_wait_ms, max_bytes=1 << 20)
     request.isolation_level = 1
+    # A consumer names the leader that it means. Without, a broker that follows by now, and may have been cut,
+    # answers from its own log, as Apache Kafka's does (KIP-320, KIP-392).
+    request.topics[0].partitions[0].current_leader_epoch = await client.epoch_of(key)
     data = (await client.ask(request, FetchResponse, 11)).responses[0].partitions[0]
     if data.error_code != ErrorCode.NONE:
-        # Out of range, too: it names no epoch, and a leader of before, which does not know that yet, has less.
+        # Out of range, too: a leader of before, which does not know that yet, has less than others have read.
         return None
     return Read(key, position, end_of(data, position), committed_in(data, key, position))
 

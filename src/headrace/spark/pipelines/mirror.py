@@ -87,6 +87,8 @@ class Mirror:
         }
         if self.topics:
             options["subscribe"] = ",".join(self.topics)
+        elif not self.pattern:
+            options["subscribePattern"] = ""  # refused with the words of the source
         else:
             flags = _LEADING_FLAGS.match(self.pattern)
             begins = 0 if flags is None else flags.end()
