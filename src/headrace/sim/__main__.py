@@ -100,12 +100,13 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0
-    transactions = 0
+    transactions = judged = 0
     failed: list[int] = []
     for seed in seeds:
         result = run(seed, None)
         simulated_s += result.simulated_s
         transactions += result.transactions
+        judged += result.judged
         print(_line(result), flush=True)
         if result.objection is not None:
             failed.append(seed)
@@ -113,8 +114,8 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
                 break
     took_s = time.perf_counter() - began
     print(f"{simulated_s:.0f} s simulated in {took_s:.1f} s: {simulated_s / took_s:.0f} simulated seconds a second")
-    if transactions:
-        print(f"{transactions} transactions committed")
+    if judged:
+        print(f"{judged} transactions judged, {transactions} of them known to be committed")
     if failed:
         print(f"objections in {len(failed)} seeds: {' '.join(map(str, failed))}")
     return OBJECTION if failed else CONTENT

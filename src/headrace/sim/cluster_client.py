@@ -150,7 +150,11 @@ class ClusterClient(SimClient):
     async def epoch_of(self, place: Place) -> int:
         """See SimClient. Raises ClientError."""
         while place not in self._leaders:  # another task of its may have been sent away meanwhile
-            await self.connection(place)
+            try:
+                await self.connection(place)
+            except ClientError:
+                self.moved(place)
+                raise
         return self._leaders[place][1]
 
     async def _find_leader(self, place: Place) -> tuple[str, int]:

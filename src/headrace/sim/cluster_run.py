@@ -127,6 +127,8 @@ class Options:
     """Those that consume, transform and produce; likewise."""
     keys: int
     """Partitions that they append to."""
+    pause_s: float
+    """At most between two transactions of one of them, while there are faults."""
     coordinators_fail: bool
     """Whether coordinators of transactions fail in the middle of an end."""
 
@@ -165,7 +167,8 @@ class Options:
             is_emptied=rng.random() < 0.5,
             transactors=rng.choice((0, 0, 2, 3)),
             copiers=rng.choice((0, 2)),
-            keys=4,
+            keys=3,
+            pause_s=0.4,
             coordinators_fail=rng.random() < 0.3,
         )
 
@@ -180,10 +183,11 @@ class Options:
             members=0,
             topics_come_and_go=False,
             is_reborn=False,
-            faults_s=rng.uniform(5.0, 12.0),
-            transactors=rng.choice((3, 5)),
+            faults_s=rng.uniform(4.0, 10.0),
+            transactors=rng.choice((3, 4)),
             copiers=rng.choice((2, 3)),
-            keys=rng.choice((6, 20)),
+            keys=rng.choice((4, 12)),
+            pause_s=rng.choice((0.15, 0.5)),
             coordinators_fail=rng.random() < 0.8,
         )
 
@@ -232,7 +236,7 @@ class ClusterRun:
         self._operator: VoterOperator | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
-        self.transactions = Transactions(self.world, self._client, self.options.keys)
+        self.transactions = Transactions(self.world, self._client, self.options.keys, self.options.pause_s)
         self.quorum = Quorum(self.world, self._voting)
         self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
         self.logs = Logs(self.world, self._up, lambda node: self.machines[node].disk)
@@ -321,6 +325,7 @@ class ClusterRun:
             sum(machine.starts for machine in self.everybody.values()),
             world.objection,
             self.transactions.committed,
+            self.transactions.judged,
         )
 
     def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
@@ -387,6 +392,7 @@ class ClusterRun:
             del self._clients[self._administrator.host]
         if self._operator is not None:
             await self._restore_voters(self._operator)
+        self.transactions.slow_down()
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()

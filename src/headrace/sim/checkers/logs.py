@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.wire.batch import BatchHeader, iter_whole_headers
 from headrace.wire.records import decode_batch
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from headrace.sim.disk import SimDisk
     from headrace.sim.world import World
 
-READ_BYTES = 1 << 20
+READ_BYTES: Final = 1 << 20
+EVERY_S: Final = 1.0
+"""Of simulated time. What is committed stays, so that a look that comes later sees the same."""
 
 
 class _Batch(NamedTuple):
@@ -63,11 +65,17 @@ class Logs:
         self._disk_of = disk_of
         self._known: dict[tuple[bytes, int], _Known] = {}
         self._places: dict[tuple[int, bytes, int], _Place] = {}
+        self._due = 0.0
         self.compared = 0
         """Batches, of all replicas."""
 
     def look(self) -> None:
-        """At any time: at what is new."""
+        """At any time: at what is new, if it is not long since the last look."""
+        if self._world.loop.time() >= self._due:
+            self._due = self._world.loop.time() + EVERY_S
+            self._look_at_new()
+
+    def _look_at_new(self) -> None:
         for broker in self._brokers():
             for replica in self._replicas(broker):
                 self._look_at(broker.node_id, replica)
@@ -75,7 +83,7 @@ class Logs:
     def look_at_all(self) -> None:
         """At rest: at everything, from the start; and all logs of a partition end alike."""
         self._places.clear()
-        self.look()
+        self._look_at_new()
         ends: dict[tuple[str, int], dict[int, int]] = {}
         for broker in self._brokers():
             for replica in self._replicas(broker):

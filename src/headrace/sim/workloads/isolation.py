@@ -12,7 +12,7 @@ from headrace.client.errors import ClientError
 from headrace.sim.checkers.isolation import Appends, anomalies
 from headrace.sim.workloads.copying import Copier, committed_offset
 from headrace.sim.workloads.reading import LATEST, edge
-from headrace.sim.workloads.transacting import NEW, OLD, Poller, Transactor
+from headrace.sim.workloads.transacting import NEW, OLD, Pace, Poller, Transactor
 from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ ABORTED_S: Final = 40.0
 REPEATED_S: Final = 5.0
 """A marker whose answer was lost is written again: by then the last one is on every replica."""
 POLLERS: Final = 2
+SLOW_PAUSE_S: Final = 0.8
 SAID_MAX: Final = 5
 """Anomalies of one objection: it says how many there are."""
 
@@ -33,8 +34,8 @@ SAID_MAX: Final = 5
 class Transactions:
     """See the module."""
 
-    def __init__(self, world: World, new_client: Callable[[str], ClusterClient], keys: int) -> None:
-        """`keys` partitions are appended to."""
+    def __init__(self, world: World, new_client: Callable[[str], ClusterClient], keys: int, pause_s: float) -> None:
+        """`keys` partitions are appended to; a producer pauses for `pause_s` at most between two transactions."""
         self.history = Appends()
         self.keys: list[Key] = [(TOPIC, index) for index in range(keys)]
         self._world = world
@@ -42,6 +43,7 @@ class Transactions:
         self._transactors: list[Transactor] = []
         self._copiers: list[Copier] = []
         self._numbers = count()
+        self._pace = Pace(pause_s)
 
     def start(self, transactors: int, copiers: int) -> None:
         """So many of each kind; of three of a kind the last two have one id. Half of them speak as of old."""
@@ -61,9 +63,11 @@ class Transactions:
             self._begin(copier, copiers, number)
         for _ in range(POLLERS if self._transactors else 0):
             poller = Poller(self._new_client("poller"), self.history, self.keys)
+            poller.pace = self._pace
             poller.client.owner.spawn(poller.run())
 
     def _begin(self, made: Transactor, kind_count: int, number: int) -> None:
+        made.pace = self._pace
         made.is_shared = kind_count > 2 and number >= kind_count - 2
         self._transactors.append(made)
         made.client.owner.spawn(made.run())
@@ -72,6 +76,15 @@ class Transactions:
     def committed(self) -> int:
         """Transactions whose producers were told of their commit."""
         return sum(each.committed for each in self._transactors)
+
+    @property
+    def judged(self) -> int:
+        """Transactions of a history that is whole, and was judged."""
+        return len(self.history.transactions) if self.history.is_settled else 0
+
+    def slow_down(self) -> None:
+        """Once the faults are over, little is left to find: each goes on, and costs less."""
+        self._pace.pause_s = max(self._pace.pause_s, SLOW_PAUSE_S)
 
     def expectation(self) -> Callable[[], list[str]]:
         """From now on each gets a transaction through: what is returned says of which that is not so yet."""

@@ -42,6 +42,8 @@ KEYS_MAX: Final = 4
 """Partitions of one transaction."""
 MARKED_S: Final = 0.05
 """About what an end takes from its decision to its last marker."""
+POLL_PAUSES: Final = 2
+"""How much longer a poller pauses."""
 
 RETRIED: Final = frozenset(
     {
@@ -95,6 +97,14 @@ class Traits:
     begins_anew: float = 0.03
 
 
+@dataclass(slots=True)
+class Pace:
+    """Of the clients of a run."""
+
+    pause_s: float = 0.05
+    """At most between two transactions of a producer."""
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One transaction at work, as the producer that it belongs to was then."""
@@ -127,6 +137,7 @@ class Transactor:
         self.transactional_id = transactional_id
         self.protocol = protocol
         self.traits = Traits()
+        self.pace = Pace()
         self.committed = 0
         self.is_shared = False
         """Whether another producer has the same id, and both fence each other."""
@@ -153,7 +164,7 @@ class Transactor:
             await self._end(attempt, is_whole and rng.random() >= self.traits.aborts)
             if rng.random() < self.traits.begins_anew or (self.is_shared and rng.random() < 0.3):
                 self._identity = None  # its process ends, and begins anew
-            await sleep(rng.uniform(0.0, 0.05))
+            await sleep(rng.uniform(0.0, self.pace.pause_s))
 
     def _now(self) -> float:
         return self.client.world.loop.time()
@@ -335,13 +346,14 @@ class Poller:
         self.client = client
         self.history = history
         self.positions = dict.fromkeys(keys, 0)
+        self.pace = Pace()
 
     async def run(self) -> None:
         """Until its node ends."""
         rng = self.client.rng
         while True:
             await self.poll(rng.choice(list(self.positions)))
-            await sleep(rng.uniform(0.0, 0.1))
+            await sleep(rng.uniform(0.0, POLL_PAUSES * self.pace.pause_s))
 
     async def poll(self, key: Key) -> None:
         """Once, from where it was."""
