@@ -145,6 +145,32 @@ def test_a_read_skew_is_found_and_permitted() -> None:
     assert anomalies(history) == []
 
 
+def test_an_intermediate_read_may_end_there_and_not_pass() -> None:
+    """G1b: a poll that ends within what a transaction appended to a key is permitted, if the next one has the rest."""
+    one = _transaction("one", 0, 10, {A: [1, 2]})
+    history = _history([one], {A: [1, 2]})
+    history.reads.append(Read(A, 0, 1, [(0, 1)]))
+    assert anomalies(history) == []
+    history.reads.append(Read(A, 0, 2, [(0, 1)]))
+    assert _kinds(history) == {"passed over"}
+
+
+def test_a_lost_update_is_found_and_permitted() -> None:
+    """Both read the key's start, and both append to it: nothing is locked. Of offsets it is no update that is lost, but
+    an input that is consumed twice."""
+    one, two = _transaction("one", 0, 30, {A: [1]}), _transaction("two", 1, 31, {A: [3]})
+    one.reads.append(Read(A, 0, 0, []))
+    two.reads.append(Read(A, 0, 0, []))
+    history = _history([one, two], {A: [1, 3]})
+    assert set(cycle(history, {Dependency.WW, Dependency.RW}) or ()) == {"one", "two"}
+    assert anomalies(history) == []
+    consumed = Consumed("group", B, 0, 2)
+    one.consumed.append(consumed)
+    two.consumed.append(consumed)
+    history.offset_reads.append(OffsetRead("group", B, 40, 41, 2))
+    assert _kinds(history) == {"consumed twice"}
+
+
 def test_nobody_reads_from_the_future() -> None:
     one, two = _two()
     one.reads.append(Read(A, 1, 2, [(1, 3)]))

@@ -3,6 +3,8 @@
 Every replica is read as far as it knows that its log is committed, and each time only what is new; one that was opened
 anew is read again from its start. Where a topic is compacted, replicas do that at times of their own: there records are
 compared, and one may lack what another still has.
+
+In each log the epochs of a producer never go back, nor do those of the coordinators that end its transactions.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.wire.batch import BatchHeader, iter_whole_headers
+from headrace.wire.markers import read_marker
 from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ class _Known:
     batches: dict[int, _Batch] = field(default_factory=dict)
     records: dict[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
     """Of a compacted topic, by offset: key and value."""
+    epochs: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By producer id: its newest epoch, and that of the coordinator of its newest marker."""
     end: int = 0
 
 
@@ -136,6 +141,8 @@ class Logs:
             same = known.batches.setdefault(header.base_offset, batch)
             is_new = same is batch and header.base_offset >= known.end
             where = f"{replica.topic}-{replica.index} on {node}"
+            if is_new and header.producer_id >= 0:
+                self._look_at_epochs(where, known, view, at, header)
             if is_compacted:
                 if same is batch or same != batch:
                     self._compare_records(where, known, view, at, header)
@@ -148,6 +155,15 @@ class Logs:
             known.end = max(known.end, header.next_offset)
         if place.offset == before:
             self._world.object(f"{replica.topic}-{replica.index} on {node} has no whole batch at {before}")
+
+    def _look_at_epochs(self, where: str, known: _Known, view: memoryview, at: int, header: BatchHeader) -> None:
+        before = known.epochs.get(header.producer_id, (-1, -1))
+        marker = read_marker(decode_batch(view, at)[0]) if header.is_control else None
+        now = header.producer_epoch, before[1] if marker is None else marker[1]
+        known.epochs[header.producer_id] = now
+        is_older = now[0] < before[0] or now[1] < before[1]
+        text = f"{where} has epochs {now} of producer {header.producer_id} and its coordinator at {header.base_offset}"
+        self._world.demand(not is_older, f"{text}, behind {before}")
 
     def _compare_records(self, where: str, known: _Known, view: memoryview, at: int, header: BatchHeader) -> None:
         if header.is_control:
