@@ -92,9 +92,9 @@ soak: install
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
 # Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, and
-# controllers alone; make sim SEEDS=1-10000 for more, KIND=--cluster for one of them.
+# transactions, and controllers alone; make sim SEEDS=1-10000 for more, KIND=--cluster for one of them.
 sim: install
-	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --quorum); do \
+	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --transactions --quorum); do \
 		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
 	done
 

@@ -15,15 +15,21 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from headrace.sim.cluster_run import run_apart_seed, run_cluster_seed, run_dynamic_seed
+from headrace.sim.cluster_run import run_apart_seed, run_cluster_seed, run_dynamic_seed, run_transactions_seed
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_seed
-from headrace.sim.sabotage import PLANTED, PLANTED_IN_CLUSTERS, PLANTED_IN_QUORUMS, planted
+from headrace.sim.sabotage import (
+    PLANTED,
+    PLANTED_IN_CLUSTERS,
+    PLANTED_IN_QUORUMS,
+    PLANTED_IN_TRANSACTIONS,
+    planted,
+)
 
 Seeds = Callable[[int, Callable[[str], None] | None], Result]
 """One run: (seed, where its trace is said)."""
 
-EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS)
+EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS, *PLANTED_IN_TRANSACTIONS)
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
@@ -39,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
     kind.add_argument("--apart", action="store_true", help="brokers of a cluster beside three controllers")
     kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")
+    kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
@@ -57,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = run_apart_seed
     elif given.dynamic:
         run = run_dynamic_seed
+    elif given.transactions or given.sabotage in PLANTED_IN_TRANSACTIONS:
+        run = run_transactions_seed
     elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:
         run = run_cluster_seed
     try:
@@ -91,10 +100,13 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0
+    transactions = judged = 0
     failed: list[int] = []
     for seed in seeds:
         result = run(seed, None)
         simulated_s += result.simulated_s
+        transactions += result.transactions
+        judged += result.judged
         print(_line(result), flush=True)
         if result.objection is not None:
             failed.append(seed)
@@ -102,6 +114,8 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
                 break
     took_s = time.perf_counter() - began
     print(f"{simulated_s:.0f} s simulated in {took_s:.1f} s: {simulated_s / took_s:.0f} simulated seconds a second")
+    if judged:
+        print(f"{judged} transactions judged, {transactions} of them known to be committed")
     if failed:
         print(f"objections in {len(failed)} seeds: {' '.join(map(str, failed))}")
     return OBJECTION if failed else CONTENT
@@ -110,8 +124,8 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
 def _line(result: Result) -> str:
     verdict = "ok" if result.objection is None else f"OBJECTION: {result.objection}"
     return (
-        f"seed {result.seed}: {result.simulated_s:.1f} s, {result.acknowledged} records and {result.commits} commits "
-        f"confirmed, {result.faults} faults, {result.starts} starts: {verdict}"
+        f"seed {result.seed}: {result.simulated_s:.1f} s, {result.acknowledged} records, {result.commits} commits and "
+        f"{result.transactions} transactions confirmed, {result.faults} faults, {result.starts} starts: {verdict}"
     )
 
 

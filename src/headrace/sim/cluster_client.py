@@ -24,7 +24,9 @@ from headrace.wire.messages.k14_sync_group import SyncGroupRequest
 from headrace.wire.messages.k15_describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
+from headrace.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.wire.messages.k26_end_txn import EndTxnRequest
+from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from headrace.sim.checkers.history import Place
@@ -32,17 +34,24 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Response)
 
-_OF_COORDINATORS: Final = (
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    JoinGroupRequest,
-    HeartbeatRequest,
-    SyncGroupRequest,
-    DescribeGroupsRequest,
-    InitProducerIdRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-)
+OF_GROUPS: Final = 0
+OF_TRANSACTIONS: Final = 1
+"""Key types of FindCoordinator."""
+
+_OF_COORDINATORS: Final[dict[type, int]] = {
+    OffsetCommitRequest: OF_GROUPS,
+    OffsetFetchRequest: OF_GROUPS,
+    JoinGroupRequest: OF_GROUPS,
+    HeartbeatRequest: OF_GROUPS,
+    SyncGroupRequest: OF_GROUPS,
+    DescribeGroupsRequest: OF_GROUPS,
+    TxnOffsetCommitRequest: OF_GROUPS,
+    InitProducerIdRequest: OF_TRANSACTIONS,
+    AddPartitionsToTxnRequest: OF_TRANSACTIONS,
+    AddOffsetsToTxnRequest: OF_TRANSACTIONS,
+    EndTxnRequest: OF_TRANSACTIONS,
+}
+"""Whose coordinator is asked."""
 
 
 def place_of(request: Any) -> Place | None:
@@ -70,32 +79,40 @@ class ClusterClient(SimClient):
 
     def __init__(self, world: World, host: str, brokers: Sequence[str]) -> None:
         super().__init__(world, host, brokers[0])
-        self._brokers = list(brokers)
-        self._at = self.rng.randrange(len(self._brokers))
+        self.brokers = list(brokers)
+        self._at = self.rng.randrange(len(self.brokers))
         self._links: dict[str, AsyncConnection] = {}
         self._leaders: dict[Place, tuple[str, int]] = {}
         """Where the leader of a partition is, and its epoch."""
-        self._coordinator: str | None = None
+        self._coordinators: dict[int, str] = {}
+        """By key type: a client has one group and one transactional id at most."""
 
     async def ask(self, request: Request, response_class: type[R], version: int | None = None) -> R:
         """See SimClient: to whoever has to be asked."""
         place = place_of(request)
         if isinstance(request, DescribeGroupsRequest):
-            await self._find_coordinator(request.groups[0])
+            await self.find(OF_GROUPS, request.groups[0], anew=True)
+        coordinator = self._coordinators.get(_OF_COORDINATORS.get(type(request), -1))
         try:
-            link = await (self._link(self._coordinator) if self._is_of_coordinator(request) else self.connection(place))
+            link = await (self._link(coordinator) if coordinator is not None else self.connection(place))
             answer = await self._said(link, request, response_class, version)
         except ClientError:
             self.moved(place)
             raise
-        if isinstance(answer, FindCoordinatorResponse):
-            self._coordinator = answer.host if answer.error_code == ErrorCode.NONE else None
+        if isinstance(request, FindCoordinatorRequest) and isinstance(answer, FindCoordinatorResponse):
+            self._coordinators.pop(request.key_type, None)
+            if answer.error_code == ErrorCode.NONE:
+                self._coordinators[request.key_type] = answer.host
         elif place is not None and error_of(answer) != ErrorCode.NONE:
             self.moved(place)
         return answer
 
-    def _is_of_coordinator(self, request: object) -> bool:
-        return isinstance(request, _OF_COORDINATORS) and self._coordinator is not None
+    async def find(self, key_type: int, key: str, *, anew: bool = False) -> bool:
+        """Looks for a coordinator, if it is not known already; whether it is now. Raises ClientError."""
+        if anew or key_type not in self._coordinators:
+            self._coordinators.pop(key_type, None)
+            await self.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, 3)
+        return key_type in self._coordinators
 
     async def connection(self, place: Place | None = None) -> AsyncConnection:
         """See SimClient: to the leader of a partition, or to any broker. Raises ClientError."""
@@ -110,11 +127,19 @@ class ClusterClient(SimClient):
         """See SimClient: this broker may not be the one to ask."""
         if place is not None:
             self._leaders.pop(place, None)
-        self._coordinator = None
-        self._at = (self._at + 1) % len(self._brokers)
+        self._coordinators.clear()
+        self._at = (self._at + 1) % len(self.brokers)
+
+    async def ask_each(self, request: Request, response_class: type[R], version: int | None = None) -> list[R]:
+        """The same of every broker. Raises ClientError."""
+        return [await self._said(await self._link(each), request, response_class, version) for each in self.brokers]
+
+    def suppose(self, place: Place, host: str) -> None:
+        """As if it had heard, at some time or other, that this broker leads a partition."""
+        self._leaders[place] = host, -1
 
     async def _link(self, host: str | None) -> AsyncConnection:
-        host = host or self._brokers[self._at]
+        host = host or self.brokers[self._at]
         link = self._links.get(host)
         if link is None or link.closed:
             link = self._links[host] = await AsyncConnection.open(
@@ -124,7 +149,12 @@ class ClusterClient(SimClient):
 
     async def epoch_of(self, place: Place) -> int:
         """See SimClient. Raises ClientError."""
-        await self.connection(place)
+        while place not in self._leaders:  # another task of its may have been sent away meanwhile
+            try:
+                await self.connection(place)
+            except ClientError:
+                self.moved(place)
+                raise
         return self._leaders[place][1]
 
     async def _find_leader(self, place: Place) -> tuple[str, int]:
@@ -136,10 +166,6 @@ class ClusterClient(SimClient):
             if part.partition_index == place[1] and part.leader_id in hosts:
                 return hosts[part.leader_id], part.leader_epoch
         raise UnreachableError(f"{place} has no leader")
-
-    async def _find_coordinator(self, group: str) -> None:
-        self._coordinator = None
-        await self.ask(FindCoordinatorRequest(key=group, key_type=0), FindCoordinatorResponse, 3)
 
     def leave(self) -> None:
         """Closes the connections."""

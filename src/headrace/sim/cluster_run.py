@@ -5,7 +5,8 @@ Checked while it runs: no acknowledged record is changed or doubled, nothing tha
 partition has one leader, and one of the quorum has one; in-sync sets lie within the replicas; what is committed was so
 by as many as it takes, and whoever may be elected has it; metadata are applied that a majority of the voters has; the
 end of a partition never goes back for a client. At the end: everybody gets on, all replicas are in sync within two
-minutes, all that was acknowledged or read is there, and the logs of all replicas are equal.
+minutes, all that was acknowledged or read is there, no transaction is open, and the logs of all replicas are equal: as
+far as they are committed they are so at any time, of all topics.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 from asyncio import gather, sleep
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.broker.broker import Broker
@@ -27,10 +28,12 @@ from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
+from headrace.sim.checkers.logs import Logs
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_faults import CLUSTER_KINDS, LOSSY_LINK, ONE_LOSES, ClusterFaults
+from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.faults import KINDS, Faults
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
@@ -39,13 +42,12 @@ from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.isolation import TOPIC, Transactions
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
-from headrace.sim.workloads.transacting import PARTITIONS, TOPIC, Ledgers
 from headrace.sim.workloads.voting import VoterOperator
 from headrace.sim.workloads.watching import Watcher
 from headrace.sim.world import World
-from headrace.wire.batch import iter_headers
 
 CONTROLLER_PORT: Final = 9093
 CONTROLLERS: Final = (101, 102, 103)
@@ -64,6 +66,8 @@ SNAPSHOT_BYTES_RARE: Final = 20_000_000
 SETTLE_S: Final = 120.0
 """How long after the last fault everybody may take to get on, with all replicas in sync: several times what a Produce
 request waits for at a leader that is cut off and does not know it."""
+WATCHED_KEYS: Final = 3
+"""Of the partitions that transactions append to."""
 SAFE_FROM_MEMORY: Final = ("stop", "cut", "silence", "partition", "slow disk", "clock")
 """Faults of one node after which it has all that it acknowledged."""
 
@@ -118,7 +122,15 @@ class Options:
     is_emptied: bool
     """Whether a broker that votes nowhere loses its disks where another one would lose its power."""
     transactors: int
-    """Producers with transactional ids; of three, two have the same."""
+    """Producers with transactional ids; of three or more, two have the same."""
+    copiers: int
+    """Those that consume, transform and produce; likewise."""
+    keys: int
+    """Partitions that they append to."""
+    pause_s: float
+    """At most between two transactions of one of them, while there are faults."""
+    coordinators_fail: bool
+    """Whether coordinators of transactions fail in the middle of an end."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -154,6 +166,29 @@ class Options:
             snapshot_bytes=rng.choice((SNAPSHOT_BYTES_RARE, SNAPSHOT_BYTES_RARE, 2_000, 10_000)),
             is_emptied=rng.random() < 0.5,
             transactors=rng.choice((0, 0, 2, 3)),
+            copiers=rng.choice((0, 2)),
+            keys=3,
+            pause_s=0.4,
+            coordinators_fail=rng.random() < 0.3,
+        )
+
+    @classmethod
+    def draw_transactional(cls, rng: random.Random) -> Options:
+        """Transactions, and hardly anything else."""
+        drawn = cls.draw(rng)
+        return replace(
+            drawn,
+            plain=0,
+            idempotent=1,
+            members=0,
+            topics_come_and_go=False,
+            is_reborn=False,
+            faults_s=rng.uniform(4.0, 10.0),
+            transactors=rng.choice((3, 4)),
+            copiers=rng.choice((2, 3)),
+            keys=rng.choice((4, 12)),
+            pause_s=rng.choice((0.15, 0.5)),
+            coordinators_fail=rng.random() < 0.8,
         )
 
 
@@ -168,7 +203,8 @@ def voter_of(node_id: int) -> Voter:
 
 
 class ClusterRun:
-    """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes."""
+    """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
+    `transactional`: its clients are transactional ones."""
 
     def __init__(
         self,
@@ -178,9 +214,11 @@ class ClusterRun:
         *,
         apart: bool = False,
         dynamic: bool = False,
+        transactional: bool = False,
     ) -> None:
         self.world = World(seed, say)
-        self.options = options or Options.draw(self.world.rng("options"))
+        draw = Options.draw_transactional if transactional else Options.draw
+        self.options = options or draw(self.world.rng("options"))
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -198,9 +236,10 @@ class ClusterRun:
         self._operator: VoterOperator | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
-        self.ledgers = Ledgers(self.world, self._client)
+        self.transactions = Transactions(self.world, self._client, self.options.keys, self.options.pause_s)
         self.quorum = Quorum(self.world, self._voting)
         self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
+        self.logs = Logs(self.world, self._up, lambda node: self.machines[node].disk)
         self.faults = [
             Faults(
                 self.world,
@@ -222,6 +261,8 @@ class ClusterRun:
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
+        loses = ONE_LOSES in self.options.cluster_kinds
+        self.coordinator_faults = CoordinatorFaults(self.world, self.machines, may_die=not loses)
 
     def _others(self, node_id: int) -> list[str]:
         return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
@@ -271,7 +312,7 @@ class ClusterRun:
         world = self.world
         world.trace.note("options", self.options)
         with ExitStack() as hearing:
-            for each in (self.quorum, self.replication, self.lost_answers, self.after_snapshots):
+            for each in self._listeners():
                 hearing.enter_context(each.listening())
             play(world, self._main(), self._look, LOOK_S, "the brokers and their clients")
         return Result(
@@ -283,10 +324,15 @@ class ClusterRun:
             sum(faults.count for faults in self._all_faults()),
             sum(machine.starts for machine in self.everybody.values()),
             world.objection,
+            self.transactions.committed,
+            self.transactions.judged,
         )
 
-    def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots]:
-        return [*self.faults, self.cluster_faults, self.lost_answers, self.after_snapshots]
+    def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
+        return [*self.faults, self.cluster_faults, self.lost_answers, self.after_snapshots, self.coordinator_faults]
+
+    def _listeners(self) -> list[Quorum | Replication | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
+        return [self.quorum, self.replication, self.lost_answers, self.after_snapshots, self.coordinator_faults]
 
     # --- the checker
 
@@ -297,6 +343,7 @@ class ClusterRun:
         for broker in self._up():
             self.bounds.look(broker)
         self.replication.look()
+        self.logs.look()
 
     def _voting(self) -> dict[int, Raft | None]:
         running = {node: self.everybody[node].broker for node in self.voters}
@@ -315,7 +362,7 @@ class ClusterRun:
         for place in self._places:
             self.history.track(place)
         if options.transactors:
-            await make_topic(self._client("admin"), TOPIC, PARTITIONS, {}, replicas=3)
+            await make_topic(self._client("admin"), TOPIC, options.keys, {}, replicas=3)
         self._start_clients()
         nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
         faults = [world.loop.create_task(each.run()) for each in nemeses]
@@ -323,7 +370,10 @@ class ClusterRun:
             self.lost_answers.begin()
         if "power" in options.kinds:
             self.after_snapshots.begin()
+        if options.coordinators_fail:
+            self.coordinator_faults.begin()
         await sleep(options.faults_s)
+        self.coordinator_faults.end()
         self.lost_answers.end()
         self.after_snapshots.end()
         for task in faults:
@@ -342,6 +392,7 @@ class ClusterRun:
             del self._clients[self._administrator.host]
         if self._operator is not None:
             await self._restore_voters(self._operator)
+        self.transactions.slow_down()
         world.trace.note("calm")
         world.calm_since = world.loop.time()
         await self._settle()
@@ -377,10 +428,11 @@ class ClusterRun:
         if self.first_voters:
             self._operator = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
             self._operator.client.owner.spawn(self._operator.run())
-        watcher = Watcher(self._client("watcher"), self._places)
+        keys = self.transactions.keys[:WATCHED_KEYS] if options.transactors else []
+        watcher = Watcher(self._client("watcher"), [*self._places, *keys])
         watcher.client.owner.spawn(watcher.run())
         if options.transactors:
-            self.ledgers.start(options.transactors)
+            self.transactions.start(options.transactors, options.copiers)
 
     async def _restore_voters(self, operator: VoterOperator) -> None:
         """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
@@ -418,7 +470,7 @@ class ClusterRun:
         expected = [self.crowd.expectation()]
         if self.world.calm_since is not None:
             # a coordinator that does not reach a leader ends no transaction there, as in Kafka
-            expected.append(self.ledgers.expectation())
+            expected.append(self.transactions.expectation())
         observer = self._client("observer")
         while self.world.objection is None:
             late = [text for each in expected for text in each()]
@@ -448,47 +500,15 @@ class ClusterRun:
         self._clients.clear()
         await sleep(5.0)
         await self.crowd.read_all("before")
-        await self.ledgers.read_all()
-        self._compare()
+        await self.transactions.judge()
+        self.logs.look_at_all()
+        self.logs.look_for_open()
         await gather(*[machine.stop() for machine in self.machines.values()])
         for machine in self.machines.values():
             await machine.ready()
         await self.crowd.read_all("after")
         for machine in self.everybody.values():
             await machine.switch_off()
-
-    def _compare(self) -> None:
-        """The logs of all replicas are equal, byte for byte."""
-        for topic, index in [*self._places, *(self.ledgers.places if self.options.transactors else ())]:
-            found = {
-                broker.node_id: _bytes_of(broker, topic, index)
-                for broker in self._up()
-                if (known := broker.image.topics.partition(topic, index)) and broker.node_id in known.replicas
-            }
-            first = found[min(found)]
-            differ = [node for node, data in found.items() if data != first]
-            sizes = {node: len(data) for node, data in found.items()}
-            self.world.demand(not differ, f"{topic}-{index} differs on {differ}; bytes: {sizes}")
-
-
-def _bytes_of(broker: Broker, topic: str, index: int) -> bytes:
-    log = broker.logs.get(topic, index)
-    if log is None:
-        return b""
-    parts: list[bytes] = []
-    offset = log.log_start_offset
-    while offset < log.end_offset:
-        read = log.read(offset, max_bytes=1 << 30, max_offset=log.end_offset, min_one=True, wait=True)
-        if read.slice is None:
-            break
-        data = read.slice.file.read(read.slice.position, read.slice.size)
-        parts.append(data)
-        offset = max(offset + 1, _end_of(data))
-    return b"".join(parts)
-
-
-def _end_of(data: bytes) -> int:
-    return max((header.next_offset for _, header in iter_headers(data)), default=0)
 
 
 def run_cluster_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
@@ -504,3 +524,8 @@ def run_apart_seed(seed: int, say: Callable[[str], None] | None = None) -> Resul
 def run_dynamic_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster whose voters come and go."""
     return ClusterRun(seed, say, dynamic=True).run()
+
+
+def run_transactions_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose clients are transactional ones."""
+    return ClusterRun(seed, say, transactional=True).run()

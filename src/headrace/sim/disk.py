@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
@@ -195,6 +196,16 @@ class SimDisk:
     def torn(self, size: int) -> int:
         """How much of a write that failed stays."""
         return self._rng.randint(0, size) if self.tears_failed_writes else 0
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """Whoever reads inside the block is no process of this machine: nothing counts, and nothing fails."""
+        kept = self.operations, self.fail, self.powered
+        self.fail, self.powered = None, True
+        try:
+            yield
+        finally:
+            self.operations, self.fail, self.powered = kept
 
     def take(self, path: str, operation: str, grows: int) -> None:
         """Counts an operation; raises what is injected, or ENOSPC."""

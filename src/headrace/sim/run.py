@@ -125,6 +125,10 @@ class Result:
     faults: int
     starts: int
     objection: Objection | None
+    transactions: int = 0
+    """Those that were committed, as their producers were told."""
+    judged: int = 0
+    """Transactions, also those that were aborted, or of which nobody heard, whose history was judged."""
 
 
 def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None], every_s: float, who: str) -> None:

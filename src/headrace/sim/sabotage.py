@@ -135,8 +135,10 @@ PLANTED: Final = tuple(_replacements())
 """The names of the faults of one broker."""
 PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
 """The names of the faults of several controllers."""
-PLANTED_IN_CLUSTERS: Final = (*cluster_plants(), *transaction_plants())
+PLANTED_IN_CLUSTERS: Final = tuple(cluster_plants())
 """The names of the faults of whole clusters."""
+PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
+"""The names of the faults of clusters that only transactions meet."""
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """Faults that are planted into transactions: their coordinators, their markers, and what leaders and readers make of
 them.
 
-Left out are leaders that take a batch for a transaction that is over (KIP-890), or a marker of an epoch that is over.
-Producers of these runs raise their epoch after an abort, as clients do, and commit what is acknowledged: none of their
-batches comes late under an epoch that still holds. No network of these runs delivers a marker later than its retry.
+Left out are leaders that take a batch whose transaction ended after its coordinator was asked about it (KIP-890): no
+network of these runs holds up that answer, and nothing else, for as long as an end takes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ from typing import Any
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.coordinators.verifier import Said, Verifier
+from headrace.groups import offsets
 from headrace.log.log import Log
+from headrace.log.producers import Producers
 from headrace.machine.outcome import Outcome
 from headrace.transactions import deciding
 from headrace.transactions.asks import Marking, Partitions
@@ -36,6 +37,33 @@ def _answer_before_it_is_committed(real: Real) -> Real:
         return Outcome(out.reply, then=lambda *_: Outcome(records=out.records, then=out.then))
 
     return decided
+
+
+def _send_before_it_is_committed(real: Real) -> Real:
+    """Markers leave as soon as an end is decided."""
+
+    def decided(self: TransactionShard, step: Step, current: Transaction | None, error: ErrorCode) -> Outcome:
+        out: Outcome = real(self, step, current, error)
+        if step.record is None or not step.record.state.is_prepared:
+            return out
+        vars(TransactionShard)["_send"](self, step.record, step.record.updated_ms)
+        return Outcome(out.reply, out.records)
+
+    return decided
+
+
+def _takes(*_: object, **__: object) -> None:
+    """Nothing is wrong with it."""
+
+
+def _counts_at_once(real: Real) -> Real:
+    """An offset of a transaction counts before its marker."""
+
+    def hold(shard: Any, producer_id: int, record: Any) -> None:
+        real(shard, producer_id, record)
+        offsets.end_transaction(shard, producer_id, True)
+
+    return hold
 
 
 def _forget_what_was_decided(self: TransactionShard, now_ms: int) -> Outcome:
@@ -104,6 +132,9 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
     decided = vars(TransactionShard)["_decided"]
     return {
         "answers-what-is-not-committed": [(TransactionShard, "_decided", _answer_before_it_is_committed(decided))],
+        "sends-markers-too-early": [(TransactionShard, "_decided", _send_before_it_is_committed(decided))],
+        "takes-any-marker": [(Producers, "check_marker", _takes)],
+        "counts-offsets-at-once": [(offsets, "hold", _counts_at_once(offsets.hold))],
         "forgets-ends-when-it-loads": [(TransactionShard, "loaded", _forget_what_was_decided)],
         "times-out-without-a-raise": [(deciding, "abort_alone", _time_out_without_a_raise)],
         "keeps-the-last-partitions": [(Transaction, "joined", _keep_the_last_partitions(Transaction.joined))],

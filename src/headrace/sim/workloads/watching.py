@@ -24,35 +24,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.sim.checkers.history import Place
-    from headrace.sim.client import SimClient
+    from headrace.sim.cluster_client import ClusterClient
 
 READ_BYTES: Final = 300
 _BY_LEADERS: Final = 10
 """The last version of Fetch that followers do not answer: one that lags has not got that far."""
-ELSEWHERE: Final = 0.5
-"""How often it asks another broker who leads: one that is cut off may name itself."""
 
 
 class Watcher:
     """See the module."""
 
-    def __init__(self, client: SimClient, places: Sequence[Place]) -> None:
+    def __init__(self, client: ClusterClient, places: Sequence[Place]) -> None:
         self.client = client
         self._places = list(places)
         self._ends: dict[Place, int] = {}
+        self._stable_ends: dict[Place, int] = {}
         self._epochs: dict[Place, int] = {}
 
     async def run(self) -> None:
         """Until its node ends."""
         while True:
             place = self.client.rng.choice(self._places)
-            if self.client.rng.random() < ELSEWHERE:
-                self.client.moved(place)
             try:
                 await self._hear_of_epochs(place[0])
-                await self.client.rng.choice((self._ask, self._read))(place)
             except ClientError:
                 pass
+            for broker in self.client.brokers:
+                # What it knows of leaders may be old: it asks them all, and whoever leads answers.
+                self.client.suppose(place, broker)
+                try:
+                    await self.client.rng.choice((self._ask, self._ask_for_stable, self._read))(place)
+                except ClientError:
+                    pass
             await self.client.rest()
 
     async def _hear_of_epochs(self, topic: str) -> None:
@@ -61,17 +64,24 @@ class Watcher:
             place = (topic, found.partition_index)
             self._epochs[place] = max(found.leader_epoch, self._epochs.get(place, 0))
 
-    async def _ask(self, place: Place) -> None:
-        floor = self._ends.get(place, 0)
+    async def _ask(self, place: Place, isolation_level: int = 0) -> None:
+        floors = (self._ends, self._stable_ends)[isolation_level]
+        floor = floors.get(place, 0)
         asked = ListOffsetsPartition(
             partition_index=place[1], current_leader_epoch=self._epochs.get(place, 0), timestamp=LATEST
         )
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=place[0], partitions=[asked])])
+        topics = [ListOffsetsTopic(name=place[0], partitions=[asked])]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
         answer = (await self.client.ask(request, ListOffsetsResponse, 5)).topics[0].partitions[0]
         if answer.error_code == ErrorCode.NONE:
-            text = f"{place} ends at {answer.offset}, and did at {floor} before"
+            what = ("ends", "is stable up to")[isolation_level]
+            text = f"{place} {what} at {answer.offset}, and did at {floor} before"
             self.client.world.demand(answer.offset >= floor, text)
-            self._ends[place] = int(answer.offset)
+            floors[place] = int(answer.offset)
+
+    async def _ask_for_stable(self, place: Place) -> None:
+        """Where committed records end: no transaction below that is open again."""
+        await self._ask(place, 1)
 
     async def _read(self, place: Place) -> None:
         """A reader that is told that its place is out of range begins elsewhere, and loses records or doubles them."""

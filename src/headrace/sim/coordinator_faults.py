@@ -1,0 +1,95 @@
+"""Coordinators of transactions that fail in the middle of an end: when it is decided, when its markers leave, when the
+last of them is written.
+
+One dies at once or soon; one stands still, until another has taken its place and ended the transaction, and goes on
+with what it was about to send; of one the last words come late, and not in their order, before it dies.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.coordinators.marker_sender import MarkerSender
+from headrace.sim.loop import PROCESS, WORLD
+from headrace.sim.moments import after_each, before_each
+from headrace.transactions.shard import TransactionShard
+
+if TYPE_CHECKING:
+    from headrace.sim.machine import AnyMachine
+    from headrace.sim.world import World
+
+CHANCE: Final = 0.1
+"""How often a moment is met, if none was met for REST_S."""
+REST_S: Final = 0.5
+SOON_S: Final = 0.005
+PAUSE_S: Final = (3.5, 7.0)
+"""Longer than a broker's session: the controllers elect another leader meanwhile."""
+LATE_S: Final = 0.5
+
+
+class CoordinatorFaults:
+    """See the module."""
+
+    def __init__(self, world: World, machines: Mapping[int, AnyMachine], *, may_die: bool) -> None:
+        self._world = world
+        self._machines = {machine.host: machine for machine in machines.values()}
+        self._rng = world.rng("faults of coordinators")
+        self._may_die = may_die
+        self._is_on = False
+        self._rests_until = 0.0
+        self.count = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hears of ends inside the block, and meets them between `begin` and `end`."""
+        with ExitStack() as taps:
+            taps.enter_context(after_each(TransactionShard, "end", self._met))
+            taps.enter_context(before_each(MarkerSender, "send", self._met))
+            taps.enter_context(after_each(TransactionShard, "marked", self._met))
+            yield
+
+    def begin(self) -> None:
+        """From now on coordinators fail."""
+        self._is_on = True
+
+    def end(self) -> None:
+        """No coordinator fails any more. What stands still goes on by `ClusterFaults.heal`, links by `Faults.heal`."""
+        self._is_on = False
+
+    def _met(self, *_: object) -> None:
+        now = self._world.loop.time()
+        if not self._is_on or now < self._rests_until or self._rng.random() > CHANCE:
+            return
+        machine = self._machines.get(getattr(PROCESS.get(), "host", ""))
+        if machine is None:
+            return
+        self._rests_until = now + REST_S + self._rng.expovariate(1.0)
+        kind = self._rng.choice(("dies", "speaks late", "stands still") if self._may_die else ("stands still",))
+        self.count += 1
+        self._world.trace.note("fault", "coordinator", kind)
+        work = {"dies": self._dies, "speaks late": self._speaks_late, "stands still": self._stands_still}[kind]
+        if kind == "stands still":
+            machine.pause()  # what it is about to do it does when it goes on
+        self._world.loop.create_task(work(machine), context=WORLD.copy())
+
+    async def _dies(self, machine: AnyMachine) -> None:
+        await sleep(self._rng.choice((0.0, self._rng.uniform(0.0, SOON_S))))
+        if self._is_on:
+            machine.kill()
+
+    async def _speaks_late(self, machine: AnyMachine) -> None:
+        others = [host for host in self._machines if host != machine.host]
+        for other in others:
+            self._world.network.slow_down(machine.host, other, (0.0, LATE_S))
+        await sleep(self._rng.uniform(0.0, LATE_S))
+        if self._is_on:
+            machine.kill()
+        for other in others:
+            self._world.network.mend(machine.host, other)
+
+    async def _stands_still(self, machine: AnyMachine) -> None:
+        await sleep(self._rng.uniform(*PAUSE_S))
+        machine.resume()
