@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
+from typing import Never
 
-from headrace.env.posix import PosixDisk
-from headrace.log.offset_index import IndexCache, OffsetIndex
+import pytest
+
+from headrace.env.posix import PosixDisk, PosixFile
+from headrace.log.offset_index import IndexCache, OffsetIndex, TimeIndex
 
 
 class Interrupted(PosixDisk):
@@ -85,6 +89,44 @@ def test_a_late_reader_does_not_bring_back_what_was_cut(tmp_path: Path) -> None:
     disk.then = cut_and_go_on
     index.lookup(25)
     assert index.lookup(35) == 6000
+
+
+class FullFile(PosixFile):
+    __slots__ = ()
+
+    def write_at(self, _position: int, _data: object) -> Never:
+        raise OSError(errno.ENOSPC, "no space left")
+
+
+class Full(PosixDisk):
+    """A disk without room: files are opened and cut, and nothing is written."""
+
+    def open(self, path: str, *, create: bool = False) -> PosixFile:
+        if create and not os.path.exists(path):
+            raise OSError(errno.ENOSPC, "no space left")
+        return FullFile(path, create=False)
+
+
+@pytest.mark.parametrize("kept", range(7))
+@pytest.mark.parametrize("written", range(7))
+def test_a_full_disk_does_not_end_a_cut_half_way(tmp_path: Path, written: int, kept: int) -> None:
+    """What is in memory alone is not written first."""
+    disk, offsets_at, times_at = PosixDisk(), str(tmp_path / "0.index"), str(tmp_path / "0.timeindex")
+    offsets, times = OffsetIndex(disk, offsets_at, IndexCache(RLock())), TimeIndex(disk, times_at)
+    for number in range(1, 7):
+        offsets.append(10 * number, 1000 * number)
+        times.maybe_append(100 * number, 10 * number)
+        if number == written:
+            offsets.write_out()
+            times.write_out()
+    offsets._disk = times._disk = Full()
+    offsets.truncate(10 * kept + 1)
+    times.truncate(10 * kept + 1)
+    assert list(offsets.entries()) == [10 * number << 32 | 1000 * number for number in range(1, kept + 1)]
+    assert times.entries() == [(100 * number, 10 * number) for number in range(1, kept + 1)]
+    offsets.append(10 * kept + 1, 1000 * kept + 1)
+    times.maybe_append(100 * kept + 1, 10 * kept + 1)
+    assert len(offsets) == len(times) == kept + 1
 
 
 def test_the_cache_keeps_within_its_bound() -> None:

@@ -238,10 +238,15 @@ class OffsetIndex:
                 self.append(entry >> 32, entry & 0xFFFFFFFF)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drops the entries at or above an offset."""
-        self.write_out()
-        entries = self.entries()
-        self.cut(entries[: bisect_right(entries, (relative_offset << 32) - 1)])
+        """Drops the entries at or above an offset. It writes nothing: a full disk must not end a cut half-way."""
+        limit = (relative_offset << 32) - 1
+        kept = bisect_right(self._tail, limit)
+        if kept:
+            del self._tail[kept:]
+            self.last = self._tail[-1]
+        else:
+            written = self._entries_written()
+            self.cut(written[: bisect_right(written, limit)])
 
     def cut(self, entries: array[int]) -> None:
         """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
@@ -394,9 +399,14 @@ class TimeIndex:
         return entries[at - 1] if at else (-1, 0)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drops the entries at or above an offset."""
-        self.write_out()
-        self.cut([entry for entry in self.entries() if entry[1] < relative_offset])
+        """Drops the entries at or above an offset. It writes nothing: a full disk must not end a cut half-way."""
+        entries = [entry for entry in self.entries() if entry[1] < relative_offset]
+        in_memory = len(entries) - self._count
+        if in_memory > 0:
+            del self._tail[in_memory * TIME_ENTRY_BYTES :]
+            self.last_timestamp, self.last_relative_offset = entries[-1]
+        else:
+            self.cut(entries)
 
     def cut(self, entries: list[tuple[int, int]]) -> None:
         """Cuts the file behind `entries`, which it begins with. What is kept is not written again: it stays safe."""
