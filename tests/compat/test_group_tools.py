@@ -19,7 +19,7 @@ from peers.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.soak, pytest.mark.timeout(600)]
 
-TOPIC = "read"
+TOPIC, RECORDS = "read", 10
 GROUPS = "consumer.group.ConsumerGroupCommand"
 EVERY = ("classic", "consumer")
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -79,8 +79,11 @@ class Member:
         while not self._ended.is_set():
             message = self.consumer.poll(0.1)
             if message is not None and message.error() is None:
-                self.consumer.commit(message, asynchronous=False)
+                self.consumer.commit(message=message, asynchronous=False)
                 self.read += 1
+
+    def has_read_all(self) -> bool:
+        return self.read == RECORDS
 
     def close(self) -> None:
         self._ended.set()
@@ -109,18 +112,18 @@ def groups(bootstrap: str) -> Iterator[None]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(PATIENCE_S)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    for number in range(10):
+    for number in range(RECORDS):
         producer.produce(TOPIC, b"value", partition=number % 2)
     assert producer.flush(PATIENCE_S) == 0
     stable = []
     try:
         for protocol in EVERY:
             gone = member(bootstrap, f"{protocol}-empty", protocol)
-            until(lambda gone=gone: gone.read == 10, "all is read")
+            until(gone.has_read_all, "all is read")
             gone.close()
             stays = member(bootstrap, f"{protocol}-stable", protocol)
             stable.append(stays)
-            until(lambda stays=stays: stays.read == 10, "all is read")
+            until(stays.has_read_all, "all is read")
         alone = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "offsets-alone"})
         alone.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
         alone.close()
