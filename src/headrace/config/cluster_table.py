@@ -312,7 +312,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "add.partitions.to.txn.retry.backoff.ms",
         Type.INT,
         20,
-        "The longest pause of the broker before it asks again to add a partition to a transaction; the first is a 16th of it.",
+        "The longest pause before a broker asks again to add a partition to a transaction; the first is a 16th of it.",
         at_least=1,
     ),
     Setting(

@@ -97,8 +97,7 @@ class ReplicaManager:
             node, logs, metrics, self.node_id, image, topic_config, opened=self._opened, refused=self._refused
         )
         self._epoch_starts = EpochStarts(node.workers, failures.failed)
-        flushes = metrics.counter("log.flushes")
-        self.flusher = Flusher(node.syncs, flushes, failures.failed, node.disk.write_pressure)
+        self.flusher = Flusher(node.syncs, metrics.counter("log.flushes"), failures.failed, node.disk.write_pressure)
         appender = Appender(
             node.clock, node.owner("acknowledgements"), metrics, self.flusher, self._epoch_starts, failures
         )
