@@ -46,15 +46,15 @@ FOUND_AT = {
     "takes-a-reborn-topic-for-the-old": 3,
     "forgets-who-is-being-added": 13,
     "commits-with-too-few-in-sync": 1,
-    "ignores-leader-epochs": 3,
+    "ignores-leader-epochs": 13,
     "applies-what-is-not-committed": 1,
 }
 """The first seed that finds each fault: the search begins with it."""
 SEEDS_OF_A_PLANT = 6
 FOUND_IN_TRANSACTIONS_AT = {
-    "answers-what-is-not-committed": 4,
-    "sends-markers-too-early": 2,
-    "takes-any-marker": 10,
+    "answers-what-is-not-committed": 14,
+    "sends-markers-too-early": 6,
+    "takes-any-marker": 2,
     "counts-offsets-at-once": 1,
     "forgets-ends-when-it-loads": 1,
     "times-out-without-a-raise": 1,

@@ -9,6 +9,13 @@ from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.sabotage import PLANTED_IN_QUORUMS, planted
 
 SEEDS_OF_A_PLANT = 60
+FOUND_AT = {
+    "votes-twice": 57,
+    "names-a-snapshot-before-its-sync": 7,
+    "keeps-its-log-after-loading": 6,
+    "elects-any-log": 11,
+}
+"""The first seed that finds a fault, if it is not among the very first: the search begins with it."""
 FOUND = {
     179: "a disk that failed while its directory was locked kept the lock",
     1250: "a clean stop was cut short by the end of the faults, and nobody ended it",
@@ -34,8 +41,9 @@ def test_what_broke_once_holds(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED_IN_QUORUMS)
 def test_a_planted_fault_is_found(name: str) -> None:
+    first = FOUND_AT.get(name, 1)
     with planted(name):
-        assert any(run_quorum_seed(seed).objection is not None for seed in range(1, SEEDS_OF_A_PLANT + 1))
+        assert any(run_quorum_seed(seed).objection is not None for seed in range(first, SEEDS_OF_A_PLANT + 1))
 
 
 def test_a_seed_has_one_trace(capsys: pytest.CaptureFixture[str]) -> None:
