@@ -40,7 +40,7 @@ FOUND_AT = {
     "serves-what-is-not-committed": 2,
     "acknowledges-when-deposed": 3,
     "forgets-producers-of-others": 1,
-    "reports-before-its-sync": 20,
+    "reports-before-its-sync": 12,
     "elects-whoever-is-there": 2,
     "never-fences": 7,
     "takes-a-reborn-topic-for-the-old": 3,
