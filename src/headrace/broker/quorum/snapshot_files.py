@@ -7,7 +7,7 @@ start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -170,16 +170,17 @@ class SnapshotFiles:
             file.close()
 
     def store(self, piece: Piece, cluster_id: str) -> SnapshotContent | None:
-        """Writes what was received. The last piece is on stable storage, and was read back with all before it, before
-        the file has its name: then its content is returned.
+        """Writes what was received; the first piece takes the place of all that was received of another snapshot. The
+        last one is on stable storage, and was read back with all before it, before the file has its name: then its
+        content is returned.
 
         Raises StorageError where it is no snapshot, OSError.
         """
         part = self.path(piece.snapshot) + _PART
+        if piece.position == 0:
+            self._remove_unfinished((_PART,))  # the leader has a newer one meanwhile
         file = self._disk.open(part, create=True)
         try:
-            if piece.position == 0:
-                file.truncate(0)
             if file.size() != piece.position:
                 raise StorageError(f"{part} has {file.size()} bytes, and byte {piece.position} follows")
             file.append([piece.data])
@@ -200,9 +201,12 @@ class SnapshotFiles:
 
     def remove_parts(self) -> None:
         """Removes what was received or written and is not whole. Raises OSError."""
+        self._remove_unfinished((_PART, _WRITTEN))
+
+    def _remove_unfinished(self, kinds: Collection[str]) -> None:
         for name in self._disk.list(self._directory):
             stem, dot, kind = name.rpartition(".")
-            if dot + kind in (_PART, _WRITTEN) and parse_snapshot_name(stem) is not None:
+            if dot + kind in kinds and parse_snapshot_name(stem) is not None:
                 self._disk.remove(f"{self._directory}/{name}")
 
 
