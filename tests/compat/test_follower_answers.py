@@ -136,6 +136,7 @@ def answers(three: Three) -> dict[tuple[str | int, ...], bytes]:
     return said
 
 
+@pytest.mark.soak
 def test_fetches_between_the_high_watermark_and_the_end_of_the_log(tmp_path: Path) -> None:
     with held_up(HeadraceCluster(tmp_path / "ours", SETTINGS)) as three:
         ours = answers(three)

@@ -22,7 +22,7 @@ SEEDS = (4, 24, 36)
 SEEDS_APART = (1, 2)
 SEEDS_DYNAMIC = (1, 5)
 SEEDS_TRANSACTIONAL = (5, 8)
-BLOCKS = 3
+BLOCKS = [1, *(pytest.param(block, marks=pytest.mark.soak) for block in (0, 2))]
 BLOCK_SEEDS = 6
 
 FOUND_APART = {51: "a heartbeat that came while the active controller stopped met an assertion"}
@@ -115,7 +115,7 @@ def test_what_broke_once_holds(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", BLOCKS)
 def test_no_promise_is_broken(block: int) -> None:
     for seed in range(1000 + block * BLOCK_SEEDS, 1000 + (block + 1) * BLOCK_SEEDS):
         assert run_cluster_seed(seed).objection is None, f"python -m headrace.sim --cluster --seed {seed}"

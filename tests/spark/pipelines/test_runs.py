@@ -77,6 +77,7 @@ def test_sessions_once_with_late_events(bootstrap: str, tmp_path: Path) -> None:
     assert sum(batch["rows"] for batch in batches) == 12
 
 
+@pytest.mark.soak
 def test_log_monitor_until_interrupted(bootstrap: str, tmp_path: Path) -> None:
     make(bootstrap, "logs")
     levels = ["INFO"] * 8 + ["error", "WARNING"]
