@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.node_requests import wire_form
 from headrace.client.errors import ClientError
+from headrace.controller.heartbeats import HeartbeatReply
 from headrace.controller.requests import ControllerRequest, FailDirectories, Heartbeat
 from headrace.wire.errors import ErrorCode
 
@@ -52,10 +53,15 @@ class ClusterController:
         form = wire_form(request, self._driver.image)
         if form is None:
             raise ControllerError(ErrorCode.NOT_CONTROLLER)
-        timeout_s = HEARTBEAT_S if isinstance(request, Heartbeat) else ANSWER_S
+        beats = isinstance(request, Heartbeat)
+        timeout_s = HEARTBEAT_S if beats else ANSWER_S
         try:
-            said = await self._link.ask(form.request, form.response_class, timeout_s=timeout_s)
+            said = await self._link.ask(form.request, form.response_class, timeout_s=timeout_s, is_repeatable=beats)
         except ClientError as error:
+            self._link.sent_away()
             raise ControllerError(ErrorCode.NOT_CONTROLLER, str(error)) from error
         reply: R = form.read(said)
+        if isinstance(reply, HeartbeatReply) and reply.error is ErrorCode.NOT_CONTROLLER:
+            self._link.sent_away()
+            raise ControllerError(ErrorCode.NOT_CONTROLLER)
         return reply

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
-from headrace.client.errors import UnreachableError
+from headrace.client.errors import ConnectionLostError, UnreachableError
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from headrace.env import Node
     from headrace.raft.control import VoterEndpoint
 
@@ -50,12 +52,25 @@ class ControllerLink:
         self._link: AsyncConnection | None = None
         self._to: VoterEndpoint | None = None
         self._left: set[AsyncConnection] = set()
+        self._repeatable: set[Future[Any]] = set()
 
-    async def ask(self, request: Request, response_class: type[R], *, timeout_s: float) -> R:
+    async def ask(
+        self, request: Request, response_class: type[R], *, timeout_s: float, is_repeatable: bool = False
+    ) -> R:
         """The active controller's answer. Raises ClientError; whether the request took effect is unknown then, unless
-        it is an UnreachableError."""
+        it is an UnreachableError. What `is_repeatable` does not wait for a controller when another one is known."""
         link = await self._connected()
-        return await link.ask(request, response_class, timeout_s=timeout_s)
+        answer = link.ask(request, response_class, timeout_s=timeout_s)
+        if is_repeatable:
+            self._repeatable.add(answer)
+            answer.add_done_callback(self._repeatable.discard)
+        return await answer
+
+    def moved(self) -> None:
+        """Another controller is known: the last one may be stopped or cut off, and its answers may never come."""
+        for answer in tuple(self._repeatable):
+            if not answer.done():
+                answer.set_exception(ConnectionLostError("another controller is known by now"))
 
     def sent_away(self) -> None:
         """Whoever was asked is not the active controller, or cannot be reached."""

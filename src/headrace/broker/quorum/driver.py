@@ -112,6 +112,9 @@ class QuorumDriver:
         self.on_failure: Callable[[str], None] | None = None
         self.on_decides: Callable[[], None] = lambda: None
         """Called when `decides` changes, and at `start`."""
+        self.on_leader: Callable[[], None] = lambda: None
+        """Called when this node hears of another leader."""
+        self._leader: int | None = None
         self._node = node
         self._owner = node.owner("quorum")
         self._log = node.logger("quorum")
@@ -408,6 +411,10 @@ class QuorumDriver:
         """Carries out what the machine wants; see `outputs`."""
         self.outputs.take(out)
         self._wind()
+        leader = self.raft.known_leader
+        if leader is not None and leader != self._leader:
+            self._leader = leader
+            self.on_leader()
 
     def _carry_out(self, out: Output) -> None:
         """Does what one step wants done, in its order. Raises OSError; after a NoRoomError it goes on where it was."""

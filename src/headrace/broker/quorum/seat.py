@@ -45,6 +45,7 @@ class QuorumSeat:
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
         )
+        driver.on_leader = self.link.moved
         self.controller = ClusterController(driver, self.local, self.link)
         self._registration: ControllerRegistration | None = None
         if not settings.is_broker_alone:
