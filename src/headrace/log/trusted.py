@@ -14,9 +14,9 @@ from headrace.log.results import AppendResult
 from headrace.log.transaction_index import AbortedTransaction
 from headrace.wire.batch import BatchHeader, check_crc, iter_headers
 from headrace.wire.errors import ErrorCode
-from headrace.wire.markers import ABORT, read_marker
+from headrace.wire.markers import ABORT, marker_of
 from headrace.wire.primitives import Buffer
-from headrace.wire.records import CorruptBatch, decode_batch
+from headrace.wire.records import CorruptBatch
 
 if TYPE_CHECKING:
     from headrace.log.appender import Appender
@@ -97,7 +97,7 @@ def _check(
 def _check_producer(
     producers: Producers, header: BatchHeader, batch: Buffer, offset: int, origin: Origin
 ) -> Refusal | None:
-    marker = _marker(batch) if header.is_control and header.record_count else None
+    marker = marker_of(header, batch) if header.is_control and header.record_count else None
     if marker is None:
         return producers.check_epoch(header.producer_id, header.producer_epoch, offset)
     return producers.check_marker(
@@ -130,7 +130,7 @@ def stage_producer(producers: Producers, header: BatchHeader, batch: Callable[[]
         return None
     if not header.record_count:
         return None  # the cleaner dropped the marker with its transaction
-    marker = _marker(batch())
+    marker = marker_of(header, batch())
     if marker is None:
         return None
     kind, coordinator_epoch, timestamp = marker
@@ -146,12 +146,5 @@ def stage_producer(producers: Producers, header: BatchHeader, batch: Callable[[]
 
 def marker_kind(header: BatchHeader, batch: Buffer) -> int | None:
     """`ABORT` or `COMMIT` where a control batch ends a transaction, None for others."""
-    marker = _marker(batch) if header.record_count else None
+    marker = marker_of(header, batch) if header.record_count else None
     return None if marker is None else marker[0]
-
-
-def _marker(batch: Buffer) -> tuple[int, int, int] | None:
-    """(kind, coordinator epoch, timestamp) of an end-of-transaction marker."""
-    record = decode_batch(batch)[0]
-    read = read_marker(record)
-    return None if read is None else (*read, record.timestamp)

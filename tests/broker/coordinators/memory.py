@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,11 +121,16 @@ class Replicas:
         self,
         topic: str,
         partition: int,
-        batches: bytes,
-        on_committed: Callable[[ErrorCode, int], None],
+        appends: Sequence[tuple[bytes, Callable[[ErrorCode, int], None]]],
         origin: str = "coordinator",
     ) -> None:
         assert topic == OFFSETS_TOPIC
+        for batches, on_committed in appends:
+            self._append(partition, batches, on_committed, origin)
+
+    def _append(
+        self, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None], origin: str
+    ) -> None:
         if self.refusal is not None:
             on_committed(self.refusal, -1)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from broker.coordinators.memory import TOPIC_ID, FakeBroker, commit_many, error_of, image, log_index
@@ -96,10 +96,14 @@ async def test_an_append_that_fails_the_disk_of_others_is_told_in_turn(broker: F
     waiting, also_waiting = broker.commit(1), broker.commit(1, other)
 
     def fail(
-        topic: str, partition: int, batches: bytes, on_committed: Callable[[ErrorCode, int], None], origin: str = ""
+        topic: str,
+        partition: int,
+        appends: Sequence[tuple[bytes, Callable[[ErrorCode, int], None]]],
+        origin: str = "",
     ) -> None:
         broker.replicas.release(ErrorCode.KAFKA_STORAGE_ERROR)
-        on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        for _, on_committed in appends:
+            on_committed(ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
     broker.replicas.append_internal = fail  # type: ignore[method-assign]
     assert error_of(broker.commit(2)) == ErrorCode.NOT_COORDINATOR

@@ -161,11 +161,31 @@ async def world(stack: ExitStack) -> Any:
     await node.close()
 
 
-async def test_what_is_led_here_is_written_at_once(world: World) -> None:
+async def test_what_is_led_here_is_written_in_the_next_turn_together(world: World) -> None:
     world.lead("t", SELF, SELF)
-    marking = world.send("a", ("t", 1), ("t", 0))
-    assert world.done == ["a"] and not marking.left
-    assert world.here == [[(7, 3, True, 9, 2, {"t": [0, 1]})]]
+    markings = [world.send("a", ("t", 1), ("t", 0)), world.send("b", ("t", 0), producer_id=8)]
+    assert world.done == [] and world.here == []
+    await until(lambda: world.done)
+    assert world.done == ["a", "b"] and not any(each.left for each in markings)
+    assert world.here == [[(7, 3, True, 9, 2, {"t": [0, 1]}), (8, 3, True, 9, 2, {"t": [0]})]]
+
+
+async def test_two_ends_of_one_producer_are_told_apart(world: World) -> None:
+    world.lead("t", SELF)
+    world.send("a", ("t", 0))
+    world.send("b", ("t", 0))
+    await until(lambda: len(world.done) == 2)
+    assert world.here == [[(7, 3, True, 9, 2, {"t": [0]})]] * 2
+
+
+async def test_what_was_dropped_before_it_left_is_not_sent(world: World) -> None:
+    world.lead("t", SELF)
+    world.send("a", ("t", 0), origin="lost")
+    kept = world.send("b", ("t", 0), producer_id=8)
+    world.sender.drop("lost")
+    await until(lambda: not kept.left)
+    assert world.done == ["b"]
+    assert world.here == [[(8, 3, True, 9, 2, {"t": [0]})]]
 
 
 async def test_each_leader_gets_its_own(world: World) -> None:
@@ -195,6 +215,7 @@ async def test_one_request_is_under_way_and_the_next_has_the_rest(world: World) 
 async def test_a_topic_that_is_gone_needs_no_marker(world: World) -> None:
     world.lead("t", SELF)
     marking = world.send("a", ("never", 0), ("t", 0), ("t", 5))
+    await until(lambda: world.done)
     assert world.done == ["a"] and not marking.left
     assert world.here == [[(7, 3, True, 9, 2, {"t": [0]})]]
 

@@ -250,7 +250,7 @@ class Coordinator(Generic[S]):
         batches = runtime.next_append(now_ms, led.log.config.max_message_bytes)
         append = _Append(self, runtime)
         origin = "coordinator" if runtime.ending is None else runtime.ending.origin
-        self._partitions.append_internal(self._topic, runtime.index, batches, append, origin)
+        self._partitions.append_internal(self._topic, runtime.index, ((batches, append),), origin)
         append.returned = True
         if append.error:
             self._refuse(runtime, append.error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headrace.wire.errors import ErrorCode
@@ -54,16 +54,16 @@ class LedPartitions(Protocol):
         self,
         topic: str,
         partition: int,
-        batches: bytes,
-        on_committed: Callable[[ErrorCode, int], None],
+        appends: Sequence[tuple[bytes, Callable[[ErrorCode, int], None]]],
         origin: Origin = "coordinator",
     ) -> None:
-        """Appends all of these batches, or none. The log's end has moved by the time it returns, unless they were
-        refused.
+        """Appends the batches of each, all of them or none. The log's end has moved by the time it returns, unless they
+        were refused.
 
-        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last of them,
-        or with an error when they were refused, or when this broker cannot tell any more whether they will be
-        committed: it leads the partition no more, or its disk failed. It may be called before this returns.
+        What stands beside them is called exactly once, with an error and a base offset: when the high watermark has
+        passed the last of them, or with an error when they were refused, or when this broker cannot tell any more
+        whether they will be committed: it leads the partition no more, or its disk failed. It may be called before this
+        returns.
         """
         ...
 

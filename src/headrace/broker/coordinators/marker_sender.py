@@ -1,9 +1,12 @@
 """The ends of transactions on their way to the leaders of their partitions: WriteTxnMarkers.
 
-A marker is sent until its partition holds it. To each broker there is one connection, one request at a time, and what
-comes meanwhile goes into the next; on a partition that this broker leads itself it is written without a socket. Where
-that does not succeed the leader is looked up anew after a pause, or as soon as the metadata say something new of it.
-A marker that was written, and whose answer was lost, is written again: that has no effect.
+What ends in one turn of the loop leaves in the next, together: the answers to those who ended it go first. To each
+broker there is one connection, one request at a time, and what comes meanwhile goes into the next; on partitions that
+this broker leads itself markers are written without a socket.
+
+A marker is sent until its partition holds it. Where that does not succeed the leader is looked up anew after a pause,
+or as soon as the metadata say something new of it. A marker that was written, and whose answer was lost, is written
+again: that has no effect.
 
 Who sends under an epoch that is not the coordinator's any more is dropped with everything that waits here: whoever
 coordinates the transaction then sends the markers again.
@@ -111,6 +114,8 @@ class MarkerSender:
         self._metadata: Metadata | None = None
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
         self._lanes: dict[int, _Lane] = {}
+        self._fresh: list[_Delivery] = []
+        """Not on their way yet."""
         self._written = metrics.counter("transactions.markers_written")
         self._sent_again = metrics.counter("transactions.markers_sent_again")
         metrics.gauge("transactions.ending", lambda: self.deliveries)
@@ -136,14 +141,20 @@ class MarkerSender:
 
     def send(self, origin: Hashable, marking: Marking, coordinator_epoch: int, done: Callable[[], None]) -> None:
         """Sends the markers of a transaction's end until every partition in `marking.left` holds its own, and takes
-        each out that does; then calls `done`, perhaps before this returns. What was still to be sent for the same id
-        and the same `origin` is dropped (KAFKA-16352)."""
+        each out that does; then calls `done`. What was still to be sent for the same id and the same `origin` is
+        dropped (KAFKA-16352)."""
         key = (origin, marking.transactional_id)
         older = self._deliveries.get(key)
         if older is not None:
             older.end()
         delivery = self._deliveries[key] = _Delivery(key, marking, coordinator_epoch, done)
-        self._route(delivery, marking.left)
+        if not self._fresh:
+            self._owner.soon(self._send_fresh)
+        self._fresh.append(delivery)
+
+    def _send_fresh(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        self._route((each, each.marking.left) for each in fresh if not each.is_over)
 
     def drop(self, origin: Hashable) -> None:
         """The coordinator of these transactions is another one now."""
@@ -157,8 +168,23 @@ class MarkerSender:
 
     # --- the way to the leaders --------------------------------------------------------------------------------------
 
-    def _route(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> None:
-        """Queues markers for whoever leads their partitions now. A partition that is no more needs none."""
+    def _route(self, deliveries: Iterable[tuple[_Delivery, Iterable[TopicPartition]]]) -> None:
+        """Queues markers for whoever leads their partitions now, and writes those of partitions here in one go."""
+        here: _Batch = {}
+        for delivery, partitions in deliveries:
+            led = self._queue(delivery, partitions)
+            if led:
+                if delivery.marking.producer_id in here:  # an answer tells transactions apart by their producers
+                    self._write(here)
+                    here = {}
+                here[delivery.marking.producer_id] = (delivery, led)
+            self._look(delivery)
+        if here:
+            self._write(here)
+
+    def _queue(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> set[TopicPartition] | None:
+        """Queues markers for other leaders; returns the partitions that this broker leads. One that is no more needs
+        none."""
         assert self._metadata is not None
         image = self._metadata.image
         by_leader: dict[int, set[TopicPartition]] = {}
@@ -168,17 +194,16 @@ class MarkerSender:
                 delivery.marking.left.discard(each)
             else:
                 by_leader.setdefault(partition.leader, set()).add(each)
+        here = by_leader.pop(self._node_id, None)
         for leader, led in by_leader.items():
-            if leader == self._node_id:
-                self._write(delivery, led)
-            elif self.endpoint_of(leader) is None:
+            if self.endpoint_of(leader) is None:
                 self._again(delivery, led)
             else:
                 lane = self._lanes.get(leader)
                 if lane is None:
                     lane = self._lanes[leader] = _Lane(self, self._node, self._owner, leader)
                 lane.add(delivery, led)
-        self._look(delivery)
+        return here
 
     def endpoint_of(self, node_id: int) -> Endpoint | None:
         """Where a broker is now; None where it is not known, or is fenced."""
@@ -193,8 +218,7 @@ class MarkerSender:
         """The settings in force."""
         return self._config()
 
-    def _write(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
-        batch: _Batch = {delivery.marking.producer_id: (delivery, partitions)}
+    def _write(self, batch: _Batch) -> None:
         self._write_here(request_of(batch), lambda response: self.answered(batch, response))
 
     def answered(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
@@ -261,7 +285,7 @@ class MarkerSender:
         delivery.timer = None
         if not delivery.is_over:
             waiting, delivery.waiting = delivery.waiting, set()
-            self._route(delivery, waiting)
+            self._route([(delivery, waiting)])
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         """Leaders may be others, or elsewhere; topics may be gone."""
@@ -270,7 +294,8 @@ class MarkerSender:
         if delta.changed_brokers:
             for lane in list(self._lanes.values()):
                 lane.look_at_address()
-        for delivery in list(self._deliveries.values()):
+        routed = []
+        for delivery in self._deliveries.values():
             moved = set()
             for each in delivery.waiting:
                 now = new.topics.partition(*each)
@@ -279,7 +304,8 @@ class MarkerSender:
             if moved:
                 delivery.waiting -= moved
                 delivery.failures = 0
-                self._route(delivery, moved)
+                routed.append((delivery, moved))
+        self._route(routed)
 
 
 class _Lane:

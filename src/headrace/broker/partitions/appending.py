@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.log.results import AppendResult
 from headrace.wire.errors import ErrorCode
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from headrace.log.producers import Origin
     from headrace.log.validate import Accepted
     from headrace.wire.primitives import Buffer
+
+InternalAppend: TypeAlias = tuple[bytes, Callable[[ErrorCode, int], None]]
+"""Batches, and who is told what became of them: an error, or NONE and their base offset."""
 
 
 class Appender:
@@ -90,42 +94,31 @@ class Appender:
             self._epoch_starts.hurry(replica)
         return [AppendResult(replica.error or ErrorCode.KAFKA_STORAGE_ERROR)] * count
 
-    def append_internal(
-        self,
-        replica: Replica,
-        batches: bytes,
-        on_committed: Callable[[ErrorCode, int], None],
-        origin: Origin = "coordinator",
-    ) -> None:
-        """Appends the batches of a coordinator's decision, all of them or none: records, to an internal topic, or the
-        end of a transaction, to any.
+    def append_internal(self, replica: Replica, appends: Sequence[InternalAppend], origin: Origin) -> None:
+        """Appends what coordinators decided, each with its batches, all of them or none: records, to an internal topic,
+        or ends of transactions, to any. A refusal of one leaves the others.
 
-        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last one, or
+        `on_committed(error, base_offset)` is called exactly once: when the high watermark has passed the last batch, or
         with the error (and -1) when they were refused. It may be called before this returns. Appends to one partition
         take effect in the order in which they are asked for.
         """
         if replica in self._epoch_starts:
-            self._epoch_starts.when_written(
-                replica, lambda: self._append_internal(replica, batches, on_committed, origin)
-            )
+            self._epoch_starts.when_written(replica, lambda: self._append_internal(replica, appends, origin))
         else:
-            self._append_internal(replica, batches, on_committed, origin)
+            self._append_internal(replica, appends, origin)
 
-    def _append_internal(
-        self, replica: Replica, batches: bytes, on_committed: Callable[[ErrorCode, int], None], origin: Origin
-    ) -> None:
+    def _append_internal(self, replica: Replica, appends: Sequence[InternalAppend], origin: Origin) -> None:
         if replica.under_min_isr:
-            on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+            for _, on_committed in appends:
+                on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
             return
-        result = self.append_many(replica, (batches,), self._clock.now_ms(), origin)[0]
-        if result.error:
-            on_committed(result.error, -1)
-            return
-
-        def committed(error: ErrorCode) -> None:
-            on_committed(error, result.base_offset if error is ErrorCode.NONE else -1)
-
-        self.when_acknowledged(replica, result.last_offset + 1, True, committed)
+        results = self.append_many(replica, [batches for batches, _ in appends], self._clock.now_ms(), origin)
+        for result, (_, on_committed) in zip(results, appends, strict=True):
+            if result.error:
+                on_committed(result.error, -1)
+            else:
+                told = partial(_tell, on_committed, result.base_offset)
+                self.when_acknowledged(replica, result.last_offset + 1, True, told)
 
     def when_acknowledged(
         self,
@@ -153,3 +146,7 @@ class Appender:
     def _waited_too_long(self, replica: Replica) -> None:
         replica.expire(self._clock.monotonic())
         self._wake_in_time(replica)
+
+
+def _tell(on_committed: Callable[[ErrorCode, int], None], base_offset: int, error: ErrorCode) -> None:
+    on_committed(error, base_offset if error is ErrorCode.NONE else -1)

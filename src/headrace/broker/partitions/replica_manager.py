@@ -6,7 +6,7 @@ disk that fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.partitions.appending import Appender
@@ -30,6 +30,7 @@ from headrace.replicas.partition import PartitionState
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.broker.partitions.appending import InternalAppend
     from headrace.broker.partitions.directory_assignment import DirectoryAssignment
     from headrace.broker.partitions.isr_changes import Ask
     from headrace.broker.telemetry.metrics import Registry
@@ -407,19 +408,15 @@ class ReplicaManager:
             callback()
 
     def append_internal(
-        self,
-        topic: str,
-        partition: int,
-        batches: bytes,
-        on_committed: Callable[[ErrorCode, int], None],
-        origin: Origin = "coordinator",
+        self, topic: str, partition: int, appends: Sequence[InternalAppend], origin: Origin = "coordinator"
     ) -> None:
         """See `Appender.append_internal`."""
         replica = self.find(topic, partition)
         if isinstance(replica, Replica):
-            self._append_internal(replica, batches, on_committed, origin)
+            self._append_internal(replica, appends, origin)
         else:
-            on_committed(replica, -1)
+            for _, on_committed in appends:
+                on_committed(replica, -1)
 
     def when_committed(self, replica: Replica, offset: int, callback: Callable[[ErrorCode], None]) -> None:
         """Calls back once, when everything below `offset` is committed, or with an error."""

@@ -37,8 +37,10 @@ from headrace.wire.messages.k27_write_txn_markers import (
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.markers_under_way import Told
+    from headrace.broker.partitions.appending import InternalAppend
     from headrace.broker.requests.services import Services
     from headrace.env.node import Timer
+    from headrace.log.producers import Origin
 
 ANSWERED_AFTER_MS: Final = 100
 """A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
@@ -85,6 +87,8 @@ class _Writing:
         self._response = WriteTxnMarkersResponse()
         self._results: dict[int, WritableTxnMarkerResult] = {}
         self._pending: Pending[WriteTxnMarkersResponse] = Pending()
+        self._appends: dict[tuple[str, int, Origin], list[InternalAppend]] = {}
+        """What is to be appended to each partition, in one go."""
         self._left = 1
         self._timer: Timer | None = None
 
@@ -116,6 +120,9 @@ class _Writing:
             for topic, result in self._partitions(marker):
                 self._left += 1
                 self._write(topic, ending, result)
+        appends, self._appends = self._appends, {}
+        for (name, index, origin), each in appends.items():
+            self._broker.replicas.append_internal(name, index, each, origin)
         self._one_less()
         return self._pending
 
@@ -149,7 +156,8 @@ class _Writing:
 
     def _append(self, topic: str, index: int, ending: Ending, ended: Told) -> None:
         batch = build_marker(ending.marker, self._broker.node.clock.now_ms())
-        self._broker.replicas.append_internal(topic, index, batch, lambda error, _: ended(error), ending.origin)
+        appends = self._appends.setdefault((topic, index, ending.origin), [])
+        appends.append((batch, lambda error, _: ended(error)))
 
     def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
         result.error_code = error
