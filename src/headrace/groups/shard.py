@@ -108,16 +108,22 @@ class GroupShard:
         return self._upheld(request.group_id, heartbeat(self.state, request, sender, now_ms))
 
     def _upheld(self, group_id: str, out: Outcome) -> Outcome:
-        """Where the log does not take what would end members of a consumer group, their time goes on."""
+        """Where the log does not take what would end members of a consumer group, their time goes on; a classic group
+        that was to take the place of an empty one is none."""
         if not out.records:
             return out
         then = out.then
 
         def stored(error: ErrorCode, now_ms: int) -> Outcome:
+            follows = Outcome() if then is None else then(error, now_ms)
             group = self.state.modern.latest.get(group_id)
             if error is not ErrorCode.NONE and isinstance(group, ConsumerGroup):
                 stand_up(self.state, group, now_ms)
-            return Outcome() if then is None else then(error, now_ms)
+                classic = self.state.groups.pop(group_id, None)
+                if classic is not None:
+                    self._retire(classic)
+                    _send_away(classic, now_ms, follows)
+            return follows
 
         out.then = stored
         return out

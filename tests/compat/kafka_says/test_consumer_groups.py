@@ -142,12 +142,13 @@ class Both(ConsumerGroups):
 
 
 def told(response: ConsumerGroupHeartbeatResponse) -> tuple[Any, ...]:
-    """What a client is told, in any order of topics."""
+    """What a client is told, in any order of topics; not when it is to come again, which is sooner with us for one that
+    waits."""
     assigned = None
     if response.assignment is not None:
         assigned = sorted((each.topic_id, sorted(each.partitions)) for each in response.assignment.topic_partitions)
     error = ErrorCode(response.error_code).name
-    return error, response.member_id, response.member_epoch, response.heartbeat_interval_ms, assigned
+    return error, response.member_id, response.member_epoch, assigned
 
 
 def records_of(kafka: KafkaPeer) -> Iterator[Record]:

@@ -44,6 +44,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         self._config = config
         self._topics: Topics | None = None
         """What the shards know of the cluster; None while there is no shard."""
+        self._plain: tuple[BrokerConfig, ConsumerSettings] | None = None
+        """What groups without settings of their own obey, and by which settings of the broker."""
         super().__init__(
             OFFSETS_TOPIC,
             "groups",
@@ -86,10 +88,18 @@ class GroupCoordinator(Coordinator["GroupShard"]):
 
     def _consumer_settings(self, group_id: str) -> ConsumerSettings:
         """What a consumer group obeys now: its own settings, and those of the broker."""
-        from headrace.groups.consumer.settings import ConsumerSettings
-
         assert self._metadata is not None
         config, own = self._config(), self._metadata.image.configs.group_overrides(group_id)
+        if own:
+            return self._settings_with(config, own)
+        # Every heartbeat asks several times, and groups have no settings of their own as a rule.
+        if self._plain is None or self._plain[0] is not config:
+            self._plain = config, self._settings_with(config, own)
+        return self._plain[1]
+
+    def _settings_with(self, config: BrokerConfig, own: Mapping[str, str]) -> ConsumerSettings:
+        from headrace.groups.consumer.settings import ConsumerSettings
+
         policy = config.group_consumer_migration_policy.lower()
         return ConsumerSettings(
             session_timeout_ms=group_time_ms(config, own, SESSION_TIMEOUT),

@@ -215,20 +215,13 @@ class QuorumDriver:
             self._replay = Replay(self.image)
 
     def _machine(self, loaded: LoadedMetadata, saved: QuorumState | None) -> Raft:
-        view = loaded.view(self.log.end_offset)
+        view, member = loaded.view(self.log.end_offset), self.member
         assert view.last.epoch == loaded.last_epoch
-        key = self.member.key_in(self.sets.newest)
-        place = self.whereabouts.endpoint
+        key, jitter = member.key_in(self.sets.newest), self._node.entropy.random().randrange
+        place, bootstrap = self.whereabouts.endpoint, len(member.bootstrap)
         self.codec = Codec(self.image.cluster_id, key, place, dynamic=lambda: self.kraft_version > 0)
         return Raft(
-            key,
-            self.sets,
-            view,
-            saved,
-            jitter=self._node.entropy.random().randrange,
-            settings=self._settings,
-            bootstrap=len(self.member.bootstrap),
-            own=self.member.own,
+            key, self.sets, view, saved, jitter=jitter, settings=self._settings, bootstrap=bootstrap, own=member.own
         )
 
     def _take_the_lead(self, loaded: LoadedMetadata) -> None:

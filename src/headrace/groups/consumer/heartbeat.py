@@ -13,7 +13,7 @@ from headrace.groups.consumer.conversion import CannotUpgrade, upgrade
 from headrace.groups.consumer.group import ConsumerGroup
 from headrace.groups.consumer.member_timers import AWAY, await_neither, touch
 from headrace.groups.consumer.reconcile import Owned
-from headrace.groups.consumer.records import Current, Held, Member
+from headrace.groups.consumer.records import Current, Held, Member, MemberState
 from headrace.groups.consumer.step import Step
 from headrace.groups.records import GroupRecord
 from headrace.groups.states import GroupState
@@ -33,6 +33,10 @@ JOINS: Final = 0
 LEAVES: Final = -1
 LEAVES_FOR_A_WHILE: Final = AWAY
 """Member epochs that say what a member wants."""
+
+WAITING_SHARE: Final = 5
+"""A member for whom there is more to come is told to ask again after this part of the interval. Kafka tells it the
+whole: a partition that was given up lies idle for up to 5 s there."""
 
 _CLIENTS_NAME_THEMSELVES_FROM: Final = 1
 """The version from which members bring their ids."""
@@ -161,7 +165,8 @@ class _Heartbeat(Step):
         if self.member.classic is not None:
             await_neither(self.shard, self.group.id, self.member_id)
         touch(self.shard, self.group.id, self.member_id, said, self.now_ms)
-        self.out.reply = self._answer(reached)
+        waits = reached.state is MemberState.UNRELEASED or target_epoch < epoch
+        self.out.reply = self._answer(reached, waits)
         has_new_regex = said.regex != "" and said.regex not in self.group.regexes.latest
         if has_new_regex or regexes.is_due(self.group, self.shard.topics, self.settings, self.now_ms):
             regexes.look_after(self.shard, self.group.id, self.sender.may_describe, self.out)
@@ -229,7 +234,8 @@ class _Heartbeat(Step):
 
     # --- the answer --------------------------------------------------------------------------------------------------
 
-    def _answer(self, reached: Current) -> ConsumerGroupHeartbeatResponse:
+    def _answer(self, reached: Current, waits: bool) -> ConsumerGroupHeartbeatResponse:
+        """`waits`: there is more to come for the member, of what others still hold or of a target not computed yet."""
         request = self.request
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -237,10 +243,11 @@ class _Heartbeat(Step):
             and request.topic_partitions is not None
         )
         tells = request.member_epoch == JOINS or is_full or reached.assigned != self.current.assigned
+        interval_ms = self.settings.heartbeat_interval_ms
         return ConsumerGroupHeartbeatResponse(
             member_id=self.member_id,
             member_epoch=reached.epoch,
-            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=max(1, interval_ms // WAITING_SHARE) if waits else interval_ms,
             assignment=_assignment(reached.assigned) if tells else None,
         )
 

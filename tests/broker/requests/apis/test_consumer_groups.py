@@ -115,6 +115,32 @@ def test_a_members_life(raw: Raw, group: str, topic: Callable[..., str]) -> None
     assert code(raw.ask(ConsumerGroupDescribeRequest([group]), 0).groups[0]) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_who_waits_for_partitions_is_told_to_come_sooner(raw: Raw, group: str, topic: Callable[..., str]) -> None:
+    name = topic(2)
+    assert raw.ask(joins(group, name), 1).heartbeat_interval_ms == 5_000
+    waiting = raw.ask(joins(group, name, member="n"), 1)
+    assert (assigned(waiting), waiting.heartbeat_interval_ms) == (0, 1_000)
+    kept = raw.ask(stays(group, 2), 1).assignment.topic_partitions
+    assert raw.ask(stays(group, waiting.member_epoch, "n"), 1).heartbeat_interval_ms == 1_000
+    gives_up = Heartbeat(
+        group_id=group, member_id="m", member_epoch=2,
+        topic_partitions=[TopicPartitions(each.topic_id, each.partitions) for each in kept],
+    )  # fmt: skip
+    assert raw.ask(gives_up, 1).heartbeat_interval_ms == 5_000
+    got = raw.ask(stays(group, waiting.member_epoch, "n"), 1)
+    assert (assigned(got), got.heartbeat_interval_ms) == (1, 5_000)
+
+
+def test_who_waits_for_a_target_is_told_to_come_sooner(raw: Raw, group: str, topic: Callable[..., str]) -> None:
+    config = AlterableConfig("consumer.assignment.interval.ms", 0, "15000")
+    altered = IncrementalAlterConfigsRequest([AlterConfigsResource(GROUP_CONFIG, group, [config])])
+    assert code(raw.ask(altered, 1).responses[0]) is ErrorCode.NONE
+    name = topic(2)
+    assert raw.ask(joins(group, name), 1).heartbeat_interval_ms == 5_000
+    assert raw.ask(joins(group, name, member="n"), 1).heartbeat_interval_ms == 1_000
+    assert raw.ask(stays(group, 2), 1).heartbeat_interval_ms == 1_000
+
+
 def test_version_0_gives_out_ids(raw: Raw, group: str, topic: Callable[..., str]) -> None:
     answer = raw.ask(joins(group, topic(), member=""), 0)
     assert len(answer.member_id) >= 22
