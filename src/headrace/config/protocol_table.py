@@ -52,7 +52,7 @@ PROTOCOL_ROWS: Final[tuple[Setting, ...]] = (
         "group.consumer.heartbeat.interval.ms",
         Type.INT,
         5000,
-        "Heartbeat interval that members get.",
+        "Heartbeat interval that members get. One that waits for partitions gets a fifth.",
         at_least=1,
     ),
     Setting(
