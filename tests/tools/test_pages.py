@@ -17,8 +17,7 @@ BROKER_RUN = "20261123T045346.jsonl"
 LIFE_RUN = "20261123T042532.jsonl"
 LIFE_ROWS = ("start", "partitions-create", "partitions-clean", "partitions-killed", "unflushed")
 """Starts and restarts: the newest run was made without them."""
-CLUSTER_RUN = "cluster-20261123T110430.jsonl"
-KILLS_RUN = "cluster-20261123T131000.jsonl"
+CLUSTER_RUN = "cluster-20261124T162238.jsonl"
 KILLS = ("kill-leader", "kill-controller", "kill-start")
 """Ours alone, of a later run."""
 SPARK_RUN = "spark-20261122T063932.jsonl"
@@ -79,7 +78,7 @@ def test_the_page_of_performance_has_the_ratios_of_its_runs() -> None:
     for row, ratio in _ratios(CLUSTER_RUN).items():
         if row != "catch-up-p99" and row not in KILLS:
             assert _measured(broker)[f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"], row
-    for row, gaps in _values(KILLS_RUN, "headrace").items():
+    for row, gaps in _values(CLUSTER_RUN, "headrace").items():
         assert row not in KILLS or f"{max(gaps):.2f} s" in broker, row
     assert SPARK_RUN in spark
     assert not Counter(f"{ratio:.2f}x" for ratio in _ratios(SPARK_RUN).values()) - _measured(spark)
