@@ -1,9 +1,10 @@
-"""One broker for the tests of a module, and topics of their own for each."""
+"""One broker for the tests of a module, topics of their own for each, and what a test enters."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from broker.raw import Raw, create_topic
@@ -36,3 +37,10 @@ def topic(served: TestBroker) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Whatever a test enters here is left when it ends."""
+    with ExitStack() as stack:
+        yield stack

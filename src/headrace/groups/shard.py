@@ -119,10 +119,7 @@ class GroupShard:
             group = self.state.modern.latest.get(group_id)
             if error is not ErrorCode.NONE and isinstance(group, ConsumerGroup):
                 stand_up(self.state, group, now_ms)
-                classic = self.state.groups.pop(group_id, None)
-                if classic is not None:
-                    self._retire(classic)
-                    _send_away(classic, now_ms, follows)
+                self._dissolve(group_id, now_ms, follows)
             return follows
 
         out.then = stored
@@ -294,6 +291,13 @@ class GroupShard:
             # A consumer group became a classic one: from here on it lives as it is stored.
             state.groups[group_id] = restored(group_id, record.stored)
 
+    def _dissolve(self, group_id: str, now_ms: int, out: Outcome) -> None:
+        """What lives of a classic group is not in the log, or not any more: whoever waits in it hears of that."""
+        group = self.state.groups.pop(group_id, None)
+        if group is not None:
+            self._retire(group)
+            _send_away(group, now_ms, out)
+
     def _retire(self, group: Group) -> None:
         for member_id in group.pending_joins:
             self.state.timers.cancel(session_key(group.id, member_id))
@@ -338,10 +342,7 @@ class GroupShard:
         touched = state.classic.uncommitted()
         self.timeline.revert()
         for group_id in touched:
-            group = state.groups.pop(group_id, None)
-            if group is not None:
-                self._retire(group)
-                _send_away(group, now_ms, out)
+            self._dissolve(group_id, now_ms, out)
             if group_id in state.classic.latest:
                 self._stand_up(group_id, now_ms)
         self._stand_up_consumer_groups(now_ms)

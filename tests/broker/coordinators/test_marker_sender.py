@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -142,12 +142,6 @@ class World:
         marking = Marking(name, producer_id, 3, True, 2, set(partitions))
         self.sender.send(origin, marking, 9, lambda: self.done.append(name))
         return marking
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
@@ -56,12 +55,6 @@ class World:
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
 async def world(stack: ExitStack) -> Any:
     node = PosixNode()
     world = World(node, stack)
@@ -84,7 +77,7 @@ async def test_what_may_take_effect_once_alone_waits_for_its_answer(world: World
     asked = asyncio.ensure_future(world.controller.ask(AllocateProducerIds(1)))
     await world.asked(0, ApiKey.ALLOCATE_PRODUCER_IDS)
     world.link.moved()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)  # it would be told in the next turn
     assert not asked.done()
     world.link.close()
     with pytest.raises(ControllerError, match="closed"):

@@ -19,6 +19,7 @@ from groups.scripted import Client, Waiter
 from peers.kafka import KafkaPeer
 from peers.link import Link
 
+from headrace.groups.consumer.heartbeat import WAITING_SHARE
 from headrace.groups.consumer.records import ConsumerRecord, GroupEpoch, Member, TargetEpoch
 from headrace.groups.consumer.topics import TopicInfo
 from headrace.groups.records import Record, decode
@@ -132,7 +133,10 @@ class Both(ConsumerGroups):
     def send(self, client: Client, request: ConsumerGroupHeartbeatRequest, what: str, version: int = 1) -> None:
         theirs = self.link.ask(request, version)
         super().send(client, request, what, version)
-        if told(theirs) != told(self.ours):
+        interval_ms = theirs.heartbeat_interval_ms
+        if self.ours.heartbeat_interval_ms == interval_ms // WAITING_SHARE:
+            interval_ms //= WAITING_SHARE  # one that waits is told to come sooner than Kafka tells it
+        if (*told(theirs), interval_ms) != (*told(self.ours), self.ours.heartbeat_interval_ms):
             said = f"{client.name} {what} {request.group_id}"
             self.differences.append(f"{said}: Kafka {told(theirs)} {theirs.error_message}, ours {told(self.ours)}")
 
@@ -142,8 +146,7 @@ class Both(ConsumerGroups):
 
 
 def told(response: ConsumerGroupHeartbeatResponse) -> tuple[Any, ...]:
-    """What a client is told, in any order of topics; not when it is to come again, which is sooner with us for one that
-    waits."""
+    """What a client is told, in any order of topics; but for when it is to come again."""
     assigned = None
     if response.assignment is not None:
         assigned = sorted((each.topic_id, sorted(each.partitions)) for each in response.assignment.topic_partitions)
