@@ -10,16 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
 
-import confluent_kafka as ck
 import pytest
 from broker.telemetry.pages import get
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
+from testing.acknowledged import PARTITIONS, TOPIC, Load, until
 
 from headrace.cli import main
 from headrace.cli.failures import Failure
@@ -29,13 +28,6 @@ from headrace.config import load_properties_file
 
 ROW = re.compile(r"^ +(\d+)  127\.0\.0\.1:(\d+)  127\.0\.0\.1:(\d+)  (?:127\.0\.0\.1:(\d+)|none) +(\d+)  (.*)$")
 COMMAND = [sys.executable, "-m", "headrace.cli", "serve", "--listen", "127.0.0.1:0"]
-
-
-def until(look: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
-    began = time.monotonic()
-    while not look():
-        assert time.monotonic() - began < timeout_s, f"{what} does not come"
-        time.sleep(0.02)
 
 
 class Running:
@@ -118,94 +110,16 @@ def refused(*arguments: str, before: float = 60) -> str:
     return done.stderr.splitlines()[-1]
 
 
-class Load:
-    """Writes with acks=all, and knows what was acknowledged."""
-
-    def __init__(self, running: Running) -> None:
-        running.create("t", 3)
-        self.bootstrap = running.bootstrap
-        self.acked: dict[tuple[int, int], bytes] = {}
-        self.implied: list[tuple[int, bytes]] = []
-        """Acknowledged without an offset: librdkafka infers it of a retry, when what follows it is acknowledged."""
-        self.errors: list[object] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write)
-
-    def _write(self) -> None:
-        producer = ck.Producer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "topic.metadata.refresh.interval.ms": 500,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-            }
-        )
-        number = 0
-        while not self._stop.is_set():
-            producer.produce("t", b"%d" % number, partition=number % 3, on_delivery=self._delivered)
-            number += 1
-            producer.poll(0.002)
-        assert producer.flush(60) == 0
-
-    def _delivered(self, error: object, message: ck.Message) -> None:
-        if error is not None:
-            self.errors.append(error)
-            return
-        at, offset, value = message.partition(), message.offset(), message.value()
-        assert at is not None and isinstance(value, bytes)
-        if offset is None:
-            self.implied.append((at, value))
-        else:
-            self.acked[at, offset] = value
-
-    def goes_on(self) -> None:
-        """Every partition acknowledges more than it had."""
-        had = len(self.acked)
-        until(lambda: {at for at, _ in list(self.acked)[had:]} == {0, 1, 2}, "an acknowledgement from each partition")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self.goes_on()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def is_whole(self) -> None:
-        """Asserts that all that was acknowledged can be read."""
-        settings: dict[str, str | int | bool] = {"bootstrap.servers": self.bootstrap, "group.id": "g", "log_level": 0}
-        consumer = ck.Consumer({**settings, "enable.partition.eof": True})
-        consumer.assign([ck.TopicPartition("t", at, 0) for at in range(3)])
-        found: dict[tuple[int, int], bytes] = {}
-        ended: set[int] = set()
-        while len(ended) < 3:
-            message = consumer.poll(60)
-            assert message is not None, "nothing to read"
-            at, offset, value = message.partition(), message.offset(), message.value()
-            assert at is not None
-            if message.error() is not None:
-                ended.add(at)
-            else:
-                assert offset is not None and isinstance(value, bytes)
-                found[at, offset] = value
-        consumer.close()
-        assert not self.errors
-        assert {key: found.get(key) for key in self.acked} == self.acked
-        assert set(self.implied) <= {(at, value) for (at, _), value in found.items()}
-
-
 def in_sync(running: Running) -> set[int]:
-    found = running.admin().list_topics("t", timeout=60).topics["t"].partitions.values()
+    found = running.admin().list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
     return set.intersection(*(set(each.isrs) for each in found))
 
 
 def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
     with serving(tmp_path / "a folder") as running:
         assert set(running.admin().list_topics(timeout=60).brokers) == {1, 2, 3}
-        with Load(running) as load:
+        running.create(TOPIC, PARTITIONS)
+        with Load(running.bootstrap) as load:
             os.kill(running.processes[0], signal.SIGKILL)
             load.goes_on()
             until(lambda: in_sync(running) == {1, 2, 3}, "the first node back in sync")
@@ -213,7 +127,7 @@ def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Pat
                 os.kill(child, signal.SIGKILL)
             load.goes_on()
             until(lambda: in_sync(running) == {1, 2, 3}, "both nodes back in sync")
-        load.is_whole()
+        load.is_kept()
         assert [line for line in running.said if "node 1 died by signal SIGKILL, and starts again in 0.1 s" in line]
         assert running.end() == 0
     assert all((tmp_path / "a folder" / f"node-{at}" / "data" / ".kafka_cleanshutdown").exists() for at in (1, 2, 3))
@@ -221,13 +135,14 @@ def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Pat
 
 def test_a_stopped_child_is_waited_for_and_comes_back(tmp_path: Path) -> None:
     with serving(tmp_path, "--set", "broker.session.timeout.ms=2000") as running:
-        with Load(running) as load:
+        running.create(TOPIC, PARTITIONS)
+        with Load(running.bootstrap) as load:
             os.kill(running.processes[1], signal.SIGSTOP)
             until(lambda: 2 not in in_sync(running), "the others without it")
             load.goes_on()
             os.kill(running.processes[1], signal.SIGCONT)
             until(lambda: in_sync(running) == {1, 2, 3}, "the node back in sync")
-        load.is_whole()
+        load.is_kept()
         assert not [line for line in running.said if "died" in line]
         os.kill(running.processes[1], signal.SIGSTOP)
         running.process.send_signal(signal.SIGINT)

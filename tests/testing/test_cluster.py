@@ -7,17 +7,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
 import confluent_kafka as ck
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from testing.acknowledged import PARTITIONS, Load, read_all, until
 
 import headrace.testing
 from headrace.client import admin
@@ -26,7 +25,6 @@ from headrace.testing import TestCluster
 
 pytest_plugins = ["pytester"]
 
-PARTITIONS = 3
 SESSION_S = 1.5
 KAFKAS_SESSION_S = 9.0
 """A dead node may keep a client waiting for less than this, however busy the machine is."""
@@ -38,111 +36,9 @@ def three() -> Iterator[TestCluster]:
         yield running
 
 
-def until(look: Callable[[], bool], what: str, timeout_s: float = 60.0) -> float:
-    """Waits for something that must come; how long it took."""
-    began = time.monotonic()
-    while not look():
-        assert time.monotonic() - began < timeout_s, f"{what} does not come"
-        time.sleep(0.005)
-    return time.monotonic() - began
-
-
 def create(cluster: TestCluster, topic: str = "t", partitions: int = PARTITIONS) -> None:
     client = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     client.create_topics([NewTopic(topic, partitions, 3)])[topic].result(60)
-
-
-class Load:
-    """Writes with acks=all to every partition, one record after the other, until it is told to stop."""
-
-    def __init__(self, cluster: TestCluster) -> None:
-        self.acked: list[tuple[float, int, int, bytes]] = []
-        self.implied: list[tuple[int, bytes]] = []
-        """Acknowledged without an offset: librdkafka infers it of a retry, when what follows it is acknowledged."""
-        self.errors: list[object] = []
-        self._stop = threading.Event()
-        self._bootstrap = cluster.bootstrap
-        self._thread = threading.Thread(target=self._write)
-
-    def _write(self) -> None:
-        producer = ck.Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 50,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 100,
-                "topic.metadata.refresh.interval.ms": 200,
-                "socket.timeout.ms": 1000,
-                "log_level": 0,
-            }
-        )
-        number = 0
-        while not self._stop.is_set():
-            producer.produce("t", b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered)
-            number += 1
-            producer.poll(0.002)
-        assert producer.flush(60) == 0
-
-    def _delivered(self, error: object, message: ck.Message) -> None:
-        if error is not None:
-            self.errors.append(error)
-            return
-        at, offset, value = message.partition(), message.offset(), message.value()
-        assert at is not None and isinstance(value, bytes)
-        if offset is None:
-            self.implied.append((at, value))
-            return
-        self.acked.append((time.monotonic(), at, offset, value))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        until(lambda: len({at for _, at, _, _ in self.acked}) == PARTITIONS, "an acknowledgement from each partition")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def acked_after(self, began: float, partition: int) -> bool:
-        return any(moment > began for moment, at, _, _ in self.acked[-500:] if at == partition)
-
-    def gap_s(self, partition: int) -> float:
-        """The longest time between two acknowledgements of a partition."""
-        moments = [moment for moment, at, _, _ in self.acked if at == partition]
-        return max(after - before for before, after in pairwise(moments))
-
-
-def read_all(cluster: TestCluster) -> dict[tuple[int, int], bytes]:
-    """What a consumer finds, by partition and offset."""
-    consumer = ck.Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.partition.eof": True, "log_level": 0}
-    )
-    consumer.assign([ck.TopicPartition("t", at, 0) for at in range(PARTITIONS)])
-    found: dict[tuple[int, int], bytes] = {}
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
-        message = consumer.poll(60)
-        assert message is not None, "nothing to read"
-        at, offset, value = message.partition(), message.offset(), message.value()
-        assert at is not None
-        if message.error() is not None:
-            ended.add(at)
-        else:
-            assert offset is not None and isinstance(value, bytes)
-            found[at, offset] = value
-    consumer.close()
-    return found
-
-
-def assert_nothing_lost(cluster: TestCluster, load: Load) -> None:
-    found = read_all(cluster)
-    assert not load.errors
-    assert [ack for ack in load.acked if found.get((ack[1], ack[2])) != ack[3]] == []
-    assert set(load.implied) <= {(at, value) for (at, _), value in found.items()}
-    assert len(set(found.values())) == len(found), "a record was written twice"
 
 
 def test_three_brokers_are_ready_quickly() -> None:
@@ -202,7 +98,7 @@ def test_one_broker_or_five() -> None:
 
 def test_a_killed_leader_costs_moments_and_no_record(three: TestCluster) -> None:
     create(three)
-    with Load(three) as load:
+    with Load(three.bootstrap) as load:
         leader = three.leader("t", 0)
         began = time.monotonic()
         three.kill(leader)
@@ -212,7 +108,7 @@ def test_a_killed_leader_costs_moments_and_no_record(three: TestCluster) -> None
         three.restart(leader)
         until(lambda: _in_sync(three) == {1, 2, 3}, "the killed node back in sync")
     assert load.gap_s(0) < KAFKAS_SESSION_S
-    assert_nothing_lost(three, load)
+    load.is_kept()
 
 
 def _in_sync(cluster: TestCluster) -> set[int]:
@@ -234,7 +130,7 @@ def test_a_killed_controller_is_replaced(three: TestCluster) -> None:
 
 def test_a_leader_apart_from_both_others_is_replaced_after_its_session(three: TestCluster) -> None:
     create(three)
-    with Load(three) as load:
+    with Load(three.bootstrap) as load:
         leader = three.leader("t", 0)
         others = [id_ for id_ in three.nodes if id_ != leader]
         began = time.monotonic()
@@ -247,7 +143,7 @@ def test_a_leader_apart_from_both_others_is_replaced_after_its_session(three: Te
         three.heal()
         until(lambda: _in_sync(three) == {1, 2, 3}, "all in sync after the partition")
     assert load.gap_s(0) < 2 * KAFKAS_SESSION_S
-    assert_nothing_lost(three, load)
+    load.is_kept()
 
 
 def test_a_controller_apart_takes_the_leads_of_no_other_broker_with_it(three: TestCluster) -> None:
@@ -299,7 +195,7 @@ def test_nothing_reaches_a_node_that_is_apart_and_all_of_it_when_healed(three: T
 
 def test_a_paused_leader_is_replaced_and_comes_back(three: TestCluster) -> None:
     create(three)
-    with Load(three) as load:
+    with Load(three.bootstrap) as load:
         leader = three.leader("t", 0)
         began = time.monotonic()
         three.pause(leader)
@@ -309,7 +205,7 @@ def test_a_paused_leader_is_replaced_and_comes_back(three: TestCluster) -> None:
         until(lambda: load.acked_after(led, 0), "an acknowledgement of the next leader")
         three.resume(leader)
         until(lambda: _in_sync(three) == {1, 2, 3}, "the paused node back in sync")
-    assert_nothing_lost(three, load)
+    load.is_kept()
 
 
 def test_a_paused_node_can_be_killed_and_a_stopped_one_restarted(three: TestCluster) -> None:
@@ -339,10 +235,10 @@ def test_a_slow_node_is_slow_both_ways_and_correct(three: TestCluster) -> None:
     written_in()
     three.slow(leader, 0.2)
     assert 0.4 < written_in() < KAFKAS_SESSION_S, "there and back"
-    found = read_all(three)
+    found = read_all(three.bootstrap)
     three.slow(leader, 0)
     assert min(written_in() for _ in range(5)) < 0.4
-    assert {key: value for key, value in read_all(three).items() if key in found} == found
+    assert {key: value for key, value in read_all(three.bootstrap).items() if key in found} == found
     with pytest.raises(ValueError, match="negative"):
         three.slow(leader, -1)
 
