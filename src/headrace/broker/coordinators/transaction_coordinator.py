@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
-from headrace.broker.coordinators.verifier import pauses_s
+from headrace.broker.coordinators.verifier import Patience
 from headrace.machine.runtime import Runtime, RuntimeSettings, ShardRuntime
 from headrace.metadata.levels import TRANSACTION_VERSION
 from headrace.transactions.asks import Verdicts
@@ -89,7 +89,7 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         """Takes partitions into a client's transaction; `waiter` gets an ErrorCode. While the markers of its last one
         are on their way, which takes some milliseconds, the request waits, as those of leaders do: a client that hears
         CONCURRENT_TRANSACTIONS comes back after 20 ms."""
-        _Joining(self, self._owner, self._config(), ask, waiter).ask()
+        _Joining(self, self._owner, Patience(self._config(), self._clock), ask, waiter).ask()
 
     # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
@@ -123,28 +123,26 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 class _Joining:
     """A client's request to take partitions in, until it is answered."""
 
-    __slots__ = ("_ask", "_coordinator", "_left_s", "_owner", "_pauses", "_waiter")
+    __slots__ = ("_ask", "_coordinator", "_owner", "_patience", "_waiter")
 
     def __init__(
-        self, coordinator: TransactionCoordinator, owner: Owner, config: BrokerConfig, ask: Partitions, waiter: Waiter
+        self, coordinator: TransactionCoordinator, owner: Owner, patience: Patience, ask: Partitions, waiter: Waiter
     ) -> None:
         self._coordinator = coordinator
         self._owner = owner
         self._ask = ask
         self._waiter = waiter
-        self._left_s = config.add_partitions_to_txn_retry_backoff_max_ms / 1000
-        self._pauses = pauses_s(config)
+        self._patience = patience
 
     def ask(self) -> None:
         """Has it decided."""
-        self._coordinator.write(self._ask.transactional_id, partial(_join, self._ask), self, _same)
+        self._coordinator.write(self._ask.transactional_id, partial(_join, self._ask), self, ErrorCode)
 
     def resolve(self, value: ErrorCode) -> None:
         """See Waiter."""
         if value is ErrorCode.CONCURRENT_TRANSACTIONS:
-            pause_s = next(self._pauses)
-            self._left_s -= pause_s
-            if self._left_s >= 0:
+            pause_s = self._patience.pause_s()
+            if pause_s is not None:
                 self._owner.later(pause_s, self.ask)
                 return
         self._waiter.resolve(value)
@@ -166,10 +164,6 @@ class _Verdict:
 
 def _join(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:
     return shard.add_partitions(ask, now_ms)
-
-
-def _same(error: ErrorCode) -> ErrorCode:
-    return error
 
 
 def _verify(ask: Partitions, shard: TransactionShard, _now_ms: int) -> Outcome:

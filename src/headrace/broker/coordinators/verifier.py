@@ -9,7 +9,7 @@ of the transaction before are on their way then, and partitions that others have
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env import Node
+    from headrace.env.clock import Clock
     from headrace.metadata.image import ClusterImage, Endpoint
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -64,14 +65,23 @@ class LocalTransactions(Protocol):
         ...
 
 
-def pauses_s(config: BrokerConfig) -> Iterator[float]:
-    """How long to wait before what is called CONCURRENT_TRANSACTIONS is asked again: at first a small part of the
-    setting's time, as markers take a few milliseconds, and twice as long each time until it is all of it."""
-    longest_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
-    pause_s = longest_s * _FIRST_PAUSE_SHARE
-    while True:
-        yield pause_s
-        pause_s = min(2 * pause_s, longest_s)
+class Patience:
+    """How long what is called CONCURRENT_TRANSACTIONS is asked again, from now on, and after which pauses."""
+
+    __slots__ = ("_clock", "_longest_s", "_pause_s", "_until")
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        """The pauses are at first a small part of the setting's time, as markers take a few milliseconds, and twice as
+        long each time until they are all of it."""
+        self._clock = clock
+        self._longest_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+        self._pause_s = self._longest_s * _FIRST_PAUSE_SHARE
+        self._until = clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+
+    def pause_s(self) -> float | None:
+        """How long to wait now; None where it would take too long."""
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
+        return pause_s if self._clock.monotonic() + pause_s <= self._until else None
 
 
 class _Question:
@@ -136,17 +146,15 @@ class Verifier:
         Errors are those of AddPartitionsToTxn, but for INVALID_PRODUCER_EPOCH in the place of PRODUCER_FENCED. Beside
         them: NETWORK_EXCEPTION where nobody answers, COORDINATOR_NOT_AVAILABLE where no coordinator is known.
         """
-        config = self.config()
-        pauses = pauses_s(config)
-        until = self.node.clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
+        patience = Patience(self.config(), self.node.clock)
         while True:
             said = await self._ask(ask, verify_only)
             is_early = not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in said.values()
             is_left_out = set(said.values()) == _LEFT_OUT
             if not (is_early or is_left_out):
                 break
-            pause_s = next(pauses)
-            if self.node.clock.monotonic() + pause_s > until:
+            pause_s = patience.pause_s()
+            if pause_s is None:
                 said = _all(ask, ErrorCode.NETWORK_EXCEPTION) if is_left_out else said
                 break
             await asyncio.sleep(pause_s)

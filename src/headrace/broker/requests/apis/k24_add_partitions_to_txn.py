@@ -142,7 +142,7 @@ class _Adding:
             transactions.join(ask, waiter)
         else:
             transactions.write(
-                ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), waiter, _same
+                ask.transactional_id, lambda shard, now_ms: shard.add_partitions(ask, now_ms), waiter, ErrorCode
             )
 
         def decided() -> None:
@@ -172,10 +172,6 @@ class _Adding:
         self._left -= 1
         if not self._left:
             self._pending.resolve(self._response)
-
-
-def _same(error: ErrorCode) -> ErrorCode:
-    return error
 
 
 def _no_verdict(error: ErrorCode) -> Verdicts:
