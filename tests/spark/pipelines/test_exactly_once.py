@@ -15,6 +15,8 @@ from peers.transactions import SMALL, settled_ends, visible
 from headrace.client.cluster import Client
 from headrace.client.groups import fetch_offsets, list_groups
 from headrace.client.reading import latest_offsets
+from headrace.spark.commit_records import read_last
+from headrace.spark.pipelines.running import COMMITS
 
 from .drivers import drive, finish, first_batch, kill, make, send
 from .expected import T0_S, surge_of
@@ -58,4 +60,6 @@ def test_results_are_written_once(bootstrap: str, tmp_path: Path) -> None:
         (ours,) = [name for name in groups if name.startswith("spark-kafka-source-")]
         last = max(int(path.name) for path in (tmp_path / "commits").iterdir() if path.name.isdigit())
         assert {place.offset for place in fetch_offsets(client, mark).values()} == {last}
+        kept = read_last(client, COMMITS, mark.removeprefix("headrace-"))
+        assert kept is not None and kept.mark.batch_id == last, "it stands in for the mark, which expires"
         assert fetch_offsets(client, ours)["rides", 0].offset == EVENTS

@@ -33,6 +33,9 @@ CLAIM: Final = "pipeline.json"
 """The file in a checkpoint's directory that says whose it is."""
 BEGUN: Final = ("offsets", "position.json", "pages")
 """What a checkpoint has once a run has begun: Spark's offsets, or how far a table is read."""
+COMMITS: Final = "headrace-pipeline-commits"
+"""The topic that keeps how far each query has written exactly once: a pipeline may rest for longer than brokers keep
+offsets, and its command line has no option to trust a checkpoint."""
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 Mode = Literal["append", "update"]
@@ -78,6 +81,8 @@ class Job:
     def write_options(self) -> dict[str, str]:
         """The options of the sink."""
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.sink, "delivery": self.delivery}
+        if self.delivery != AT_LEAST_ONCE:
+            options["commitTopic"] = COMMITS
         # Spark tells a stream's own sink of it, and not that of update mode
         return options | {"checkpointLocation": str(self.checkpoint.resolve())}
 
