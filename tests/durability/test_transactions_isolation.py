@@ -56,7 +56,7 @@ class Worker:
     ) -> None:
         self.stopped.set()
         self._thread.join()
-        if self._error is not None and error is None:
+        if self._error is not None:
             raise self._error
 
     def _run(self) -> None:

@@ -63,7 +63,7 @@ class Copier:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._error is not None and error is None:
+        if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
