@@ -26,6 +26,8 @@ from headrace.wire.sharding import partition_of
 
 PARTITIONS = 2
 PATIENCE_S = 60.0
+KAFKAS_TIMEOUT_MS = 40_000
+"""Of transactions that Apache Kafka is to abort: none ends before it serves."""
 WRITERS = 3
 _numbers = itertools.count(1)
 
@@ -169,7 +171,12 @@ SUCCESSORS = ["headrace", pytest.param("kafka", marks=[pytest.mark.jvm, pytest.m
 @pytest.mark.parametrize("torn", [False, True])
 def test_the_next_coordinator_ends_each(tmp_path: Path, successor: str, torn: bool) -> None:
     """It finds as many decisions as there are ids in the group's one batch. Where the last byte of that did not reach
-    the disk it finds none, and all is aborted."""
+    the disk it finds none, and all is aborted.
+
+    Apache Kafka's coordinator, while it starts after a crash, takes a partition without a leader for a deleted one and
+    completes a transaction without that partition's marker. So what it is to end is decided when it serves, or is left
+    by a broker that has given its partitions up.
+    """
     file = tmp_path / "server.properties"
     kafka = KafkaPeer(tmp_path / "node", SMALL)
     if successor == "kafka":
@@ -181,10 +188,13 @@ def test_the_next_coordinator_ends_each(tmp_path: Path, successor: str, torn: bo
         first = Unmarked(tmp_path / "node", settings=kafka.settings)
     first.start()
     with Client(first.bootstrap, timeout_s=20) as client:
-        group = Group(client, "handed-over", timeout_ms=5_000)
+        group = Group(client, "handed-over", timeout_ms=KAFKAS_TIMEOUT_MS if successor == "kafka" else 5_000)
         group.main.commit(group.opened)
         assert describe_transaction(client, "handed-over").state == "PrepareCommit"
-    first.kill()
+    if successor == "kafka" and not torn:
+        assert first.stop() == 0
+    else:
+        first.kill()
     if torn:
         (log,) = (tmp_path / "node").glob(f"**/{STATE_TOPIC}-0/*.log")
         with log.open("r+b") as segment:
@@ -202,7 +212,7 @@ def test_the_next_coordinator_ends_each(tmp_path: Path, successor: str, torn: bo
 
 
 def until_over(group: Group) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + 2 * PATIENCE_S
     while not all(state.startswith("Complete") for state in group.states()):
         assert time.monotonic() < until, group.states()
         time.sleep(0.1)

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from peers.cluster import HeadraceCluster
 
@@ -17,6 +17,10 @@ PAYLOAD = b"." * 200
 IN_FLIGHT_MAX = 2_000
 DELIVERY_PATIENCE_S = 120.0
 SYNC_PATIENCE_S = 60.0
+COORDINATOR_MOVES = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
+"""With these a group asks again, at its next coordinator."""
 
 
 class Load:
@@ -219,3 +223,19 @@ def assert_kept(cluster: HeadraceCluster, load: Load, found: dict[int, list[tupl
     for partition in found:
         logs = {cluster.log_of(node, TOPIC, partition) for node in cluster.nodes}
         assert len(logs) == 1, f"partition {partition}: the replicas differ"
+
+
+def committed_offset(consumer: Consumer, place: TopicPartition, patience_s: float) -> tuple[float, int]:
+    """What a group has committed, below 0 for nothing, and when it was asked for.
+
+    Asked again while the coordinator moves: librdkafka hands these errors out, and calls none of them retriable.
+    """
+    last = time.monotonic() + patience_s
+    while True:
+        asked_at = time.monotonic()
+        try:
+            return asked_at, consumer.committed([place], patience_s)[0].offset
+        except KafkaException as error:
+            if error.args[0].code() not in COORDINATOR_MOVES or asked_at > last:
+                raise
+        time.sleep(0.02)

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from durability.promises import committed_offset
 from peers.cluster import HeadraceCluster
 
 from headrace.sim.checkers.isolation import (
@@ -56,7 +57,7 @@ class Worker:
     ) -> None:
         self.stopped.set()
         self._thread.join()
-        if self._error is not None and error is None:
+        if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
@@ -242,8 +243,7 @@ class Poller(Worker):
 
 def committed(consumer: Consumer, group: str, key: Key) -> OffsetRead:
     """A group's offset, once it is stable."""
-    asked_at = time.monotonic()
-    offset = consumer.committed([TopicPartition(*key)], PATIENCE_S)[0].offset
+    asked_at, offset = committed_offset(consumer, TopicPartition(*key), PATIENCE_S)
     return OffsetRead(group, key, asked_at, time.monotonic(), max(offset, -1))
 
 

@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from durability.promises import SYNC_PATIENCE_S, until_in_sync
+from durability.promises import SYNC_PATIENCE_S, committed_offset, until_in_sync
 from peers.cluster import HeadraceCluster
 
 SOURCE, SINK = "copied-from", "copied-to"
@@ -63,7 +63,7 @@ class Copier:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._error is not None and error is None:
+        if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
@@ -95,7 +95,7 @@ class Copier:
 
     def _go_back(self, consumer: Consumer) -> None:
         """To the position that is committed."""
-        at = consumer.committed([self.place], PATIENCE_S)[0].offset
+        _, at = committed_offset(consumer, self.place, PATIENCE_S)
         consumer.assign([TopicPartition(SOURCE, self.place.partition, max(at, 0))])
 
     def _transact(self, consumer: Consumer, producer: Producer) -> bool:

@@ -112,7 +112,8 @@ class HeadraceCluster:
         if len(voters) > 1:
             return {"controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in voters.items())}
         addresses = ",".join(f"127.0.0.1:{port}" for port in voters.values())
-        return {} if node in voters else {"controller.quorum.bootstrap.servers": addresses}
+        is_silent = node in voters and node not in self.kafkas  # Apache Kafka's single controller names itself too
+        return {} if is_silent else {"controller.quorum.bootstrap.servers": addresses}
 
     def _node(self, node: int, port: int, settings: Mapping[str, str]) -> HeadracePeer:
         folder = self.directory / str(node)
@@ -167,6 +168,8 @@ class HeadraceCluster:
         elif node in self._voters:
             arguments += ["--initial-controllers", ",".join(self._voters.values())]
         if node in self.kafkas:
+            if list(self.controllers) == [node] and not self._voters:
+                arguments.append("--standalone")  # ours is so without being told
             kafka_tool("kafka.tools.StorageTool", *arguments)
         else:
             self._operate("storage", *arguments)

@@ -277,7 +277,7 @@ class Transacting:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._error is not None and error is None:
+        if self._error is not None:
             raise self._error
 
     def check(self, bootstrap: str) -> None:

@@ -57,8 +57,9 @@ OURS = (
     "consumer.assignors=range"
 )
 
-OF_OTHER_SETTINGS = {"policies"}
-SCRIPTS = [each for each in sorted((FOLDER / "mixed_groups").glob("*.txt")) if each.stem not in OF_OTHER_SETTINGS]
+OURS_ALONE = {"policies", "unwritten"}
+"""Scripts of other settings, and of a log that refuses what it is given."""
+SCRIPTS = [each for each in sorted((FOLDER / "mixed_groups").glob("*.txt")) if each.stem not in OURS_ALONE]
 
 
 class Both(MixedGroups):
