@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.log.producers import UNDECIDED
 from headrace.metadata.image import Partition
-from headrace.replicas.partition import AlterIsr, Fetched, PartitionState, Role
+from headrace.replicas.partition import AlterIsr, Fetched, PartitionState, Rest, Role
 from headrace.wire.errors import ErrorCode
 
 NODE = 1
@@ -142,9 +142,19 @@ def take(world: World, what: str, argument: object) -> None:
         again = deepcopy(state)
         got = state.fetched(node, 1, offset, world.now_ms, world.min_insync)
         assert got.error is ErrorCode.NONE
-        if again.fetched_again(node, 1, offset, -1, world.now_ms):
+        rest = Rest()
+        if again.rests(node, 1, offset, -1, rest):
             assert got == Fetched(ErrorCode.NONE), "nothing came of it"
-            assert facts(again, node) == facts(state, node)
+            rest.fetched_at_ms = later_ms = world.now_ms + LAG_MS
+            asking = deepcopy(state)
+            asking.fetched(node, 1, offset, later_ms, world.min_insync)
+            for at_ms in (later_ms + LAG_MS, later_ms + LAG_MS + 1):
+                caught_up = [each.followers[node].is_caught_up(offset + 1, at_ms, LAG_MS) for each in (again, asking)]
+                assert caught_up == [at_ms == later_ms + LAG_MS] * 2, "it counts while it rests"
+            again.wakes(node, Rest())
+            assert again.followers[node].rest is rest, "another session's"
+            again.wakes(node, rest)
+            assert facts(again, node) == facts(asking, node)
         if got.alter is not None:
             assert offset >= state.epoch_start
             world.asked.append(got.alter)

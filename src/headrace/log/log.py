@@ -292,6 +292,7 @@ class Log(Appender):
         assert offset <= self.end_offset, "no record after the end can be deleted"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self.resources.starts = object()
             self.epochs.truncate_from_start(offset)
 
     def maybe_delete_old_segments(self, now_ms: int, high_watermark: int | None = None) -> list[Segment]:

@@ -43,7 +43,17 @@ class Resources:
     `lock` makes another lock between the broker's threads.
     """
 
-    __slots__ = ("disk", "files", "index_making", "index_repairs", "index_writes", "indexes", "lock", "renames")
+    __slots__ = (
+        "disk",
+        "files",
+        "index_making",
+        "index_repairs",
+        "index_writes",
+        "indexes",
+        "lock",
+        "renames",
+        "starts",
+    )
 
     def __init__(self, disk: Disk, lock: Callable[[], Lock], files_max: int = OPEN_FILES_MAX) -> None:
         self.disk = disk
@@ -60,6 +70,8 @@ class Resources:
         self.renames = lock()
         """Between the renaming of a segment's files and that of its rebuilt indexes: these must not get another one's
         name."""
+        self.starts = object()
+        """Another one each time that the start of any log moves: whoever passes over logs at rest compares it."""
 
 
 class Segment:

@@ -86,10 +86,27 @@ class AlterOutcome(NamedTuple):
     moved: bool = False
 
 
+class Rest:
+    """When a follower last asked for all that is at rest, which it asks for together: one note for thousands."""
+
+    __slots__ = ("fetched_at_ms",)
+
+    def __init__(self) -> None:
+        self.fetched_at_ms = NEVER_MS
+
+
 class Follower:
     """What the leader knows of one other replica."""
 
-    __slots__ = ("broker_epoch", "fetched_at_ms", "last_caught_up_ms", "leader_end_then", "log_end", "log_start")
+    __slots__ = (
+        "broker_epoch",
+        "fetched_at_ms",
+        "last_caught_up_ms",
+        "leader_end_then",
+        "log_end",
+        "log_start",
+        "rest",
+    )
 
     def __init__(self, last_caught_up_ms: int) -> None:
         self.log_end = UNKNOWN
@@ -99,14 +116,24 @@ class Follower:
         self.leader_end_then = UNKNOWN
         """The leader's log end at this follower's last fetch."""
         self.last_caught_up_ms = last_caught_up_ms
+        self.rest: Rest | None = None
+        """While it is at rest: what it asked for last it asks for again, each time that is noted here."""
+
+    def wake(self) -> None:
+        """It rests no more: when it asked last is noted for it alone again."""
+        rest, self.rest = self.rest, None
+        if rest is not None:
+            self.last_caught_up_ms = self.fetched_at_ms = rest.fetched_at_ms
 
     def lead_again(self, log_end: int, is_in_sync: bool, now_ms: int) -> None:
         """The same leader leads under a new epoch: what was fetched is known, and the patience begins again."""
+        self.wake()
         self.leader_end_then = log_end
         self.fetched_at_ms = self.last_caught_up_ms = now_ms if is_in_sync else NEVER_MS
 
     def fetched(self, offset: int, log_start: int, leader_end: int, broker_epoch: int, now_ms: int) -> None:
         """It asked for what comes at `offset`, and so has everything from its log's start to there."""
+        self.wake()
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.leader_end_then:
@@ -119,7 +146,8 @@ class Follower:
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
         """Whether it is at the leader's end, or was so within `lag_max_ms`."""
-        return self.log_end == leader_end or now_ms - self.last_caught_up_ms <= lag_max_ms
+        last_ms = self.last_caught_up_ms if self.rest is None else self.rest.fetched_at_ms
+        return self.log_end == leader_end or now_ms - last_ms <= lag_max_ms
 
 
 class PartitionState:
@@ -385,9 +413,14 @@ class PartitionState:
             alter = self._ask_for((*self.isr, node_id))
         return Fetched(ErrorCode.NONE, self._move(now_ms, min_insync_replicas), alter)
 
-    def fetched_again(self, node_id: int, broker_epoch: int, offset: int, log_start: int, now_ms: int) -> bool:
-        """Does what `fetched` does where that is no more than to take note of the time: a follower in sync asks for the
-        same as before, and everything there is is committed. False, and nothing is done, where it may be more."""
+    def rests(self, node_id: int, broker_epoch: int, offset: int, log_start: int, rest: Rest) -> bool:
+        """Has a follower rest where `fetched` does no more than to take note of the time: it is in sync and asks for
+        the same as before, and everything there is is committed. It counts as fetched whenever `rest` is noted, until
+        it wakes. False, and nothing is done, where there may be more to do.
+
+        Whoever notes wakes it before that where anything of this is another: an append, the leader's epoch or the
+        in-sync set, the request, the life of the follower.
+        """
         follower = self.followers.get(node_id)
         if (
             follower is None
@@ -398,8 +431,14 @@ class PartitionState:
             or UNKNOWN < broker_epoch < self._brokers.get(node_id, UNKNOWN)
         ):
             return False
-        follower.last_caught_up_ms = follower.fetched_at_ms = now_ms
+        follower.rest = rest
         return True
+
+    def wakes(self, node_id: int, rest: Rest) -> None:
+        """A follower that rested is looked at again; no news where it has fetched in another way since."""
+        follower = self.followers.get(node_id)
+        if follower is not None and follower.rest is rest:
+            follower.wake()
 
     def low_watermark(self, log_start: int) -> int:
         """Where the partition begins for sure, while this leader's log begins at `log_start`: the lowest start of the

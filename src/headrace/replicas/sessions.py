@@ -10,7 +10,7 @@ when the new one reads more partitions and it has had its time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from headrace.wire.errors import ErrorCode
 
@@ -77,10 +77,30 @@ class SessionPartition:
         self.told_log_start_offset = log_start_offset
 
 
+class Kept(Protocol):
+    """What the shell keeps of a session as a whole from one fetch to the next. It hears of what changes there."""
+
+    def named(self, partition: SessionPartition) -> None:
+        """The partition is in the session, and is asked for in another way than before."""
+        ...
+
+    def forgotten(self, partition: SessionPartition) -> None:
+        """The partition is not in the session any more."""
+        ...
+
+    def served(self, partition: SessionPartition) -> None:
+        """The partition had its turn: the others come first next time."""
+        ...
+
+    def end(self) -> None:
+        """The session is over, or nothing is kept of it any more."""
+        ...
+
+
 class Session:
     """One client's set of partitions, in the order in which they take their turn."""
 
-    __slots__ = ("created_ms", "epoch", "id", "named_by", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "id", "kept", "named_by", "partitions", "used_ms", "uses_topic_ids")
 
     def __init__(self, session_id: int, now_ms: int, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -89,6 +109,7 @@ class Session:
         self.partitions: dict[Key, SessionPartition] = {}
         self.named_by: object = None
         """The topics of the image that the names of its partitions were looked up in last."""
+        self.kept: Kept | None = None
         self.created_ms = now_ms
         self.used_ms = now_ms
 
@@ -104,6 +125,20 @@ class Session:
             partition = self.partitions.pop(key, None)
             if partition is not None:
                 self.partitions[key] = partition
+                if self.kept is not None:
+                    self.kept.served(partition)
+
+    def forget(self, key: Key) -> None:
+        """A partition is read no more."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None and self.kept is not None:
+            self.kept.forgotten(partition)
+
+    def keep(self, kept: Kept | None) -> None:
+        """Keeps this in place of what was kept before."""
+        before, self.kept = self.kept, kept
+        if before is not None:
+            before.end()
 
     def next_epoch(self) -> None:
         """The epoch that the client's next request must carry."""
@@ -150,7 +185,7 @@ class SessionCache:
             smaller = now_ms - oldest.created_ms > EVICTION_MS and len(oldest.partitions) < partition_count
             if not idle and not smaller:
                 return None
-            del self.sessions[oldest.id]
+            self.close(oldest.id)
             self.evictions += 1
         session = Session(session_id, now_ms, uses_topic_ids)
         self.sessions[session_id] = session
@@ -158,4 +193,6 @@ class SessionCache:
 
     def close(self, session_id: int) -> None:
         """Ends a session; one that is not there is no error."""
-        self.sessions.pop(session_id, None)
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            session.keep(None)

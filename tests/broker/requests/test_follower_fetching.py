@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.partitions.members import Cluster
 
+from headrace.broker.requests.resting import RestingPartitions
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import (
     FetchPartition,
@@ -224,5 +225,138 @@ def test_a_follower_that_has_caught_up_joins_the_in_sync_set_with_its_epoch() ->
         await leader.append(b"b")
         await cluster.until(lambda: leader.replica().state.isr == (1,))
         assert leader.replica().high_watermark == 2
+
+    cluster.run(test)
+
+
+async def at_rest(cluster: Cluster, **more: Any) -> Any:
+    """A session of broker 2, whose partition rests; the id of the session, whose next epoch is 2."""
+    opened = await ask(cluster, cluster[1].log().end_offset, session=(0, 0), **more)
+    quiet = await ask(cluster, 0, session=(opened.session_id, 1), named=False)
+    assert quiet.responses == [] and rested(cluster) == 1
+    return opened.session_id
+
+
+def rested(cluster: Cluster) -> int:
+    """How many partitions rest in the sessions of followers."""
+    kept = [session.kept for session in cluster[1].fetch_sessions.sessions.values()]
+    assert len(cluster[1].replica().follower_waiters) <= len(kept), "whoever is gone waits for nothing"
+    return sum(len(each) for each in kept if isinstance(each, RestingPartitions))
+
+
+def test_what_rests_is_not_looked_at_and_counts_as_fetched() -> None:
+    cluster = led()
+
+    async def test() -> None:
+        cluster.create()
+        state = cluster[1].replica().state
+        session = await at_rest(cluster)
+        known = state.followers[2]
+        before = known.fetched_at_ms
+        for epoch in range(2, 6):
+            await asyncio.sleep(1)
+            assert (await ask(cluster, 0, session=(session, epoch), named=False)).responses == []
+            assert rested(cluster) == 1 and known.fetched_at_ms == before, "one note for all that rests"
+        await cluster[1].append(b"a")
+        assert rested(cluster) == 0 and known.fetched_at_ms == known.last_caught_up_ms
+        assert before + 4000 <= known.fetched_at_ms <= before + 4500
+
+    cluster.run(test)
+
+
+def test_an_append_wakes_what_rests_and_the_fetch_that_waits_beside_it() -> None:
+    cluster = led()
+
+    async def test() -> None:
+        cluster.create()
+        session = await at_rest(cluster)
+        parked = asyncio.ensure_future(ask(cluster, 0, session=(session, 2), named=False, wait_ms=5000))
+        await asyncio.sleep(1)
+        assert not parked.done()
+        began = cluster.world.loop.time()
+        await cluster[1].append(b"a")
+        assert len((await parked).responses[0].partitions[0].records) > 0
+        assert cluster.world.loop.time() - began < 0.1 and rested(cluster) == 0
+        told = await ask(cluster, 1, session=(session, 3))
+        assert told.responses[0].partitions[0].high_watermark == 1 and rested(cluster) == 0
+        assert (await ask(cluster, 0, session=(session, 4), named=False)).responses == [] and rested(cluster) == 1
+
+    cluster.run(test)
+
+
+def test_what_else_wakes_what_rests() -> None:
+    cluster = led()
+    cluster.register(3)
+
+    async def test() -> None:
+        cluster.create(replicas=(1, 2, 3), isr=[1, 2])
+        leader = cluster[1]
+        await leader.append(b"a")
+        await one(cluster, 1)
+        session = await at_rest(cluster)
+        # Its log begins elsewhere, by the hand of retention.
+        leader.log().delete_records_before(1)
+        told = await ask(cluster, 0, session=(session, 2), named=False)
+        assert told.responses[0].partitions[0].log_start_offset == 1
+        assert (await ask(cluster, 0, session=(session, 3), named=False)).responses == [] and rested(cluster) == 1
+        # Another replica comes into the in-sync set.
+        await one(cluster, 1, follower=3)
+        await cluster.until(lambda: len(leader.replica().state.isr) == 3)
+        assert rested(cluster) == 0
+        assert (await ask(cluster, 0, session=(session, 4), named=False)).responses == [] and rested(cluster) == 1
+        # The request names it.
+        await ask(cluster, 1, session=(session, 5), named=True)
+        assert rested(cluster) == 1
+        # The leader's epoch is another one.
+        cluster.change(leader=1)
+        fenced = await ask(cluster, 0, session=(session, 6), named=False)
+        assert fenced.responses[0].partitions[0].error_code == ErrorCode.FENCED_LEADER_EPOCH and rested(cluster) == 0
+
+    cluster.run(test)
+
+
+def test_an_earlier_life_does_not_rest() -> None:
+    cluster = led()
+
+    async def test() -> None:
+        cluster.create()
+        session = await at_rest(cluster)
+        epoch = cluster.image.brokers[2].epoch
+        cluster.register(2)
+        late = await ask(cluster, 0, session=(session, 2), named=False, broker_epoch=epoch)
+        assert late.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and rested(cluster) == 0
+
+    cluster.run(test)
+
+
+def test_a_session_that_ends_leaves_nothing_behind() -> None:
+    cluster = led()
+
+    async def test() -> None:
+        cluster.create()
+        waiters = cluster[1].replica().follower_waiters
+        session = await at_rest(cluster)
+        assert len(waiters) == 1
+        await ask(cluster, 0, session=(session, -1))
+        assert not waiters and not cluster[1].fetch_sessions.sessions
+        session = await at_rest(cluster)
+        consumed = await ask(cluster, 0, session=(session, 2), named=False, follower=-1)
+        assert consumed.error_code == 0 and not waiters, "nobody is sure that this is the follower"
+
+    cluster.run(test)
+
+
+def test_a_follower_that_rested_and_comes_no_more_leaves_the_in_sync_set() -> None:
+    cluster = led()
+
+    async def test() -> None:
+        cluster.create()
+        leader = cluster[1]
+        await at_rest(cluster)
+        await asyncio.sleep(60)
+        assert leader.replica().state.isr == (1, 2), "it has everything"
+        await leader.append(b"a")
+        await cluster.until(lambda: leader.replica().state.isr == (1,))
+        assert leader.replica().high_watermark == 1
 
     cluster.run(test)

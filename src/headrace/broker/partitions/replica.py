@@ -22,7 +22,7 @@ Key = tuple[str, int]
 
 
 class FetchWaiter(Protocol):
-    """A fetch that waits for this partition to have more to read."""
+    """A fetch that waits for this partition to have more to read, or a session in which it rests."""
 
     def moved(self, replica: Replica, byte_count: int) -> None:
         """`byte_count` bytes became readable, or (0) something else about the replica changed."""
@@ -269,9 +269,14 @@ class Replica:
     def altered(self, asked: AlterIsr, error: ErrorCode, partition: Partition | None) -> AlterIsr | None:
         """The controller answered a change of the in-sync set; what to ask for again, if anything."""
         min_insync = self.log.config.min_insync_replicas
+        before = self.state.isr
         outcome = self.state.altered(asked, error, partition, self._now_ms(), min_insync)
         if outcome.moved:
             self._committed(0)
+        if self.state.isr != before:
+            # Whoever is in sync no more does not rest: the metadata, which come later, are no news by then.
+            for waiter in list(self.follower_waiters):
+                waiter.moved(self, 0)
         return outcome.retry
 
     def followed(self, high_watermark: int, log_start_offset: int) -> None:

@@ -376,6 +376,10 @@ class ReplicaManager:
             self._isr_changes.wish(replica, fetched.alter)
         return fetched.error
 
+    def has_begun_anew(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a broker has registered again since it had this broker epoch (-1: it does not tell)."""
+        return -1 < broker_epoch < self._may_join.get(node_id, -1)
+
     def _why_not(self, key: Key) -> ErrorCode:
         if key in self._opener.put_off:
             return ErrorCode.KAFKA_STORAGE_ERROR

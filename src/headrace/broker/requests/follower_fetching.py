@@ -4,7 +4,7 @@ What it asks for at an offset, it has everything before. That moves the high wat
 in-sync set. A follower whose log has gone another way learns where (KIP-595), and counts for nothing meanwhile.
 
 A session has thousands of partitions of which nothing is ever to be said. Where its answer names changes only, those
-that rest are passed over: what a look at them would do is done, and no more.
+that rest are not even looked at: see `resting`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import EpochEndOffset, PartitionData
 
 if TYPE_CHECKING:
+    from headrace.broker.requests.resting import RestingPartitions
     from headrace.broker.requests.services import Services
 
 
 class FollowerFetch(Fetch):
     """One Fetch request of a follower at work. See `Fetch`."""
 
-    __slots__ = ("_awake", "_broker_epoch", "_counts_for_rate", "_follower", "_is_counted")
+    __slots__ = ("_broker_epoch", "_counts_for_rate", "_follower", "_is_counted", "_resting")
 
     def __init__(
         self,
@@ -38,13 +39,14 @@ class FollowerFetch(Fetch):
         refuse: Callable[[str], ErrorCode],
         follower: int,
         broker_epoch: int,
-        passes_over_resting: bool,
+        resting: RestingPartitions | None,
     ) -> None:
         """`follower` is the broker that asks, `broker_epoch` that of its registration, -1 where it does not tell.
-        `passes_over_resting`: the answer need not have what rests; only for who may read every topic."""
+        `resting` is what is kept of its session, whose answer need not have what rests; only for who may read every
+        topic."""
         super().__init__(
             broker,
-            partitions,
+            partitions if resting is None else (),
             version=version,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
@@ -55,8 +57,7 @@ class FollowerFetch(Fetch):
         self._broker_epoch = broker_epoch
         self._is_counted = False
         self._counts_for_rate = 0
-        self._awake: set[tuple[str, int]] | None = set() if passes_over_resting else None
-        """Those that did not rest at the first look, or moved since."""
+        self._resting = resting
 
     def read(self) -> list[Answer]:
         """See Fetch.read. The first time it counts as what the follower has; what it asked for is old after that.
@@ -77,44 +78,45 @@ class FollowerFetch(Fetch):
         self._cold.clear()
         return super().read()
 
-    def moved(self, replica: Replica, byte_count: int) -> None:
-        """See Fetch.moved."""
-        if self._awake is not None:
-            self._awake.add(replica.key)
-        super().moved(replica, byte_count)
+    def woke(self, replica: Replica, byte_count: int) -> None:
+        """A partition that rested when this fetch looked at it moved."""
+        self._waiters(replica)[self] = None
+        self._watched.append(replica)
+        self.moved(replica, byte_count)
 
     def _to_read(self) -> list[SessionPartition]:
         """Without those that rest. The first time these count as fetched."""
-        awake = self._awake
-        if awake is None:
+        resting = self._resting
+        if resting is None:
             return self._partitions
-        led = self._broker.replicas.by_name
-        now_ms = int(self._broker.node.clock.monotonic() * 1000)
-        found = []
-        for partition in self._partitions:
-            key = (partition.topic, partition.index)
-            replica = led.get(key)
-            if replica is None or key in awake or not self._rests(replica, partition, now_ms):
-                awake.add(key)
-                found.append(partition)
-        return found
-
-    def _rests(self, replica: Replica, partition: SessionPartition, now_ms: int) -> bool:
-        state, log, offset = replica.state, replica.log, partition.fetch_offset
-        if (
-            replica.error
-            or offset != log.end_offset
-            or partition.current_leader_epoch != state.leader_epoch
-            or partition.told_high_watermark != state.high_watermark
-            or partition.told_log_start_offset != log.log_start_offset
-        ):
-            return False
         if self._is_counted:
-            return True
-        epoch = partition.last_fetched_epoch
-        if epoch not in (-1, log.epochs.latest) and log.end_offset_for_epoch(epoch) != (epoch, offset):
-            return False
-        return state.fetched_again(self._follower, self._broker_epoch, offset, partition.follower_log_start, now_ms)
+            resting.look_at_log_starts()
+        else:
+            replicas = self._broker.replicas
+            now_ms = int(self._broker.node.clock.monotonic() * 1000)
+            resting.fetched(now_ms, has_begun_anew=replicas.has_begun_anew(self._follower, self._broker_epoch))
+            resting.lay_down(replicas.by_name)
+        self._partitions = list(resting.awake)
+        return self._partitions
+
+    @property
+    def is_satisfied(self) -> bool:
+        """See Fetch.is_satisfied. All may rest, and one of them move."""
+        if self._resting is None:
+            return super().is_satisfied
+        return self.has_news or self.bytes_read >= self._min_bytes
+
+    def _wait(self, answers: list[Answer]) -> None:
+        super()._wait(answers)
+        if self._resting is not None:
+            self._resting.waiting[self] = None
+            self._unmoved = None  # these are few, and a log of those at rest may begin elsewhere by then
+
+    def cancel(self) -> None:
+        """See Fetch.cancel."""
+        if self._resting is not None:
+            self._resting.waiting.pop(self, None)
+        super().cancel()
 
     def _read_replica(self, replica: Replica, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         log, state, offset = replica.log, replica.state, partition.fetch_offset

@@ -25,6 +25,7 @@ from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
+from headrace.broker.requests.resting import RestingPartitions
 from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
 from headrace.security.authorizer import CLUSTER_NAME, OpenAuthorizer, Operation, ResourceType
@@ -49,10 +50,9 @@ def handle(broker: Services, request: FetchRequest, context: RequestContext) -> 
     if isinstance(opened, ErrorCode):
         broker.request_errors.count(ApiKey.FETCH, opened)
         return FetchResponse(error_code=opened)
-    partitions, answer = opened
+    partitions, answer, session = opened
     keys = ((partition.topic, partition.index) for partition in partitions)
-    names_changes = request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
-    return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer, names_changes))
+    return once_ready(broker, keys, lambda: _fetch(broker, request, context, partitions, answer, session))
 
 
 def _fetch(
@@ -61,11 +61,16 @@ def _fetch(
     context: RequestContext,
     partitions: Iterable[SessionPartition],
     answer: Callable[[list[Answer]], FetchResponse],
-    names_changes: bool,
+    session: Session | None,
 ) -> Pending[FetchResponse]:
-    """`names_changes`: of partitions without news `answer` says nothing."""
+    """`session` is the one that the request goes on with: of its partitions without news `answer` says nothing."""
     follower, broker_epoch = _follower(request, context.api_version)
     refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
+    resting = None
+    if session is not None:
+        resting = _resting(broker, session, follower, broker_epoch) if follower >= 0 and refuse is _allowed else None
+        if session.kept is not resting:
+            session.keep(resting)
     fetch = (
         Fetch(
             broker,
@@ -88,7 +93,7 @@ def _fetch(
             refuse=refuse,
             follower=follower,
             broker_epoch=broker_epoch,
-            passes_over_resting=names_changes and refuse is _allowed,
+            resting=resting,
         )
     )
     can_wait = broker.fetches.waiting < broker.fetches.waiting_max
@@ -109,6 +114,14 @@ def _follower(request: FetchRequest, version: int) -> tuple[int, int]:
         return request.replica_id, -1
     state = request.replica_state
     return (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
+
+
+def _resting(broker: Services, session: Session, follower: int, broker_epoch: int) -> RestingPartitions:
+    """What is kept of a follower's session."""
+    kept = session.kept
+    if isinstance(kept, RestingPartitions) and (kept.follower, kept.broker_epoch) == (follower, broker_epoch):
+        return kept
+    return RestingPartitions(broker.logs.resources, session.partitions.values(), follower, broker_epoch)
 
 
 def _allowed(_topic: str) -> ErrorCode:
@@ -133,11 +146,14 @@ def _refusal(broker: Services, context: RequestContext) -> Callable[[str], Error
     return refuse
 
 
-_Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchResponse]]
+_Opened = tuple[Iterable[SessionPartition], Callable[[list[Answer]], FetchResponse], Session | None]
 
 
 def _session(broker: Services, request: FetchRequest, context: RequestContext, now_ms: int) -> _Opened | ErrorCode:
-    """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session."""
+    """Which session the request belongs to, what it reads, and how its answer is made; or the error of its session.
+
+    The session is named where the request goes on with one.
+    """
     cache = broker.fetch_sessions
     uses_topic_ids = context.api_version >= _TOPIC_IDS_FROM
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -158,7 +174,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
                 _rotate(session, answers, uses_topic_ids)
             return _response(broker, answers, session.id if session is not None else NO_SESSION, context)
 
-        return partitions.values(), answer_full
+        return partitions.values(), answer_full, None
 
     found = cache.find(request.session_id, request.session_epoch, uses_topic_ids, now_ms)
     if isinstance(found, ErrorCode):
@@ -167,7 +183,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
     if not found.partitions:
         # As in Kafka: a session that has nothing left to read ends, and makes room for others.
         cache.close(found.id)
-        return (), lambda answers: _response(broker, answers, NO_SESSION, context)
+        return (), lambda answers: _response(broker, answers, NO_SESSION, context), None
     found.next_epoch()
 
     def answer_changes(answers: list[Answer]) -> FetchResponse:
@@ -179,7 +195,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
         _rotate(found, changed, uses_topic_ids)
         return _response(broker, changed, found.id, context)
 
-    return found.partitions.values(), answer_changes
+    return found.partitions.values(), answer_changes, found
 
 
 def _asked(broker: Services, request: FetchRequest, uses_topic_ids: bool) -> dict[Key, SessionPartition]:
@@ -219,10 +235,12 @@ def _update(broker: Services, session: Session, request: FetchRequest, uses_topi
             known.current_leader_epoch = asked.current_leader_epoch
             known.last_fetched_epoch = asked.last_fetched_epoch
             known.follower_log_start = asked.follower_log_start
+        if session.kept is not None:
+            session.kept.named(session.partitions[key])
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             key = (forgotten.topic_id, "", index) if uses_topic_ids else (ZERO, forgotten.topic, index)
-            session.partitions.pop(key, None)
+            session.forget(key)
     topics = broker.image.topics
     if uses_topic_ids and session.named_by is not topics:
         # A topic may be known by now, or gone.
