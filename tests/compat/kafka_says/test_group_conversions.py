@@ -210,7 +210,7 @@ def comparable(records: list[Record], ours: Callable[[str], str]) -> list[str]:
             if stored is not None:
                 members = sorted(
                     (ours(m.member_id), m.group_instance_id, m.rebalance_timeout, m.session_timeout, m.subscription,
-                     m.assignment)
+                     bytes(sorted(m.assignment)))  # topics come in the order of a hash table
                     for m in stored.members
                 )  # fmt: skip
                 text = f"{record.group_id} {stored.protocol_type} {stored.generation} {stored.protocol} {members}"
