@@ -61,6 +61,9 @@ ASKED: tuple[tuple[str, ...], ...] = (
     (GROUPS, "--list", "--state"),
 )
 
+MEMBER = re.compile(r"rdkafka-[0-9a-f-]{36}|\w+-\w+-client-[0-9a-f-]{36}|(?<![\w+/-])[\w+/-]{22}(?![\w+/-])")
+"""A member's id: of librdkafka's clients of the newer protocol, 22 characters of base64."""
+
 
 @dataclass
 class Member:
@@ -143,7 +146,7 @@ def conversation(peer: HeadracePeer | KafkaPeer) -> list[str]:
             )
             text = (done.stdout + done.stderr).replace(peer.bootstrap, "BROKER")
             text = re.sub(r"^\s+at .*$", "", text, flags=re.MULTILINE)
-            text = re.sub(r"rdkafka-[0-9a-f-]{36}|\w+-\w+-client-[0-9a-f-]{36}|\b[A-Za-z0-9_-]{22}\b", "MEMBER", text)
+            text = MEMBER.sub("MEMBER", text)
             text = re.sub(r"[0-9]+ \(id: |\(id: ", "(id: ", text)
             # Java tells states in the order of a set, another one in each run.
             text = re.sub(r"(?<=states are: )[\w, ]+", lambda found: ", ".join(sorted(found[0].split(", "))), text)
