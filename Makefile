@@ -92,10 +92,10 @@ soak: install
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
 # Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, a raise of
-# kraft.version, transactions, and controllers alone; make sim SEEDS=1-10000 for more,
+# kraft.version, transactions, alone and as groups, and controllers alone; make sim SEEDS=1-10000 for more,
 # KIND=--cluster for one of them.
 sim: install
-	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --raised --transactions --quorum); do \
+	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --raised --transactions --grouped --quorum); do \
 		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
 	done
 

@@ -14,10 +14,17 @@ from headrace.sim.cluster_run import (
     run_apart_seed,
     run_cluster_seed,
     run_dynamic_seed,
+    run_grouped_seed,
     run_raised_seed,
     run_transactions_seed,
 )
-from headrace.sim.sabotage import PLANTED_IN_CLUSTERS, PLANTED_IN_RAISES, PLANTED_IN_TRANSACTIONS, planted
+from headrace.sim.sabotage import (
+    PLANTED_IN_CLUSTERS,
+    PLANTED_IN_GROUPS,
+    PLANTED_IN_RAISES,
+    PLANTED_IN_TRANSACTIONS,
+    planted,
+)
 
 SEEDS = (4, 24, 36)
 SEEDS_APART = (1, 2)
@@ -26,6 +33,7 @@ SEED_RAISED = 9
 """Two leaders fail that have appended what raises kraft.version, and it is cut from their logs; then it is raised."""
 SEEDS_RAISED = (SEED_RAISED, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 30)))
 SEEDS_TRANSACTIONAL = (5, 8)
+SEEDS_GROUPED = (26, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(30, 40)))
 BLOCKS = [1, *(pytest.param(block, marks=pytest.mark.soak) for block in (0, 2))]
 BLOCK_SEEDS = 6
 
@@ -105,6 +113,22 @@ def test_transactions_keep_their_promises(seed: int) -> None:
     result = run_transactions_seed(seed)
     assert result.objection is None, f"python -m headrace.sim --transactions --seed {seed}"
     assert result.judged >= result.transactions > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS_GROUPED)
+def test_transactions_that_commit_as_groups_keep_their_promises(seed: int) -> None:
+    result = run_grouped_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --grouped --seed {seed}"
+    assert result.judged >= result.transactions > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", PLANTED_IN_GROUPS)
+def test_a_fault_planted_into_groups_of_transactions_is_found(name: str) -> None:
+    with planted(name):
+        assert any(run_grouped_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
 
 
 @pytest.mark.parametrize("seed", SEEDS_APART)

@@ -19,6 +19,7 @@ from headrace.sim.cluster_run import (
     run_apart_seed,
     run_cluster_seed,
     run_dynamic_seed,
+    run_grouped_seed,
     run_raised_seed,
     run_transactions_seed,
 )
@@ -27,6 +28,7 @@ from headrace.sim.run import Result, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
+    PLANTED_IN_GROUPS,
     PLANTED_IN_QUORUMS,
     PLANTED_IN_RAISES,
     PLANTED_IN_TRANSACTIONS,
@@ -36,7 +38,14 @@ from headrace.sim.sabotage import (
 Seeds = Callable[[int, Callable[[str], None] | None], Result]
 """One run: (seed, where its trace is said)."""
 
-EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS, *PLANTED_IN_RAISES, *PLANTED_IN_TRANSACTIONS)
+EVERY_PLANT: Final = (
+    *PLANTED,
+    *PLANTED_IN_QUORUMS,
+    *PLANTED_IN_CLUSTERS,
+    *PLANTED_IN_RAISES,
+    *PLANTED_IN_TRANSACTIONS,
+    *PLANTED_IN_GROUPS,
+)
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
@@ -54,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")
     kind.add_argument("--raised", action="store_true", help="a cluster of static voters that raises kraft.version")
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
+    kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
@@ -74,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = run_dynamic_seed
     elif given.raised or given.sabotage in PLANTED_IN_RAISES:
         run = run_raised_seed
+    elif given.grouped or given.sabotage in PLANTED_IN_GROUPS:
+        run = run_grouped_seed
     elif given.transactions or given.sabotage in PLANTED_IN_TRANSACTIONS:
         run = run_transactions_seed
     elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:

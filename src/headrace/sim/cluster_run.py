@@ -14,6 +14,7 @@ from __future__ import annotations
 from asyncio import gather, sleep
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 
 from headrace.broker.broker import Broker
@@ -70,6 +71,8 @@ SETTLE_S: Final = 120.0
 request waits for at a leader that is cut off and does not know it."""
 WATCHED_KEYS: Final = 3
 """Of the partitions that transactions append to."""
+GROUPS: Final = (1, 2, 3)
+"""That commit as one."""
 RAISED_AT_LAST: Final = 0.5
 """How often kraft.version is raised when all is calm, if it was not before."""
 ASKED_BEFORE: Final = 0.7
@@ -109,7 +112,8 @@ def voter_of(node_id: int) -> Voter:
 
 class ClusterRun:
     """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
-    `raised`: one raises kraft.version, once. `transactional`: its clients are transactional ones."""
+    `raised`: one raises kraft.version, once. `transactional`: its clients are transactional ones. `grouped`: of
+    these, some commit as groups."""
 
     def __init__(
         self,
@@ -121,10 +125,14 @@ class ClusterRun:
         dynamic: bool = False,
         raised: bool = False,
         transactional: bool = False,
+        grouped: bool = False,
     ) -> None:
         self.world = World(seed, say)
         draw = Options.draw_transactional if transactional else Options.draw
         self.options = options or draw(self.world.rng("options"))
+        self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0
+        if grouped:
+            self.options = replace(self.options, transactors=2, copiers=2)
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -148,17 +156,7 @@ class ClusterRun:
         self.quorum = Quorum(self.world, self._voting)
         self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
         self.logs = Logs(self.world, self._up, lambda node: self.machines[node].disk)
-        self.faults = [
-            Faults(
-                self.world,
-                machine,
-                lambda node=node: [*self._others(node), *sorted(self._clients)],  # type: ignore[misc]
-                self.options.kinds,
-                self.options.mean_s,
-                f"faults {node}",
-            )
-            for node, machine in self.everybody.items()
-        ]
+        self.faults = [self._faults_of(node, machine) for node, machine in self.everybody.items()]
         self.cluster_faults = ClusterFaults(
             self.world,
             self.everybody,
@@ -182,6 +180,12 @@ class ClusterRun:
         ]
         """Each, and whether this seed has it."""
         self._level = 0
+
+    def _faults_of(self, node_id: int, machine: AnyMachine) -> Faults:
+        def clients() -> list[str]:
+            return [*self._others(node_id), *sorted(self._clients)]
+
+        return Faults(self.world, machine, clients, self.options.kinds, self.options.mean_s, f"faults {node_id}")
 
     def _others(self, node_id: int) -> list[str]:
         return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
@@ -357,6 +361,8 @@ class ClusterRun:
         watcher.client.owner.spawn(watcher.run())
         if options.transactors:
             self.transactions.start(options.transactors, options.copiers)
+            partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
+            self.transactions.start_groups(self._groups, partitions)
 
     async def _end_operators(self) -> None:
         """Whoever changes the cluster does it no more."""
@@ -494,3 +500,8 @@ def run_raised_seed(seed: int, say: Callable[[str], None] | None = None) -> Resu
 def run_transactions_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster whose clients are transactional ones."""
     return ClusterRun(seed, say, transactional=True).run()
+
+
+def run_grouped_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster of whose transactions some end as groups."""
+    return ClusterRun(seed, say, transactional=True, grouped=True).run()
