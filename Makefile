@@ -91,10 +91,11 @@ soak: install
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py streams; fi
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 
-# Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, and
-# transactions, and controllers alone; make sim SEEDS=1-10000 for more, KIND=--cluster for one of them.
+# Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, a raise of
+# kraft.version, transactions, alone and as groups, and controllers alone; make sim SEEDS=1-10000 for more,
+# KIND=--cluster for one of them.
 sim: install
-	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --transactions --quorum); do \
+	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --raised --transactions --grouped --quorum); do \
 		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \
 	done
 

@@ -11,15 +11,17 @@ from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.uncommitted import Change
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
-from headrace.raft.control import Voter, voters_record
+from headrace.raft.control import Voter, kraft_version, voters_record
 from headrace.raft.log_view import LogView
 from headrace.raft.machine import Raft
 from headrace.raft.messages import Position, ReplicaKey
 from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.sim.checkers.history import History
+from headrace.sim.checkers.levels import Levels
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.disk import SimDisk
 from headrace.sim.moments import after_each, before_each
+from headrace.sim.workloads.raising import VersionRaiser
 from headrace.sim.world import World
 
 PLACE = ("log", 0)
@@ -102,6 +104,43 @@ def test_a_leader_that_is_gone_has_committed_by_its_own_voters(leaves: bool) -> 
     quorum._applied(driver, Change(image, image, ImageDelta(image)))
     says = "node 1 applies metadata up to offset 3 of epoch 1, which voters [1, 3] do not have"
     assert (None if world.objection is None else str(world.objection)) == (None if leaves else says)
+    world.end()
+
+
+def _raised(world: World) -> tuple[dict[int, QuorumDriver], Levels]:
+    """Two nodes, of which the first has appended what raises kraft.version, at offsets 3 and 4."""
+    rafts = {node: _raft(node, 5) for node in (1, 2)}
+    rafts[1].sets.note_all(
+        3, [kraft_version(1), voters_record([Voter(node, bytes([node]) * 16, ()) for node in (1, 2)])]
+    )
+    nodes = {node: cast("QuorumDriver", SimpleNamespace(raft=raft, sets=raft.sets)) for node, raft in rafts.items()}
+    for raft in rafts.values():
+        raft._take_voters()
+    return nodes, Levels(world, lambda: nodes)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_level_that_is_committed_is_that_of_every_leader(committed: bool) -> None:
+    world = World(1)
+    nodes, levels = _raised(world)
+    nodes[1].raft.high_watermark = 5 if committed else 3
+    levels._elected(nodes[2].raft)
+    says = "node 2 leads epoch 0 at kraft.version 0, which was raised before"
+    assert (None if world.objection is None else str(world.objection)) == (says if committed else None)
+    assert levels.is_final is committed
+    world.end()
+
+
+def test_at_rest_all_nodes_are_at_the_level_that_was_confirmed() -> None:
+    world = World(1)
+    nodes, levels = _raised(world)
+    (differ,) = levels.differences()
+    assert differ.startswith("the nodes' voters differ")
+    del nodes[1]
+    assert levels.differences() == []
+    raiser = cast("VersionRaiser", SimpleNamespace(confirmed=True))
+    levels.hear(raiser)
+    assert levels.differences() == ["node 2 is at kraft.version 0"]
     world.end()
 
 

@@ -14,14 +14,26 @@ from headrace.sim.cluster_run import (
     run_apart_seed,
     run_cluster_seed,
     run_dynamic_seed,
+    run_grouped_seed,
+    run_raised_seed,
     run_transactions_seed,
 )
-from headrace.sim.sabotage import PLANTED_IN_CLUSTERS, PLANTED_IN_TRANSACTIONS, planted
+from headrace.sim.sabotage import (
+    PLANTED_IN_CLUSTERS,
+    PLANTED_IN_GROUPS,
+    PLANTED_IN_RAISES,
+    PLANTED_IN_TRANSACTIONS,
+    planted,
+)
 
 SEEDS = (4, 24, 36)
 SEEDS_APART = (1, 2)
 SEEDS_DYNAMIC = (1, 5)
+SEED_RAISED = 9
+"""Two leaders fail that have appended what raises kraft.version, and it is cut from their logs; then it is raised."""
+SEEDS_RAISED = (SEED_RAISED, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 30)))
 SEEDS_TRANSACTIONAL = (5, 8)
+SEEDS_GROUPED = (26, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(30, 40)))
 BLOCKS = [1, *(pytest.param(block, marks=pytest.mark.soak) for block in (0, 2))]
 BLOCK_SEEDS = 6
 
@@ -51,6 +63,13 @@ FOUND_AT = {
 }
 """The first seed that finds each fault: the search begins with it."""
 SEEDS_OF_A_PLANT = 6
+FOUND_IN_RAISES_AT = {
+    "confirms-a-raise-at-once": 5,
+    "forgets-the-level-over-a-restart": 2,
+    "leaves-the-level-out-of-snapshots": 4,
+    "keeps-a-level-that-was-cut": 5,
+}
+"""The same, of raises of kraft.version."""
 FOUND_IN_TRANSACTIONS_AT = {
     "answers-what-is-not-committed": 11,
     "sends-markers-too-early": 10,
@@ -66,6 +85,8 @@ FOUND_IN_TRANSACTIONS_AT = {
     "lets-two-live": 1,
 }
 """The same, of transactions."""
+THIN_RAISES = ("keeps-a-level-that-was-cut",)
+"""The one that is found soonest."""
 THIN = (
     "answers-what-is-not-committed",
     "sends-markers-too-early",
@@ -94,6 +115,22 @@ def test_transactions_keep_their_promises(seed: int) -> None:
     assert result.judged >= result.transactions > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS_GROUPED)
+def test_transactions_that_commit_as_groups_keep_their_promises(seed: int) -> None:
+    result = run_grouped_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --grouped --seed {seed}"
+    assert result.judged >= result.transactions > 0
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", PLANTED_IN_GROUPS)
+def test_a_fault_planted_into_groups_of_transactions_is_found(name: str) -> None:
+    with planted(name):
+        assert any(run_grouped_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+
+
 @pytest.mark.parametrize("seed", SEEDS_APART)
 def test_brokers_beside_controllers_keep_their_promises(seed: int) -> None:
     result = run_apart_seed(seed)
@@ -106,6 +143,14 @@ def test_a_cluster_whose_voters_come_and_go_keeps_its_promises(seed: int) -> Non
     result = run_dynamic_seed(seed)
     assert result.objection is None, f"python -m headrace.sim --dynamic --seed {seed}"
     assert result.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", SEEDS_RAISED)
+def test_a_cluster_that_raises_kraft_version_keeps_its_promises(seed: int) -> None:
+    result = run_raised_seed(seed)
+    assert result.objection is None, f"python -m headrace.sim --raised --seed {seed}"
+    assert result.acknowledged > 0
+    assert result.kraft_version == 1 or seed != SEED_RAISED
 
 
 @pytest.mark.slow
@@ -128,6 +173,17 @@ def test_a_planted_fault_is_found(name: str) -> None:
     with planted(name):
         seeds = range(first, first + SEEDS_OF_A_PLANT)
         assert any(run_cluster_seed(seed).objection is not None for seed in seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in THIN_RAISES else pytest.mark.soak) for name in PLANTED_IN_RAISES]
+)
+def test_a_fault_planted_into_a_raise_of_kraft_version_is_found(name: str) -> None:
+    first = FOUND_IN_RAISES_AT[name]
+    with planted(name):
+        seeds = range(first, first + SEEDS_OF_A_PLANT)
+        assert any(run_raised_seed(seed).objection is not None for seed in seeds)
 
 
 @pytest.mark.slow

@@ -15,13 +15,22 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from headrace.sim.cluster_run import run_apart_seed, run_cluster_seed, run_dynamic_seed, run_transactions_seed
+from headrace.sim.cluster_run import (
+    run_apart_seed,
+    run_cluster_seed,
+    run_dynamic_seed,
+    run_grouped_seed,
+    run_raised_seed,
+    run_transactions_seed,
+)
 from headrace.sim.quorum_run import run_quorum_seed
 from headrace.sim.run import Result, run_seed
 from headrace.sim.sabotage import (
     PLANTED,
     PLANTED_IN_CLUSTERS,
+    PLANTED_IN_GROUPS,
     PLANTED_IN_QUORUMS,
+    PLANTED_IN_RAISES,
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
@@ -29,7 +38,14 @@ from headrace.sim.sabotage import (
 Seeds = Callable[[int, Callable[[str], None] | None], Result]
 """One run: (seed, where its trace is said)."""
 
-EVERY_PLANT: Final = (*PLANTED, *PLANTED_IN_QUORUMS, *PLANTED_IN_CLUSTERS, *PLANTED_IN_TRANSACTIONS)
+EVERY_PLANT: Final = (
+    *PLANTED,
+    *PLANTED_IN_QUORUMS,
+    *PLANTED_IN_CLUSTERS,
+    *PLANTED_IN_RAISES,
+    *PLANTED_IN_TRANSACTIONS,
+    *PLANTED_IN_GROUPS,
+)
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
@@ -45,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
     kind.add_argument("--apart", action="store_true", help="brokers of a cluster beside three controllers")
     kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")
+    kind.add_argument("--raised", action="store_true", help="a cluster of static voters that raises kraft.version")
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
+    kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
     given = parser.parse_args(arguments)
@@ -64,6 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = run_apart_seed
     elif given.dynamic:
         run = run_dynamic_seed
+    elif given.raised or given.sabotage in PLANTED_IN_RAISES:
+        run = run_raised_seed
+    elif given.grouped or given.sabotage in PLANTED_IN_GROUPS:
+        run = run_grouped_seed
     elif given.transactions or given.sabotage in PLANTED_IN_TRANSACTIONS:
         run = run_transactions_seed
     elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:
@@ -100,13 +122,14 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0
-    transactions = judged = 0
+    transactions = judged = raised = 0
     failed: list[int] = []
     for seed in seeds:
         result = run(seed, None)
         simulated_s += result.simulated_s
         transactions += result.transactions
         judged += result.judged
+        raised += result.kraft_version > 0
         print(_line(result), flush=True)
         if result.objection is not None:
             failed.append(seed)
@@ -116,6 +139,8 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
     print(f"{simulated_s:.0f} s simulated in {took_s:.1f} s: {simulated_s / took_s:.0f} simulated seconds a second")
     if judged:
         print(f"{judged} transactions judged, {transactions} of them known to be committed")
+    if raised:
+        print(f"kraft.version was raised in {raised} seeds")
     if failed:
         print(f"objections in {len(failed)} seeds: {' '.join(map(str, failed))}")
     return OBJECTION if failed else CONTENT

@@ -27,6 +27,7 @@ from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnR
 from headrace.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.wire.messages.k26_end_txn import EndTxnRequest
 from headrace.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest
+from headrace.wire.messages.k19900_headrace_group_end_txn import HeadraceGroupEndTxnRequest
 
 if TYPE_CHECKING:
     from headrace.sim.checkers.history import Place
@@ -50,6 +51,7 @@ _OF_COORDINATORS: Final[dict[type, int]] = {
     AddPartitionsToTxnRequest: OF_TRANSACTIONS,
     AddOffsetsToTxnRequest: OF_TRANSACTIONS,
     EndTxnRequest: OF_TRANSACTIONS,
+    HeadraceGroupEndTxnRequest: OF_TRANSACTIONS,
 }
 """Whose coordinator is asked."""
 

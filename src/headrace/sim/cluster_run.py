@@ -11,15 +11,15 @@ far as they are committed they are so at any time, of all topics.
 
 from __future__ import annotations
 
-import random
 from asyncio import gather, sleep
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.controller_node import ControllerNode
+from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
 from headrace.raft.control import Voter, VoterEndpoint
@@ -28,21 +28,25 @@ from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
 from headrace.sim.checkers.history import History, Place
+from headrace.sim.checkers.levels import Levels
 from headrace.sim.checkers.logs import Logs
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.cluster_client import ClusterClient
-from headrace.sim.cluster_faults import CLUSTER_KINDS, LOSSY_LINK, ONE_LOSES, ClusterFaults
+from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, ClusterFaults
+from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.coordinator_faults import CoordinatorFaults
-from headrace.sim.faults import KINDS, Faults
+from headrace.sim.faults import Faults
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
 from headrace.sim.node import SimNode
+from headrace.sim.raise_faults import RaiseFaults
 from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.isolation import TOPIC, Transactions
+from headrace.sim.workloads.raising import VersionRaiser
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
 from headrace.sim.workloads.voting import VoterOperator
@@ -62,14 +66,17 @@ LOOK_S: Final = 0.2
 SHORT_LAG_MS: Final = "1000"
 """A leader's patience with its followers that is shorter than the controllers' with it: nothing but the in-sync set
 that it has asked for holds it back for a follower that has fallen silent."""
-SNAPSHOT_BYTES_RARE: Final = 20_000_000
 SETTLE_S: Final = 120.0
 """How long after the last fault everybody may take to get on, with all replicas in sync: several times what a Produce
 request waits for at a leader that is cut off and does not know it."""
 WATCHED_KEYS: Final = 3
 """Of the partitions that transactions append to."""
-SAFE_FROM_MEMORY: Final = ("stop", "cut", "silence", "partition", "slow disk", "clock")
-"""Faults of one node after which it has all that it acknowledged."""
+GROUPS: Final = (1, 2, 3)
+"""That commit as one."""
+RAISED_AT_LAST: Final = 0.5
+"""How often kraft.version is raised when all is calm, if it was not before."""
+ASKED_BEFORE: Final = 0.7
+"""Of the time with faults: by then whoever raises kraft.version has begun to ask."""
 
 CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     **SETTINGS,
@@ -89,107 +96,8 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a seed has drawn."""
-
-    nodes: int
-    durable: bool
-    """Acknowledgements wait for the disks, and power may go; else processes are killed, and machines stay up."""
-    kinds: tuple[str, ...]
-    """What goes wrong on each node."""
-    cluster_kinds: tuple[str, ...]
-    """What goes wrong between the nodes, or with several."""
-    mean_s: float
-    """Between two faults of each node, and between two of the cluster."""
-    faults_s: float
-    plain: int
-    idempotent: int
-    members: int
-    topics_come_and_go: bool
-    is_reborn: bool
-    """Whether a topic is deleted and made again under the same name, over and over."""
-    is_administered: bool
-    calm_trouble: str
-    """What happens in calm times: "one goes" and stays away, or "two apart" do not reach each other for long. The
-    others get on all the same."""
-    small_pieces: bool
-    answers_are_lost: bool
-    """Whether leaders that want a replica in sync may not hear that it is."""
-    links_are_lossy: bool
-    snapshot_bytes: int
-    """After how much of the metadata log each node writes a snapshot, and keeps little of what lies before it."""
-    is_emptied: bool
-    """Whether a broker that votes nowhere loses its disks where another one would lose its power."""
-    transactors: int
-    """Producers with transactional ids; of three or more, two have the same."""
-    copiers: int
-    """Those that consume, transform and produce; likewise."""
-    keys: int
-    """Partitions that they append to."""
-    pause_s: float
-    """At most between two transactions of one of them, while there are faults."""
-    coordinators_fail: bool
-    """Whether coordinators of transactions fail in the middle of an end."""
-
-    @classmethod
-    def draw(cls, rng: random.Random) -> Options:
-        """Any mixture: also of nothing at all."""
-        durable = rng.random() < 0.5
-        loses = not durable and rng.random() < 0.3
-        kinds = [kind for kind in KINDS if durable or kind != "power"]
-        cluster_kinds = list(CLUSTER_KINDS)
-        if loses:
-            kinds = [kind for kind in kinds if kind in SAFE_FROM_MEMORY]
-            cluster_kinds = ["pause", "one way", "split", "slow link"]
-        many = rng.choice((0.15, 0.4, 0.8))
-        return cls(
-            nodes=rng.choice((3, 3, 3, 3, 5)),
-            durable=durable,
-            kinds=tuple(kind for kind in kinds if rng.random() < many),
-            cluster_kinds=(
-                *(kind for kind in cluster_kinds if rng.random() < many),
-                *((ONE_LOSES,) * len(cluster_kinds) if loses else ()),
-            ),
-            mean_s=rng.uniform(2.0, 10.0),
-            faults_s=rng.uniform(10.0, 30.0),
-            plain=rng.randint(0, 2),
-            idempotent=rng.randint(1, 2),
-            members=rng.choice((0, 2)),
-            topics_come_and_go=rng.random() < 0.3,
-            is_reborn=rng.random() < 0.4,
-            is_administered=rng.random() < 0.4,
-            small_pieces=rng.random() < 0.2,
-            calm_trouble=rng.choice(("", "", "one goes", "two apart")),
-            answers_are_lost=rng.random() < 0.3,
-            links_are_lossy=rng.random() < 0.3,
-            snapshot_bytes=rng.choice((SNAPSHOT_BYTES_RARE, SNAPSHOT_BYTES_RARE, 2_000, 10_000)),
-            is_emptied=rng.random() < 0.5,
-            transactors=rng.choice((0, 0, 2, 3)),
-            copiers=rng.choice((0, 2)),
-            keys=3,
-            pause_s=0.4,
-            coordinators_fail=rng.random() < 0.3,
-        )
-
-    @classmethod
-    def draw_transactional(cls, rng: random.Random) -> Options:
-        """Transactions, and hardly anything else."""
-        drawn = cls.draw(rng)
-        return replace(
-            drawn,
-            plain=0,
-            idempotent=1,
-            members=0,
-            topics_come_and_go=False,
-            is_reborn=False,
-            faults_s=rng.uniform(4.0, 10.0),
-            transactors=rng.choice((3, 4)),
-            copiers=rng.choice((2, 3)),
-            keys=rng.choice((4, 12)),
-            pause_s=rng.choice((0.15, 0.5)),
-            coordinators_fail=rng.random() < 0.8,
-        )
+OfMoments = LostAnswers | PowerAfterSnapshots | CoordinatorFaults | RaiseFaults
+"""What goes wrong at a moment that it waits for."""
 
 
 def host_of(node_id: int) -> str:
@@ -204,7 +112,8 @@ def voter_of(node_id: int) -> Voter:
 
 class ClusterRun:
     """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
-    `transactional`: its clients are transactional ones."""
+    `raised`: one raises kraft.version, once. `transactional`: its clients are transactional ones. `grouped`: of
+    these, some commit as groups."""
 
     def __init__(
         self,
@@ -214,11 +123,16 @@ class ClusterRun:
         *,
         apart: bool = False,
         dynamic: bool = False,
+        raised: bool = False,
         transactional: bool = False,
+        grouped: bool = False,
     ) -> None:
         self.world = World(seed, say)
         draw = Options.draw_transactional if transactional else Options.draw
         self.options = options or draw(self.world.rng("options"))
+        self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0
+        if grouped:
+            self.options = replace(self.options, transactors=2, copiers=2)
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -234,23 +148,15 @@ class ClusterRun:
         self._members: list[Member] = []
         self._administrator: ClusterClient | None = None
         self._operator: VoterOperator | None = None
+        self._is_raised = raised
+        self._raiser: VersionRaiser | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
         self.transactions = Transactions(self.world, self._client, self.options.keys, self.options.pause_s)
         self.quorum = Quorum(self.world, self._voting)
         self.replication = Replication(self.world, self._up, lambda: self.quorum.newest)
         self.logs = Logs(self.world, self._up, lambda node: self.machines[node].disk)
-        self.faults = [
-            Faults(
-                self.world,
-                machine,
-                lambda node=node: [*self._others(node), *sorted(self._clients)],  # type: ignore[misc]
-                self.options.kinds,
-                self.options.mean_s,
-                f"faults {node}",
-            )
-            for node, machine in self.everybody.items()
-        ]
+        self.faults = [self._faults_of(node, machine) for node, machine in self.everybody.items()]
         self.cluster_faults = ClusterFaults(
             self.world,
             self.everybody,
@@ -263,6 +169,23 @@ class ClusterRun:
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
         loses = ONE_LOSES in self.options.cluster_kinds
         self.coordinator_faults = CoordinatorFaults(self.world, self.machines, may_die=not loses)
+        self.levels = Levels(self.world, self._quorum_of_each)
+        voting = {node: self.everybody[node] for node in self.voters}
+        self.raise_faults = RaiseFaults(self.world, voting, may_die=not loses, power="power" in self.options.kinds)
+        self._moments: list[tuple[OfMoments, bool]] = [
+            (self.lost_answers, self.options.answers_are_lost),
+            (self.after_snapshots, "power" in self.options.kinds),
+            (self.coordinator_faults, self.options.coordinators_fail),
+            (self.raise_faults, raised),
+        ]
+        """Each, and whether this seed has it."""
+        self._level = 0
+
+    def _faults_of(self, node_id: int, machine: AnyMachine) -> Faults:
+        def clients() -> list[str]:
+            return [*self._others(node_id), *sorted(self._clients)]
+
+        return Faults(self.world, machine, clients, self.options.kinds, self.options.mean_s, f"faults {node_id}")
 
     def _others(self, node_id: int) -> list[str]:
         return [host_of(node) for node in (*self.nodes, *self.controllers) if node != node_id]
@@ -326,13 +249,14 @@ class ClusterRun:
             world.objection,
             self.transactions.committed,
             self.transactions.judged,
+            self._level,
         )
 
-    def _all_faults(self) -> list[Faults | ClusterFaults | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
-        return [*self.faults, self.cluster_faults, self.lost_answers, self.after_snapshots, self.coordinator_faults]
+    def _all_faults(self) -> list[Faults | ClusterFaults | OfMoments]:
+        return [*self.faults, self.cluster_faults, *(each for each, _ in self._moments)]
 
-    def _listeners(self) -> list[Quorum | Replication | LostAnswers | PowerAfterSnapshots | CoordinatorFaults]:
-        return [self.quorum, self.replication, self.lost_answers, self.after_snapshots, self.coordinator_faults]
+    def _listeners(self) -> list[Quorum | Replication | Levels | OfMoments]:
+        return [self.quorum, self.replication, self.levels, *(each for each, _ in self._moments)]
 
     # --- the checker
 
@@ -344,6 +268,12 @@ class ClusterRun:
             self.bounds.look(broker)
         self.replication.look()
         self.logs.look()
+        if self._is_raised:
+            self.levels.look()
+
+    def _quorum_of_each(self) -> dict[int, QuorumDriver]:
+        running = {node: machine.broker for node, machine in self.everybody.items()}
+        return {node: each.quorum for node, each in running.items() if each is not None}
 
     def _voting(self) -> dict[int, Raft | None]:
         running = {node: self.everybody[node].broker for node in self.voters}
@@ -365,21 +295,17 @@ class ClusterRun:
             await make_topic(self._client("admin"), TOPIC, options.keys, {}, replicas=3)
         self._start_clients()
         nemeses: list[Faults | ClusterFaults] = [*self.faults, self.cluster_faults]
-        faults = [world.loop.create_task(each.run()) for each in nemeses]
-        if options.answers_are_lost:
-            self.lost_answers.begin()
-        if "power" in options.kinds:
-            self.after_snapshots.begin()
-        if options.coordinators_fail:
-            self.coordinator_faults.begin()
+        faults = [world.loop.create_task(nemesis.run()) for nemesis in nemeses]
+        for each, is_wanted in self._moments:
+            if is_wanted:
+                each.begin()
         await sleep(options.faults_s)
-        self.coordinator_faults.end()
-        self.lost_answers.end()
-        self.after_snapshots.end()
+        for each, _ in self._moments:
+            each.end()
         for task in faults:
             task.cancel()
-        for each in nemeses:
-            each.heal()
+        for nemesis in nemeses:
+            nemesis.heal()
         for machine in self.everybody.values():
             # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
             if not machine.disks_are_sound or machine.broker is None:
@@ -387,11 +313,7 @@ class ClusterRun:
         for machine in self.everybody.values():
             await machine.ready()
             machine.disks_are_sound = True
-        if self._administrator is not None:
-            self._administrator.die()
-            del self._clients[self._administrator.host]
-        if self._operator is not None:
-            await self._restore_voters(self._operator)
+        await self._end_operators()
         self.transactions.slow_down()
         world.trace.note("calm")
         world.calm_since = world.loop.time()
@@ -399,6 +321,8 @@ class ClusterRun:
         if options.calm_trouble and world.objection is None:
             await self._trouble()
             await self._settle()
+        if self._is_raised and self.world.rng("raised at last").random() < RAISED_AT_LAST:
+            await self._raise_at_last()
         await self.crowd.look_at_answers()
         await self._end()
 
@@ -428,11 +352,27 @@ class ClusterRun:
         if self.first_voters:
             self._operator = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
             self._operator.client.owner.spawn(self._operator.run())
+        if self._is_raised:
+            self._raiser = VersionRaiser(self._client("raiser"))
+            self.levels.hear(self._raiser)
+            self._raiser.client.owner.spawn(self._raiser.run(options.faults_s * ASKED_BEFORE))
         keys = self.transactions.keys[:WATCHED_KEYS] if options.transactors else []
         watcher = Watcher(self._client("watcher"), [*self._places, *keys])
         watcher.client.owner.spawn(watcher.run())
         if options.transactors:
             self.transactions.start(options.transactors, options.copiers)
+            partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
+            self.transactions.start_groups(self._groups, partitions)
+
+    async def _end_operators(self) -> None:
+        """Whoever changes the cluster does it no more."""
+        raiser = None if self._raiser is None else self._raiser.client
+        for client in (self._administrator, raiser):
+            if client is not None:
+                client.die()
+                del self._clients[client.host]
+        if self._operator is not None:
+            await self._restore_voters(self._operator)
 
     async def _restore_voters(self, operator: VoterOperator) -> None:
         """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
@@ -445,6 +385,18 @@ class ClusterRun:
             if self.world.loop.time() > until:
                 self.world.object(f"{SETTLE_S:.0f} s after the last fault not every node votes again")
             await sleep(LOOK_S)
+
+    async def _raise_at_last(self) -> None:
+        """Where nothing is broken, whoever asks gets kraft.version 1: what failed before is in nobody's way."""
+        raiser = VersionRaiser(self._client("raiser"))
+        self.levels.hear(raiser)
+        task = raiser.client.owner.spawn(raiser.insist())
+        until = self.world.loop.time() + SETTLE_S
+        while not task.done() and self.world.objection is None:
+            if self.world.loop.time() > until:
+                self.world.object(f"kraft.version is not raised within {SETTLE_S:.0f} s, and nothing is broken")
+            await sleep(LOOK_S)
+        await self._settle()
 
     async def _trouble(self) -> None:
         one, other = self.world.rng("trouble").sample(list(self.everybody.values()), 2)
@@ -475,6 +427,7 @@ class ClusterRun:
         while self.world.objection is None:
             late = [text for each in expected for text in each()]
             late += self._out_of_sync() if is_whole else []
+            late += self.levels.differences() if is_whole and self._is_raised else []
             if is_whole and self._members and not await is_settled(observer, "group", self._members):
                 late.append("the group does not settle")
             if not late:
@@ -482,6 +435,16 @@ class ClusterRun:
             if self.world.loop.time() > until:
                 self.world.object(f"{SETTLE_S:.0f} s after the last fault: {'; '.join(late)}")
             await sleep(LOOK_S)
+
+    async def _settle_levels(self) -> None:
+        """What a start took from the disk is what was there before."""
+        until = self.world.loop.time() + SETTLE_S
+        while late := self.levels.differences():
+            if self.world.loop.time() > until:
+                self.world.object(f"{SETTLE_S:.0f} s after the last start: {'; '.join(late)}")
+                return
+            await sleep(LOOK_S)
+        self._level = self.levels.level()
 
     def _out_of_sync(self) -> list[str]:
         """Partitions of which a replica is out of sync, as every node knows."""
@@ -507,6 +470,8 @@ class ClusterRun:
         for machine in self.machines.values():
             await machine.ready()
         await self.crowd.read_all("after")
+        if self._is_raised:
+            await self._settle_levels()
         for machine in self.everybody.values():
             await machine.switch_off()
 
@@ -526,6 +491,17 @@ def run_dynamic_seed(seed: int, say: Callable[[str], None] | None = None) -> Res
     return ClusterRun(seed, say, dynamic=True).run()
 
 
+def run_raised_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose kraft.version is raised; every second one has controllers that are nodes of their
+    own."""
+    return ClusterRun(seed, say, apart=seed % 2 == 0, raised=True).run()
+
+
 def run_transactions_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster whose clients are transactional ones."""
     return ClusterRun(seed, say, transactional=True).run()
+
+
+def run_grouped_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster of whose transactions some end as groups."""
+    return ClusterRun(seed, say, transactional=True, grouped=True).run()

@@ -47,6 +47,7 @@ class CoordinatorFaults:
         """Hears of ends inside the block, and meets them between `begin` and `end`."""
         with ExitStack() as taps:
             taps.enter_context(after_each(TransactionShard, "end", self._met))
+            taps.enter_context(after_each(TransactionShard, "end_group", self._met))
             taps.enter_context(before_each(MarkerSender, "send", self._met))
             taps.enter_context(after_each(TransactionShard, "marked", self._met))
             yield

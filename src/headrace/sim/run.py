@@ -129,6 +129,8 @@ class Result:
     """Those that were committed, as their producers were told."""
     judged: int = 0
     """Transactions, also those that were aborted, or of which nobody heard, whose history was judged."""
+    kraft_version: int = 0
+    """That of all nodes in the end, where somebody raises it."""
 
 
 def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None], every_s: float, who: str) -> None:

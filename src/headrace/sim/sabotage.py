@@ -26,7 +26,8 @@ from headrace.raft.leader import Leader
 from headrace.raft.machine import Raft
 from headrace.raft.messages import VoteRequest
 from headrace.sim.cluster_sabotage import cluster_plants
-from headrace.sim.transaction_sabotage import transaction_plants
+from headrace.sim.raise_sabotage import raise_plants
+from headrace.sim.transaction_sabotage import group_plants, transaction_plants
 from headrace.wire.batch import BatchHeader
 
 LOSES_ONE_IN: Final = 5
@@ -137,6 +138,10 @@ PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
 """The names of the faults of several controllers."""
 PLANTED_IN_CLUSTERS: Final = tuple(cluster_plants())
 """The names of the faults of whole clusters."""
+PLANTED_IN_RAISES: Final = tuple(raise_plants())
+"""The names of the faults of clusters that raise kraft.version."""
+PLANTED_IN_GROUPS: Final = tuple(group_plants())
+"""The names of the faults of transactions that commit as groups."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -145,7 +150,8 @@ PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
     alone = _replacements() | _quorum_replacements()
-    plants = [alone[name]] if name in alone else (cluster_plants() | transaction_plants())[name]
+    of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
+    plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]
     for owner, attribute, replacement in plants:
         setattr(owner, attribute, replacement)

@@ -7,7 +7,7 @@ network of these runs holds up that answer, and nothing else, for as long as an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from headrace.groups import offsets
 from headrace.log.log import Log
 from headrace.log.producers import Producers
 from headrace.machine.outcome import Outcome
-from headrace.transactions import deciding
+from headrace.transactions import deciding, group_ends
 from headrace.transactions.asks import Marking, Partitions
 from headrace.transactions.deciding import Step
 from headrace.transactions.shard import TransactionShard
@@ -125,6 +125,39 @@ def _let_two_live(real: Real) -> Real:
         return step
 
     return initialize
+
+
+def _end_whoever_is_left(real: Real) -> Real:
+    """Of a group those are ended that can be."""
+
+    def children(*given: Any) -> Iterator[tuple[ErrorCode, Transaction | None]]:
+        for _, record in real(*given):
+            yield ErrorCode.NONE, record
+
+    return children
+
+
+def _end_one_by_one(real: Real) -> Real:
+    """A group is decided in two appends: the main id's first, and the answer leaves with that."""
+
+    def end_group(self: TransactionShard, *given: Any) -> Outcome:
+        out: Outcome = real(self, *given)
+        if not out.records:
+            return out
+        main, *rest = out.records
+        return Outcome(out.reply, [main], then=lambda *_: Outcome(records=rest, then=out.then))
+
+    return end_group
+
+
+def group_plants() -> dict[str, list[tuple[Any, str, Any]]]:
+    """The same as `transaction_plants`, of what only groups of transactions meet."""
+    return {
+        "ends-whoever-is-left-of-a-group": [
+            (group_ends, "_children", _end_whoever_is_left(vars(group_ends)["_children"]))
+        ],
+        "ends-a-group-one-by-one": [(TransactionShard, "end_group", _end_one_by_one(TransactionShard.end_group))],
+    }
 
 
 def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:

@@ -58,11 +58,18 @@ class Copier(Transactor):
 
     async def work(self, attempt: Attempt) -> bool:
         """See Transactor.work."""
+        return await self._produce(attempt, await self._consume(attempt))
+
+    async def _consume(self, attempt: Attempt) -> Consumed:
+        """Reads on where its group is."""
         first = self._position
         self._position = None
         if first is None:
             first = await self._committed()
-        consumed = await self._read(first, attempt)
+        return await self._read(first, attempt)
+
+    async def _produce(self, attempt: Attempt, consumed: Consumed) -> bool:
+        """Whether everything is written for what was read, and how far that was."""
         rng = self.client.rng
         keys = rng.sample(self.keys, rng.randint(1, min(OUTPUTS_MAX, len(self.keys))))
         attempt.transaction.consumed.append(consumed)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.client.errors import ClientError
 from headrace.sim.checkers.isolation import Appends, anomalies
 from headrace.sim.workloads.copying import Copier, committed_offset
+from headrace.sim.workloads.group_committing import GroupDriver, GroupTask, task_id
 from headrace.sim.workloads.reading import LATEST, edge
 from headrace.sim.workloads.transacting import NEW, OLD, Pace, Poller, Transactor
 from headrace.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -26,6 +27,8 @@ ABORTED_S: Final = 40.0
 REPEATED_S: Final = 5.0
 """A marker whose answer was lost is written again: by then the last one is on every replica."""
 POLLERS: Final = 2
+TASKS: Final = 3
+"""Of a group, beside its driver."""
 SLOW_PAUSE_S: Final = 0.8
 SAID_MAX: Final = 5
 """Anomalies of one objection: it says how many there are."""
@@ -65,6 +68,30 @@ class Transactions:
             poller = Poller(self._new_client("poller"), self.history, self.keys)
             poller.pace = self._pace
             poller.client.owner.spawn(poller.run())
+
+    def start_groups(self, groups: int, state_partitions: int) -> None:
+        """So many groups that commit as one; of three the last two have the same ids. `state_partitions` are those of
+        `__transaction_state`."""
+        for number in range(groups):
+            one = min(number, max(groups - 2, 1))
+            name, source = f"group-{one}", self.keys[-1 - one % len(self.keys)]
+            keys = [key for key in self.keys if key != source]
+            tasks = [
+                GroupTask(
+                    self._new_client("task"),
+                    self.history,
+                    keys,
+                    task_id(name, task, state_partitions),
+                    NEW,
+                    self._numbers,
+                )
+                for task in range(TASKS)
+            ]
+            driver = GroupDriver(
+                self._new_client("driver"), self.history, self.keys, name, self._numbers, source, tasks
+            )
+            self._copiers.append(driver)
+            self._begin(driver, groups, number)
 
     def _begin(self, made: Transactor, kind_count: int, number: int) -> None:
         made.pace = self._pace

@@ -151,7 +151,7 @@ class Transactor:
         rng = self.client.rng
         while True:
             if self._identity is None:
-                await self._initialize()
+                await self.initialize()
             assert self._identity is not None
             self._count += 1
             transaction = Transaction(f"{self.client.host}:{self._count}", self._now())
@@ -171,7 +171,8 @@ class Transactor:
 
     # --- its identity
 
-    async def _initialize(self) -> None:
+    async def initialize(self) -> None:
+        """As a process that begins: what the last one left open is aborted."""
         request = InitProducerIdRequest(self.transactional_id, TIMEOUT_MS)
         while True:
             made = await self.coordinator_says(request, InitProducerIdResponse, 4)
@@ -311,12 +312,17 @@ class Transactor:
             attempt.is_left = True
             self._identity = None
 
+    def _end_request(self, attempt: Attempt, commits: bool) -> tuple[Any, type, int]:
+        """What asks for an end, the class of its answer, and the version."""
+        request = EndTxnRequest(self.transactional_id, attempt.producer_id, attempt.producer_epoch, commits)
+        return request, EndTxnResponse, self.protocol.end
+
     async def _ask_for_end(self, attempt: Attempt, commits: bool) -> None:
         transaction = attempt.transaction
-        request = EndTxnRequest(self.transactional_id, attempt.producer_id, attempt.producer_epoch, commits)
+        request, response_class, version = self._end_request(attempt, commits)
         is_late = False
         while True:
-            said = await self.coordinator_says(request, EndTxnResponse, self.protocol.end)
+            said = await self.coordinator_says(request, response_class, version)
             if said is not None and said.error_code not in RETRIED:
                 break
             is_late = is_late or said is None
@@ -326,6 +332,8 @@ class Transactor:
         if attempt.is_left:
             return
         if said.error_code != ErrorCode.NONE:
+            if said.error_code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+                transaction.fate = Fate.ABORTED  # it was open still, so no request before this one has ended it
             self._identity = None
             return
         transaction.fate = Fate.COMMITTED if commits else Fate.ABORTED

@@ -1,0 +1,100 @@
+"""Nodes that fail while kraft.version is raised: the active controller when the records lie in its log and nowhere
+else, and others when they take them in.
+
+One dies at once or soon, with its machine where power may go; one stands still, until another leads, and goes on; one
+is cut off from all others.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.quorum.driver import QuorumDriver
+from headrace.raft.machine import Raft
+from headrace.sim.loop import PROCESS, WORLD
+from headrace.sim.moments import after_each
+
+if TYPE_CHECKING:
+    from headrace.sim.machine import AnyMachine
+    from headrace.sim.world import World
+
+LEADS: Final = 0.8
+"""How often the controller fails that raises it."""
+FOLLOWS: Final = 0.3
+"""How often one fails that reads of it in its log."""
+FAILURES_MAX: Final = 4
+SOON_S: Final = 0.02
+LASTS_S: Final = (3.5, 7.0)
+"""Longer than the others wait for a leader."""
+
+
+class RaiseFaults:
+    """See the module."""
+
+    def __init__(self, world: World, machines: Mapping[int, AnyMachine], *, may_die: bool, power: bool) -> None:
+        """`may_die`: an end of a process loses nothing that was acknowledged; `power`: that of a machine neither."""
+        self._world = world
+        self._machines = {machine.host: machine for machine in machines.values()}
+        self._rng = world.rng("faults of a raise")
+        deadly = ("dies", "dies", *(("loses power", "loses power") if power else ()))
+        self._kinds = ("stands still", "is cut off", *(deadly if may_die else ()))
+        self._is_on = False
+        self.count = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hears of the raise inside the block, and meets it between `begin` and `end`."""
+        with ExitStack() as taps:
+            taps.enter_context(after_each(QuorumDriver, "_raise_version", self._raised))
+            taps.enter_context(after_each(Raft, "append", self._appended))
+            yield
+
+    def begin(self) -> None:
+        """From now on nodes fail."""
+        self._is_on = True
+
+    def end(self) -> None:
+        """No node fails any more. What stands still goes on by `ClusterFaults.heal`, the network by `Faults.heal`."""
+        self._is_on = False
+
+    def _raised(self, *_: object) -> None:
+        self._met(LEADS)
+
+    def _appended(self, raft: Raft, *_: object) -> None:
+        if self._is_on and not raft.leads and raft.kraft_version > 0 and raft.sets.newest_offset >= raft.high_watermark:
+            self._met(FOLLOWS)
+
+    def _met(self, chance: float) -> None:
+        if not self._is_on or self.count >= FAILURES_MAX or self._rng.random() > chance:
+            return
+        machine = self._machines.get(getattr(PROCESS.get(), "host", ""))
+        if machine is None:
+            return
+        kind = self._rng.choice(self._kinds)
+        self.count += 1
+        self._world.trace.note("fault", "raise", kind, machine.host)
+        work = {"stands still": self._stands_still, "is cut off": self._is_cut_off}.get(kind, self._dies)
+        if kind == "stands still":
+            machine.pause()  # what it is about to do it does when it goes on
+        self._world.loop.create_task(work(machine, kind), context=WORLD.copy())
+
+    async def _dies(self, machine: AnyMachine, kind: str) -> None:
+        await sleep(self._rng.choice((0.0, self._rng.uniform(0.0, SOON_S))))
+        if self._is_on:
+            machine.kill(power=kind == "loses power")
+
+    async def _stands_still(self, machine: AnyMachine, _: str) -> None:
+        await sleep(self._rng.uniform(*LASTS_S))
+        machine.resume()
+
+    async def _is_cut_off(self, machine: AnyMachine, _: str) -> None:
+        others = [host for host in self._machines if host != machine.host]
+        for other in others:
+            self._world.network.partition(machine.host, other)
+        await sleep(self._rng.uniform(*LASTS_S))
+        if self._is_on:
+            for other in others:
+                self._world.network.mend(machine.host, other)
