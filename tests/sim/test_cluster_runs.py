@@ -71,7 +71,7 @@ FOUND_IN_RAISES_AT = {
 }
 """The same, of raises of kraft.version."""
 FOUND_IN_TRANSACTIONS_AT = {
-    "answers-what-is-not-committed": 11,
+    "answers-what-is-not-committed": 7,
     "sends-markers-too-early": 10,
     "takes-any-marker": 20,
     "counts-offsets-at-once": 1,
