@@ -52,7 +52,7 @@ FOUND_AT = {
     "serves-what-is-not-committed": 2,
     "acknowledges-when-deposed": 3,
     "forgets-producers-of-others": 1,
-    "reports-before-its-sync": 12,
+    "reports-before-its-sync": 22,
     "elects-whoever-is-there": 2,
     "never-fences": 21,
     "takes-a-reborn-topic-for-the-old": 3,
