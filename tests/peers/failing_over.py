@@ -93,7 +93,7 @@ class Program:
         before = len(self.acknowledged)
 
         def moved() -> bool:
-            news = list(self.acknowledged.items())[before:]
+            news = list(self.acknowledged.copy().items())[before:]  # another thread fills it
             written = {partition for (partition, _), _ in news}
             read = {number % self.partitions for _, number in news if number in self.got}
             return len(written) == len(read) == self.partitions
