@@ -13,9 +13,12 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from demo.broker import ANSWER_PATIENCE_S, DemoError
+from demo.broker import DemoError
 
 LOOK_EVERY_S: Final = 0.05
+LOOK_PATIENCE_S: Final = 1.0
+"""For so long a look waits for an answer. Where librdkafka has put its question to the broker that dies, it asks that one
+again when it is back, some 5 s later; the next look asks another."""
 IN_SYNC_PATIENCE_S: Final = 60.0
 
 
@@ -31,7 +34,7 @@ class Placed:
 def places(admin: AdminClient, topic: str) -> dict[int, Placed]:
     """Where the partitions of a topic are; empty where no broker answers."""
     try:
-        found = admin.list_topics(topic, timeout=ANSWER_PATIENCE_S).topics[topic].partitions
+        found = admin.list_topics(topic, timeout=LOOK_PATIENCE_S).topics[topic].partitions
     except KafkaException:
         return {}
     return {
