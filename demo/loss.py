@@ -17,8 +17,8 @@ from demo.broker import DemoError
 
 LOOK_EVERY_S: Final = 0.05
 LOOK_PATIENCE_S: Final = 1.0
-"""For so long a look waits for an answer. Where librdkafka has put its question to the broker that dies, it asks that one
-again when it is back, some 5 s later; the next look asks another."""
+"""For so long a look waits for an answer. Where librdkafka has put its question to the broker that dies, it asks that
+one again when it is back, some 5 s later; the next look asks another."""
 IN_SYNC_PATIENCE_S: Final = 60.0
 
 
