@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.raft import events as ev
@@ -18,6 +19,7 @@ from headrace.raft.messages import (
     ReplicaKey,
     VoteResponse,
 )
+from headrace.raft.peers import RaftSettings
 from headrace.raft.roles import Candidate, Follower, Unattached
 from headrace.raft.voter_set import VoterHistory, VoterSet
 from headrace.wire.errors import ErrorCode
@@ -226,3 +228,21 @@ def test_an_observer_whose_leader_refuses_connections_asks_the_others_after_a_pa
     deadline = raft.deadline_ms()
     assert deadline == 10 + raft.settings.early_election_ms
     assert [send.peer for send in raft.step(ev.Tick(), deadline).send] == [1]
+
+
+def test_voters_that_notice_a_death_together_do_not_share_out_the_votes() -> None:
+    """They stand one after the other, whatever they draw, the next one in a ring after the dead one first."""
+    early_ms = RaftSettings().early_election_ms
+
+    def stands_after_ms(voter: Raft, dead: int, draw: Callable[[int], int]) -> int:
+        voter.jitter = draw
+        begin = BeginQuorumEpochRequest(1, dead, voter.me)
+        (fetch,) = voter.step(ev.Requested("t", begin), 0).send
+        voter.step(ev.Unreachable(dead, fetch.number, refused=True), 0)
+        until_ms = voter.deadline_ms()
+        return until_ms if isinstance(voter.role, Unattached) and until_ms is not None else 0
+
+    for dead, first, second in ((1, 2, 3), (2, 3, 1), (3, 1, 2)):
+        latest = stands_after_ms(node(first), dead, lambda below: below - 1)
+        assert stands_after_ms(node(first), dead, lambda _: 0) == 0 < latest < early_ms // 2
+        assert stands_after_ms(node(second), dead, lambda _: 0) == early_ms

@@ -316,8 +316,18 @@ class Raft:
             self.role = Unattached(None, asked=gone)
         elif early_ms > 0:
             self._hurries_until_ms = self.now + self.settings.fetch_timeout_ms
+            assert self.leader_id is not None
+            wait_ms = self._turn(self.leader_id) * early_ms + self.jitter(early_ms // 4)
             self.bereft_of, self.leader_id = self.leader_id, None
-            self._become(Unattached(self.now + self.jitter(early_ms)))
+            self._become(Unattached(self.now + wait_ms))
+
+    def _turn(self, gone: int) -> int:
+        """How many voters stand before this one: those that notice a death together must not share out the votes.
+
+        The first is the next one in a ring, so that no node leads more often than others.
+        """
+        ids = {self.me.id, *(voter.id for voter in self.other_voters)}
+        return sorted(ids - {gone}, key=lambda each: (each < gone, each)).index(self.me.id)
 
     def become_resigned(self) -> None:
         """Leads no more, because it stops, or because it cannot know whether another one does."""

@@ -16,7 +16,8 @@ class RaftSettings:
     retry_backoff_ms: int = 20
     fetch_wait_ms: int = 500
     early_election_ms: int = 100
-    """Within which voters stand for election whose leader's process is gone; 0: they wait as for a silent one."""
+    """After which the next voter stands for election where the leader's process is gone, the first one at once; 0: they
+    wait as for a silent one."""
     fetch_snapshot_bytes: int = 1024 * 1024
     """What a follower asks for at once of a snapshot."""
     auto_join: bool = False

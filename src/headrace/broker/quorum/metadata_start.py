@@ -43,7 +43,7 @@ from headrace.wire.batch import BATCH_OVERHEAD, read_header
 _SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 EARLY_ELECTION_MS = 100
-"""Within which voters stand for election whose leader's process is gone."""
+"""After which the next voter stands for election where the leader's process is gone, the first one at once."""
 _MAX_BATCH_BYTES = 64 * 1024 * 1024
 
 
