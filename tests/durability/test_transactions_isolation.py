@@ -1,5 +1,9 @@
 """Transactional appends and reads of real clients on a cluster of real processes that are killed with SIGKILL: what
-they did and saw is judged by the checker of the simulator, in the manner of Elle."""
+they did and saw is judged by the checker of the simulator, in the manner of Elle.
+
+librdkafka writes, which speaks `transaction.version` 0, or half of the writers are Java's, which speak 2 and are killed
+themselves. All reads are librdkafka's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.promises import committed_offset
 from peers.cluster import HeadraceCluster
+from peers.transacting import JavaProducer
 
+from headrace.client import Client
+from headrace.client.cluster import TRANSACTION
+from headrace.client.describe import describe_features
 from headrace.sim.checkers.isolation import (
     Append,
     Appends,
@@ -28,6 +36,7 @@ from headrace.sim.checkers.isolation import (
     Transaction,
     anomalies,
 )
+from headrace.wire.messages.k65_describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 TOPIC: Final = "lists"
 PATIENCE_S: Final = 120.0
@@ -105,17 +114,19 @@ class Lists:
 class Appender(Worker):
     """Appends numbers to some keys in each transaction. Some it aborts, some it leaves open for its next life."""
 
-    def __init__(self, lists: Lists, name: str, rng: random.Random) -> None:
+    def __init__(self, lists: Lists, name: str, rng: random.Random, *, is_java: bool = False) -> None:
         super().__init__()
         self.lists = lists
         self.name = name
         self.rng = rng
+        self.is_java = is_java
         self.committed = 0
 
     def live(self) -> None:
         """One life of a producer."""
-        settings = {"transactional.id": self.name, "linger.ms": 0, "transaction.timeout.ms": 10_000}
-        producer = Producer({**self.lists.here, **settings})
+        own = {"transactional.id": self.name, "linger.ms": 0, "transaction.timeout.ms": 10_000}
+        settings = {**self.lists.here, **own}
+        producer = JavaProducer(settings) if self.is_java else Producer(settings)
         try:
             producer.init_transactions(PATIENCE_S)
             self.begin()
@@ -124,18 +135,21 @@ class Appender(Worker):
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
+        finally:
+            if isinstance(producer, JavaProducer):
+                producer.kill()
 
     def begin(self) -> None:
         """What it does once its former life can do nothing more."""
 
-    def fill(self, producer: Producer, transaction: Transaction) -> bool:
+    def fill(self, producer: Producer | JavaProducer, transaction: Transaction) -> bool:
         """What belongs into a transaction; False where there is nothing."""
         keys = self.rng.sample(self.lists.keys, self.rng.randint(1, min(4, len(self.lists.keys))))
         for key in keys:
             self.append(producer, transaction, key)
         return True
 
-    def append(self, producer: Producer, transaction: Transaction, key: Key) -> None:
+    def append(self, producer: Producer | JavaProducer, transaction: Transaction, key: Key) -> None:
         """One number."""
         append = Append(key, next(self.lists.numbers), time.monotonic())
         transaction.appends.append(append)
@@ -146,7 +160,7 @@ class Appender(Worker):
 
         producer.produce(key[0], b"%d" % append.value, partition=key[1], on_delivery=acknowledged)
 
-    def _transact(self, producer: Producer) -> bool:
+    def _transact(self, producer: Producer | JavaProducer) -> bool:
         """One transaction; False where the process ends within it."""
         transaction = Transaction(f"{self.name}:{next(self.lists.numbers)}", time.monotonic())
         self.lists.history.transactions.append(transaction)
@@ -170,7 +184,7 @@ class Appender(Worker):
         self.committed += 1
         return True
 
-    def _commit(self, producer: Producer) -> None:
+    def _commit(self, producer: Producer | JavaProducer) -> None:
         while True:
             try:
                 return producer.commit_transaction(PATIENCE_S)
@@ -178,7 +192,7 @@ class Appender(Worker):
                 if not error.args[0].retriable():
                     raise
 
-    def _abort(self, producer: Producer, transaction: Transaction) -> None:
+    def _abort(self, producer: Producer | JavaProducer, transaction: Transaction) -> None:
         producer.abort_transaction(PATIENCE_S)
         transaction.fate, transaction.ended_at = Fate.ABORTED, time.monotonic()
         self.begin()
@@ -187,8 +201,8 @@ class Appender(Worker):
 class Copier(Appender):
     """Consumes a key, appends to others for it, and commits how far it came in the same transaction."""
 
-    def __init__(self, lists: Lists, name: str, rng: random.Random, source: Key) -> None:
-        super().__init__(lists, name, rng)
+    def __init__(self, lists: Lists, name: str, rng: random.Random, source: Key, *, is_java: bool = False) -> None:
+        super().__init__(lists, name, rng, is_java=is_java)
         self.source = source
         self.others = [key for key in lists.keys if key != source]
         self._consumer = lists.consumer(name)
@@ -201,7 +215,7 @@ class Copier(Appender):
         self._positions[self.source[1]] = max(read.offset, 0)
         self._consumer.assign([TopicPartition(*self.source, max(read.offset, 0))])
 
-    def fill(self, producer: Producer, transaction: Transaction) -> bool:
+    def fill(self, producer: Producer | JavaProducer, transaction: Transaction) -> bool:
         """See Appender.fill."""
         reads = self.lists.polled(self._consumer, self._positions, 0.1)
         if not reads:
@@ -247,15 +261,24 @@ def committed(consumer: Consumer, group: str, key: Key) -> OffsetRead:
     return OffsetRead(group, key, asked_at, time.monotonic(), max(offset, -1))
 
 
-def run(tmp_path: Path, *, keys: int, transactions: int, kills_at: int, seed: int) -> None:
-    """So many committed transactions, with a kill after each `kills_at` of them; then the verdict."""
+def run(tmp_path: Path, *, keys: int, transactions: int, kills_at: int, seed: int, with_java: bool = False) -> None:
+    """So many committed transactions, with a kill after each `kills_at` of them; then the verdict. `with_java` half of
+    the appenders and of the copiers are Java's."""
     rng = random.Random(seed)
     with HeadraceCluster(tmp_path, SETTINGS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, keys, 3)])[TOPIC].result(PATIENCE_S)
         lists = Lists(cluster.bootstrap, keys)
-        workers = [Appender(lists, f"appender-{number}", random.Random(number)) for number in range(4)]
-        copiers = [Copier(lists, f"copier-{number}", random.Random(number), lists.keys[number]) for number in range(2)]
+        workers = [
+            Appender(lists, f"appender-{number}", random.Random(number), is_java=with_java and number % 2 == 1)
+            for number in range(4)
+        ]
+        copiers = [
+            Copier(
+                lists, f"copier-{number}", random.Random(number), lists.keys[number], is_java=with_java and number == 1
+            )
+            for number in range(2)
+        ]
         everybody = [*workers, *copiers]
         with Poller(lists, "poller"):
             with everybody[0], everybody[1], everybody[2], everybody[3], everybody[4], everybody[5]:
@@ -269,9 +292,25 @@ def run(tmp_path: Path, *, keys: int, transactions: int, kills_at: int, seed: in
                     victim.kill()
                     victim.start()
         settle(lists, copiers)
+        with Client(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
+            assert describe_features(client)["transaction.version"] == 2
+            for each in everybody:
+                assert raises_epochs(client, each) is each.is_java, each.name
     found = anomalies(lists.history)
     assert found == [], f"{len(found)} anomalies"
     assert all(each.committed for each in everybody)
+
+
+def raises_epochs(client: Client, appender: Appender) -> bool:
+    """Whether its epoch is one for each transaction (`transaction.version` 2), and not one for each life."""
+    answer = client.at_coordinator(
+        appender.name,
+        DescribeTransactionsRequest([appender.name]),
+        DescribeTransactionsResponse,
+        lambda response: response.transaction_states[0].error_code,
+        kind=TRANSACTION,
+    )
+    return answer.transaction_states[0].producer_epoch >= appender.committed
 
 
 def settle(lists: Lists, copiers: list[Copier]) -> None:
@@ -310,3 +349,17 @@ def test_transactions_keep_their_promises_through_a_kill(tmp_path: Path) -> None
 @pytest.mark.timeout(3600)
 def test_transactions_keep_their_promises_through_many_kills(tmp_path: Path) -> None:
     run(tmp_path, keys=20, transactions=20_000, kills_at=400, seed=2)
+
+
+@pytest.mark.soak
+@pytest.mark.jvm
+@pytest.mark.timeout(600)
+def test_transactions_of_java_keep_them_through_a_kill(tmp_path: Path) -> None:
+    run(tmp_path, keys=4, transactions=200, kills_at=100, seed=3, with_java=True)
+
+
+@pytest.mark.soak
+@pytest.mark.jvm
+@pytest.mark.timeout(3600)
+def test_transactions_of_java_keep_them_through_many_kills(tmp_path: Path) -> None:
+    run(tmp_path, keys=20, transactions=20_000, kills_at=400, seed=4, with_java=True)

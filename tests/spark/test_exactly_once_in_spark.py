@@ -1,4 +1,5 @@
-"""Delivery exactly once in a real Spark against Apache Kafka: drivers killed around a commit, or at any moment."""
+"""Delivery exactly once in a real Spark: drivers killed around a commit, or at any moment; there also task by task, and
+with a commit topic."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ from .watching import Watch, check, marked
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 EXACTLY_ONCE = {"delivery": "exactly-once"}
+PER_TASK = {"delivery": "exactly-once-per-task"}
+WITH_COMMIT_TOPIC = {**EXACTLY_ONCE, "commitTopic": "batches"}
 
 
 @pytest.fixture
@@ -33,11 +36,11 @@ def kafka() -> Iterator[KafkaPeer]:
         yield kafka
 
 
-def matrix_of(peer: HeadracePeer | KafkaPeer, directory: Path) -> Matrix:
+def matrix_of(peer: HeadracePeer | KafkaPeer, directory: Path, sink: dict[str, str] = EXACTLY_ONCE) -> Matrix:
     with Client(peer.bootstrap) as client:
         create_topic(client, SOURCE, partitions=2)
         create_topic(client, SINK, partitions=2)
-    return Matrix(peer.bootstrap, directory, EXACTLY_ONCE)
+    return Matrix(peer.bootstrap, directory, sink)
 
 
 @pytest.mark.timeout(900)
@@ -58,12 +61,18 @@ def test_a_driver_killed_before_and_after_its_commit(kafka: KafkaPeer, tmp_path:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", [HeadracePeer, KafkaPeer])
-@pytest.mark.parametrize("level", [2, 1])
-def test_drivers_killed_at_any_moment(kind: type[HeadracePeer | KafkaPeer], tmp_path: Path, level: int) -> None:
+@pytest.mark.parametrize(
+    ("level", "sink"),
+    [(2, EXACTLY_ONCE), (1, EXACTLY_ONCE), (2, PER_TASK), (1, PER_TASK), (2, WITH_COMMIT_TOPIC)],
+    ids=["2", "1", "2 per task", "1 per task", "2 with a commit topic"],
+)
+def test_drivers_killed_at_any_moment(
+    kind: type[HeadracePeer | KafkaPeer], tmp_path: Path, level: int, sink: dict[str, str]
+) -> None:
     """Batches are small and many, so that most kills hit one that is under way."""
     chance = random.Random(level)
     with kind(settings=SMALL) as peer, Client(peer.bootstrap) as client, Watch(peer.bootstrap) as watch:
-        matrix = matrix_of(peer, tmp_path)
+        matrix = matrix_of(peer, tmp_path, sink)
         set_transaction_version(client, level)
         with matrix.killed_at("planned", begun=40):
             assert matrix.logged() == ({0}, set())

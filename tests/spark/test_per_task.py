@@ -20,9 +20,9 @@ from headrace.client.cluster import Client
 from headrace.client.errors import FencedError, InDoubtError
 from headrace.client.reading import latest_offsets
 from headrace.client.transactions import State, TransactionalProducer
-from headrace.spark import exactly_once
+from headrace.spark import exactly_once, markers
 from headrace.spark.exactly_once import commit_batch
-from headrace.spark.markers import HistoryError, read_mark, task_group_of
+from headrace.spark.markers import HistoryError, Mark, group_of, read_mark, task_group_of
 from headrace.spark.options import SinkOptions
 from headrace.spark.per_task import DoneTask, PerTask, TaskWrite
 from headrace.wire.apis import ApiKey as A
@@ -150,6 +150,26 @@ def test_a_driver_that_dies_at_any_request(query: Query) -> None:
     whole(query, last)
     query.check(*range(last + 1))
     query.check_reader(*range(last + 1))
+
+
+def test_a_mark_that_counts_late_is_waited_for(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction of the batch before is decided, and its group has not heard of that; its driver goes on."""
+    marks: list[Mark | None] = [None]
+
+    def late(client: Client, group: str, topic: str, *, stable: bool) -> Mark | None:
+        mark = read_mark(client, group, topic, stable=stable)
+        if stable or group != group_of(query.id):
+            return mark
+        marks.append(mark)
+        return marks[-2]
+
+    for batch_id in range(4):
+        with monkeypatch.context() as patched:
+            patched.setattr(markers, "read_mark", late)
+            done = [run(query, batch_id, 0)]
+        finish(query, batch_id, [*done, run(query, batch_id, 1)])
+    query.check(*range(4))
+    query.check_reader(*range(4))
 
 
 def test_rows_that_move_between_tasks_are_refused(query: Query) -> None:

@@ -135,6 +135,10 @@ class TaskWrite:
         """
         group = markers.group_of(self.query_id)
         mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=False)
+        if (-1 if mark is None else mark.batch_id) < self.batch_id - 1:
+            # Spark knows that the batch before is committed: its end is on its way to the group, and is not fenced,
+            # as the driver goes on with this producer
+            mark = markers.read_mark(self.client, group, self.how.marker_topic, stable=True)
         if mark is None or (mark.mode != PER_TASK and mark.batch_id < self.batch_id):
             if fence:
                 producer_of(self.options, self.client, group).initialize()

@@ -68,18 +68,27 @@ def answer_to(request: WriteTxnMarkersRequest, code: int = NONE) -> WriteTxnMark
 
 
 class Peer:
-    """Another broker: answers each request with the next of `script`, and then with success."""
+    """Another broker: answers each request with the next of `script`, and then with success.
+
+    While it does not go on, it answers nothing; or, where partitions are `stuck`, no request that names one of them and
+    nothing behind that on the same connection, as Apache Kafka does.
+    """
 
     def __init__(self, stack: ExitStack) -> None:
         self.requests: list[list[Sent]] = []
         self.script: list[Any] = []
         self.goes_on = threading.Event()
         self.goes_on.set()
+        self.stuck: set[tuple[str, int]] = set()
         self.broker = stack.enter_context(FakeBroker(answers={ApiKey.WRITE_TXN_MARKERS: self._answer}))
 
     def _answer(self, request: WriteTxnMarkersRequest, _version: int) -> Any:
         self.requests.append(sent_in(request))
-        self.goes_on.wait(10)
+        named = {
+            (topic.name, i) for marker in request.markers for topic in marker.topics for i in topic.partition_indexes
+        }
+        if not self.stuck or self.stuck & named:
+            self.goes_on.wait(10)
         what = self.script.pop(0) if self.script else NONE
         return answer_to(request, what) if isinstance(what, int) else what
 
@@ -93,11 +102,13 @@ class World:
         self.here_says: list[int] = []
         self.listeners: list[Any] = []
         self.done: list[str] = []
-        config = BrokerConfig.load({"request.timeout.ms": "60000"})
+        self.config = BrokerConfig.load({"request.timeout.ms": "60000"})
         brokers = {id_: self._broker(id_, peer.broker.port) for id_, peer in self.peers.items()}
         self.image = ClusterImage(brokers=brokers)
         self.metrics = Registry()
-        self.sender = MarkerSender(node, self.metrics, config=lambda: config, node_id=SELF, write_here=self._write_here)
+        self.sender = MarkerSender(
+            node, self.metrics, config=lambda: self.config, node_id=SELF, write_here=self._write_here
+        )
         self.sender.start(self)
 
     @staticmethod
@@ -204,6 +215,71 @@ async def test_one_request_is_under_way_and_the_next_has_the_rest(world: World) 
     world.peers[2].goes_on.set()
     await until(lambda: len(world.done) == 11)
     assert [[each[0] for each in request] for request in world.peers[2].requests] == [[1], [*range(2, 12)]]
+
+
+async def test_a_stuck_partition_holds_up_who_shares_its_request_alone(world: World) -> None:
+    world.lead("t", 2, 2, 2)
+    peer = world.peers[2]
+    peer.stuck = {("t", 0)}
+    peer.goes_on.clear()
+    stuck = world.send("stuck", ("t", 0), ("t", 1), producer_id=1)
+    await until(lambda: peer.requests)
+    world.send("goes on", ("t", 2), producer_id=2)
+    world.send("waits", ("t", 1), producer_id=3)
+    await until(lambda: world.done)
+    world.send("goes on too", ("t", 2), producer_id=4)
+    await until(lambda: len(world.done) == 2)
+    assert world.done == ["goes on", "goes on too"] and len(stuck.left) == 2
+    peer.goes_on.set()
+    await until(lambda: len(world.done) == 4)
+    world.send("together again", ("t", 0), ("t", 1), ("t", 2), producer_id=5)
+    await until(lambda: len(world.done) == 5)
+    asked = [[(each[0], each[5]["t"]) for each in request] for request in peer.requests]
+    assert asked == [[(1, [0, 1])], [(2, [2])], [(4, [2])], [(3, [1])], [(5, [0, 1, 2])]]
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_what_was_not_written_in_time_goes_apart(
+    world: World, monkeypatch: pytest.MonkeyPatch, says_so: bool
+) -> None:
+    monkeypatch.setattr(marker_sender, "HELD_AFTER_MS", 60_000)
+    monkeypatch.setattr(marker_sender, "BACKOFF_MS", 200)
+    world.lead("t", 2, 2)
+    peer = world.peers[2]
+    peer.stuck = {("t", 0)}
+    if says_so:
+        peer.script = [ErrorCode.REQUEST_TIMED_OUT]
+    else:
+        monkeypatch.setattr(marker_sender, "ANSWER_MARGIN_MS", 50 - world.config.request_timeout_ms)
+        peer.goes_on.clear()
+    stuck = world.send("stuck", ("t", 0), producer_id=1)
+    await until(lambda: world.metrics.counter("transactions.markers_sent_again").value == 1)
+    monkeypatch.undo()
+    monkeypatch.setattr(marker_sender, "HELD_AFTER_MS", 60_000)
+    peer.goes_on.clear()
+    await until(lambda: len(peer.requests) == 2)
+    world.send("waits", ("t", 0), producer_id=2)
+    world.send("goes on", ("t", 1), producer_id=3)
+    await until(lambda: world.done)
+    assert world.done == ["goes on"] and stuck.left
+    peer.goes_on.set()
+    await until(lambda: len(world.done) == 3)
+    assert world.done == ["goes on", "stuck", "waits"]
+
+
+async def test_there_are_two_connections_to_a_broker_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_sender, "HELD_AFTER_MS", 20)
+    world.lead("t", 2, 2, 2)
+    peer = world.peers[2]
+    peer.stuck = {("t", 0), ("t", 1)}
+    peer.goes_on.clear()
+    for number in range(3):
+        world.send(f"{number}", ("t", number), producer_id=number)
+        await until(lambda: len(peer.requests) == min(number + 1, 2))  # noqa: B023
+    await asyncio.sleep(0.1)
+    assert not world.done and len(peer.requests) == 2
+    peer.goes_on.set()
+    await until(lambda: len(world.done) == 3)
 
 
 async def test_a_topic_that_is_gone_needs_no_marker(world: World) -> None:

@@ -4,6 +4,10 @@ What ends in one turn of the loop leaves in the next, together: the answers to t
 broker there is one connection, one request at a time, and what comes meanwhile goes into the next; on partitions that
 this broker leads itself markers are written without a socket.
 
+A leader of Apache Kafka answers a request when its last partition has its marker, and reads nothing more from that
+connection before. So a request without an answer steps aside after `HELD_AFTER_MS`: markers of partitions that it does
+not name go on over a second connection. A partition that a leader has not written in time goes apart until it has.
+
 A marker is sent until its partition holds it. Where that does not succeed the leader is looked up anew after a pause,
 or as soon as the metadata say something new of it. A marker that was written, and whose answer was lost, is written
 again: that has no effect.
@@ -18,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
-from headrace.client.errors import ClientError, UnreachableError, code_name
+from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -41,6 +45,10 @@ if TYPE_CHECKING:
 BACKOFF_MS: Final = 20
 """The first pause before a marker is sent again; each further one is twice as long."""
 BACKOFF_MAX_MS: Final = 1_000
+HELD_AFTER_MS: Final = 200
+"""So long a request may hold up the markers of other partitions: more than a leader of ours takes for any."""
+ANSWER_MARGIN_MS: Final = 1_000
+"""A leader of Apache Kafka says at `request.timeout.ms` which partitions are not written: so much later it is here."""
 REQUEST_MARKERS_MAX: Final = 1_000
 """Transactions of one request; the others wait for the next."""
 
@@ -114,6 +122,10 @@ class MarkerSender:
         self._metadata: Metadata | None = None
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
         self._lanes: dict[int, _Lane] = {}
+        self._aside: dict[int, _Lane] = {}
+        """By broker, for what is held there."""
+        self._held: dict[TopicPartition, int] = {}
+        """Partitions that hold others up, and the broker that has not written them in time; no more than there are."""
         self._fresh: list[_Delivery] = []
         """Not on their way yet."""
         self._written = metrics.counter("transactions.markers_written")
@@ -136,7 +148,7 @@ class MarkerSender:
             delivery.end()
         self._deliveries.clear()
         await self._owner.closed()
-        for lane in self._lanes.values():
+        for lane in self._every_lane():
             lane.hang_up()
 
     def send(self, origin: Hashable, marking: Marking, coordinator_epoch: int, done: Callable[[], None]) -> None:
@@ -190,6 +202,8 @@ class MarkerSender:
         by_leader: dict[int, set[TopicPartition]] = {}
         for each in sorted(partitions):
             partition = image.topics.partition(*each)
+            if self._held.get(each) != (partition and partition.leader):
+                self._held.pop(each, None)
             if partition is None:
                 delivery.marking.left.discard(each)
             else:
@@ -198,12 +212,17 @@ class MarkerSender:
         for leader, led in by_leader.items():
             if self.endpoint_of(leader) is None:
                 self._again(delivery, led)
-            else:
-                lane = self._lanes.get(leader)
-                if lane is None:
-                    lane = self._lanes[leader] = _Lane(self, self._node, self._owner, leader)
-                lane.add(delivery, led)
+                continue
+            held = led & self._held.keys()
+            for lanes, partitions_there in ((self._lanes, led - held), (self._aside, held)):
+                if partitions_there:
+                    if leader not in lanes:
+                        lanes[leader] = _Lane(self, self._node, self._owner, leader)
+                    lanes[leader].add(delivery, partitions_there)
         return here
+
+    def _every_lane(self) -> list[_Lane]:
+        return [*self._lanes.values(), *self._aside.values()]
 
     def endpoint_of(self, node_id: int) -> Endpoint | None:
         """Where a broker is now; None where it is not known, or is fenced."""
@@ -220,6 +239,50 @@ class MarkerSender:
 
     def _write(self, batch: _Batch) -> None:
         self._write_here(request_of(batch), lambda response: self.answered(batch, response))
+
+    # --- what holds others up ----------------------------------------------------------------------------------------
+
+    def late(self, lane: _Lane, batch: _Batch) -> None:
+        """A request without an answer steps aside, unless another one has: there are two connections to a broker."""
+        aside = self._aside.get(lane.leader)
+        if aside is not None and (aside is lane or aside.is_busy):
+            return
+        if aside is not None:
+            aside.hang_up()
+        self._aside[lane.leader] = self._lanes.pop(lane.leader)
+        self._held.update(dict.fromkeys(_partitions_of(batch), lane.leader))
+        self.route_anew(lane)
+
+    def route_anew(self, lane: _Lane) -> None:
+        """What waits in a lane, and may belong into another one now."""
+        self._route(lane.drained())
+
+    def heard(self, leader: int, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
+        """Another broker's answer."""
+        late = {
+            (topic.name, each.partition_index)
+            for marker in response.markers
+            for topic in marker.topics
+            for each in topic.partitions
+            if each.error_code == ErrorCode.REQUEST_TIMED_OUT
+        }
+        self._keep_held(leader, batch, late)
+        self.answered(batch, response)
+
+    def unheard(self, leader: int, batch: _Batch, error: ClientError) -> None:
+        """There is none, and nobody is known to have written these markers."""
+        self._keep_held(leader, batch, _partitions_of(batch) if isinstance(error, TimedOutError) else set())
+        for delivery, partitions in batch.values():
+            self._failed(delivery, partitions)
+
+    def _keep_held(self, leader: int, batch: _Batch, late: set[TopicPartition]) -> None:
+        for each in _partitions_of(batch):
+            if each in late:
+                self._held[each] = leader
+            else:
+                self._held.pop(each, None)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def answered(self, batch: _Batch, response: WriteTxnMarkersResponse) -> None:
         """A leader's answer to what a request held."""
@@ -248,11 +311,10 @@ class MarkerSender:
                             "a marker is not taken", topic=topic, partition=index, error=named,
                             transactional_id=delivery.marking.transactional_id,
                         )  # fmt: skip
-            self.failed(delivery, again)
+            self._failed(delivery, again)
             self._look(delivery)
 
-    def failed(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
-        """Markers that nobody is known to have written."""
+    def _failed(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
         if partitions and not delivery.is_over:
             self._sent_again.value += len(partitions)
             self._again(delivery, partitions)
@@ -292,7 +354,7 @@ class MarkerSender:
         if not (delta.topics or delta.deleted_topics or delta.changed_brokers):
             return
         if delta.changed_brokers:
-            for lane in list(self._lanes.values()):
+            for lane in self._every_lane():
                 lane.look_at_address()
         routed = []
         for delivery in self._deliveries.values():
@@ -315,7 +377,7 @@ class _Lane:
         self._sender = sender
         self._node = node
         self._owner = owner
-        self._leader = leader
+        self.leader = leader
         self._queue: dict[_Delivery, set[TopicPartition]] = {}
         self._task: Task[None] | None = None
         self._link: AsyncConnection | None = None
@@ -327,20 +389,36 @@ class _Lane:
         if self._task is None:
             self._task = self._owner.spawn(self._send_all())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way or waits."""
+        return self._task is not None
+
+    def drained(self) -> list[tuple[_Delivery, set[TopicPartition]]]:
+        """What waits, and does not any more."""
+        waiting, self._queue = self._queue, {}
+        return [(delivery, partitions) for delivery, partitions in waiting.items() if not delivery.is_over]
+
     async def _send_all(self) -> None:
         try:
             while batch := self._take():
                 try:
-                    link = await self._connected()
-                    timeout_s = self._sender.config.request_timeout_ms / 1000
-                    response = await link.ask(request_of(batch), WriteTxnMarkersResponse, timeout_s=timeout_s)
-                except ClientError:
-                    for delivery, partitions in batch.values():
-                        self._sender.failed(delivery, partitions)
+                    response = await self._ask(await self._connected(), batch)
+                except ClientError as error:
+                    self._sender.unheard(self.leader, batch, error)
                 else:
-                    self._sender.answered(batch, response)
+                    self._sender.heard(self.leader, batch, response)
+                self._sender.route_anew(self)
         finally:
             self._task = None
+
+    async def _ask(self, link: AsyncConnection, batch: _Batch) -> WriteTxnMarkersResponse:
+        late = self._owner.later(HELD_AFTER_MS / 1000, self._sender.late, self, batch)
+        timeout_s = (self._sender.config.request_timeout_ms + ANSWER_MARGIN_MS) / 1000
+        try:
+            return await link.ask(request_of(batch), WriteTxnMarkersResponse, timeout_s=timeout_s)
+        finally:
+            late.cancel()
 
     def _take(self) -> _Batch:
         """What goes into the next request: a producer once, as the answer tells them apart by their ids."""
@@ -359,9 +437,9 @@ class _Lane:
         link = self._link
         if link is not None and not link.closed:
             return link
-        endpoint = self._sender.endpoint_of(self._leader)
+        endpoint = self._sender.endpoint_of(self.leader)
         if endpoint is None:
-            raise UnreachableError(f"nobody knows where broker {self._leader} is")
+            raise UnreachableError(f"nobody knows where broker {self.leader} is")
         config = self._sender.config
         self._address = (endpoint.host, endpoint.port)
         self._link = await AsyncConnection.open(
@@ -377,7 +455,7 @@ class _Lane:
     def look_at_address(self) -> None:
         """A connection to where the broker is not any more is of no use, nor one to a broker that is fenced: whatever
         waits there is not answered soon."""
-        endpoint = self._sender.endpoint_of(self._leader)
+        endpoint = self._sender.endpoint_of(self.leader)
         if endpoint is None or (endpoint.host, endpoint.port) != self._address:
             self.hang_up()
 
@@ -386,6 +464,10 @@ class _Lane:
         link, self._link = self._link, None
         if link is not None:
             link.close()
+
+
+def _partitions_of(batch: _Batch) -> set[TopicPartition]:
+    return {each for _, partitions in batch.values() for each in partitions}
 
 
 def request_of(batch: _Batch) -> WriteTxnMarkersRequest:
