@@ -1,4 +1,4 @@
-"""The part of `bench.scale` that asks for much at once: how long the loop is held by one request for thousands of things.
+"""What one request for thousands of things costs the controller of `bench.scale`, and how long it holds the loop.
 
 Every request is one that an admin client or a broker may send; the image is that of the whole cluster.
 """
@@ -90,11 +90,12 @@ class Requests:
         assert all(each.leader == each.replicas[0] for each in self._topic("grows").partitions)
 
     async def _delete(self) -> None:
+        context = self._context
         names = sorted(self._driver.image.topics.topics_by_name)
         huge, many = ["huge", "grows"], [name for name in names if name.startswith("topic-")][:MANY_TOPICS]
         for title, gone in ((f"two topics with {HUGE} partitions", huge), (f"{len(many)} topics", many)):
             wanted = [(name, bytes(16)) for name in gone]
-            await self._ask(f"{title} are deleted", lambda i, wanted=wanted: decide_delete_topics(i, wanted))  # type: ignore[misc]
+            await self._ask(f"{title} are deleted", lambda i, wanted=wanted: decide_delete_topics(i, wanted, context))  # type: ignore[misc]
             assert not any(name in self._driver.image.topics.topics_by_name for name in gone)
 
     async def leave_without_leaders(self) -> None:

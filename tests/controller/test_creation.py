@@ -93,7 +93,7 @@ def test_topics_that_others_create_or_delete_between_two_pieces(monkeypatch: pyt
     image = applied(IMAGE, first.records)
     for other in (
         decide_create_topics(image, request_of(["c", "d_y"], 3), context),
-        decide_delete_topics(image, [("a", bytes(16))]),
+        decide_delete_topics(image, [("a", bytes(16))], context),
     ):
         image = applied(image, other.records)
     assert first.then is not None

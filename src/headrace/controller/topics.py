@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from headrace.controller import names, placement
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.controller.partition_changes import PartitionChanges
+from headrace.controller.pieces import ManyThings
 from headrace.machine import Decision
-from headrace.metadata.image import ClusterImage, Partition, ResourceType
+from headrace.metadata.image import ClusterImage, Partition, ResourceType, Topic
 from headrace.metadata.snapshot import partition_record
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k19_create_topics import (
@@ -242,19 +244,27 @@ class _Creation:
 def decide_delete_topics(
     image: ClusterImage,
     wanted: Sequence[tuple[str | None, bytes]],
+    context: ControllerContext,
     *,
     may_describe: Callable[[str], bool] = lambda _: True,
     may_delete: Callable[[str], bool] = lambda _: True,
 ) -> Decision[list[DeletableTopicResult]]:
     """Deletes topics given as (name, id), of which exactly one is set; each has a result of its own, in order.
 
-    Who may not describe a topic learns neither the name behind an id nor the id behind a name. Source: KIP-516.
+    Who may not describe a topic learns neither the name behind an id nor the id behind a name. Many are deleted in
+    pieces. Source: KIP-516.
     """
     results: list[DeletableTopicResult] = []
-    records: list[RemoveTopicRecord] = []
-    gone: set[bytes] = set()
-    for name, topic_id in wanted:
-        topic = image.topics.by_id(topic_id) if name is None else image.topics.by_name(name)
+    gone: dict[str | bytes, Topic] = {}
+    """What this request has deleted, by name and by id: between two pieces another topic may get the name."""
+
+    def delete(changes: PartitionChanges, which: tuple[str | None, bytes]) -> None:
+        name, topic_id = which
+        topics = changes.image.topics
+        topic = gone.get(topic_id if name is None else name)
+        is_gone = topic is not None
+        if topic is None:
+            topic = topics.by_id(topic_id) if name is None else topics.by_name(name)
         result = DeletableTopicResult(name=name, topic_id=topic_id)
         results.append(result)
         if name is not None and not may_describe(name):
@@ -267,13 +277,15 @@ def decide_delete_topics(
             result.name, result.topic_id = topic.name, topic.id
             if not may_delete(topic.name):
                 _refuse(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif topic.id in gone:
+            elif is_gone:
                 _refuse(result, ErrorCode.INVALID_REQUEST)
                 result.error_message = "The provided topic name maps to an ID that was already supplied."
             else:
-                gone.add(topic.id)
-                records.append(RemoveTopicRecord(topic_id=topic.id))
-    return Decision(results, records)
+                gone[topic.name] = gone[topic.id] = topic
+                changes.looked_at += len(topic.partitions)
+                changes.records.append(RemoveTopicRecord(topic_id=topic.id))
+
+    return ManyThings(wanted, results, delete, context).decide(image)
 
 
 def _refuse(result: DeletableTopicResult, code: ErrorCode) -> None:
