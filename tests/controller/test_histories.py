@@ -29,6 +29,7 @@ from headrace.controller.requests import (
     CreatePartitions,
     CreateTopics,
     ElectLeaders,
+    ElectMissing,
     ElectUnclean,
     FenceBrokers,
     Heartbeat,
@@ -207,6 +208,7 @@ class Histories(RuleBasedStateMachine):
         self.sessions.begin(self.image, self.now_ms)
         self.was_cut |= bool(self.unfinished)
         self.unfinished.clear()
+        self._ask(ElectMissing())
 
     @rule()
     def go_on(self) -> None:
