@@ -42,6 +42,7 @@ def test_replicas_are_spread(
     if not up or factor > len(usable):
         assert isinstance(placed, str)
         return
+    assert not isinstance(placed, str)
     every = list(placed)
     assert len(every) == 12
     for replicas in every:

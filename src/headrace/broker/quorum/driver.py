@@ -65,7 +65,8 @@ if TYPE_CHECKING:
 
 APPLIED_BYTES: Final = 64 * 1024
 APPLIED_RECORDS: Final = 256
-"""What is taken out of the log into the image in one turn of the loop, beyond its first batch."""
+"""What is taken out of the log into the image in one turn of the loop, beyond one batch, which is read in one turn; its
+records are as few a turn."""
 
 RESIGN_S: Final = 1.0
 """How long a leader that stops waits until the other voters have heard of it."""
@@ -521,6 +522,9 @@ class QuorumDriver:
         try:
             if before.offset + 1 < end:
                 self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS)
+                if self._replay.is_amid_batch:
+                    self._apply_soon()
+                    return
                 delta = self._replay.delta
                 self.image = self._replay.finish()
                 self._replay = self._replay.next(self.image)
