@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import gc
 import os
 import random
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
-from bench.__main__ import keep, number, result_file
+from bench.__main__ import result_file
+from bench.scale_cluster import FIRST, MB, Size, Table, Ticker, broker_records, timed, topic_records
+from bench.scale_requests import LEADERLESS, Requests
 from headrace.broker.net.context import RequestContext
 from headrace.broker.partitions.lost_leaders import LostLeaders
 from headrace.broker.quorum.driver import QuorumDriver
@@ -41,136 +39,21 @@ from headrace.controller.membership import decide_fence_brokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
-from headrace.metadata import bootstrap
 from headrace.metadata.difference import difference
-from headrace.metadata.image import ClusterImage
+from headrace.metadata.image import NO_LEADER, ClusterImage
 from headrace.metadata.replay import Replay
 from headrace.metadata.snapshot import image_records
 from headrace.raft.messages import Position
 from headrace.security.authorizer import OpenAuthorizer
 from headrace.wire.frame import encode_response, encode_response_parts
-from headrace.wire.messages import metadata_records as mr
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 from tests.peers.kafka import resident_bytes
 
-FIRST = 1000
-"""The id of the first broker: the node that decides is none of them."""
-TURN_S = 0.02
-"""How long the loop may be held."""
 END_S = 2.0
 """How long the end of a broker may take."""
-TICK_S = 0.001
 SESSION_MS = 9_000
 METADATA_VERSION = 12
 TOPICS_AT_ONCE = 10
-MS, MB = 1e3, 1e6
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """The cluster: every topic has as many partitions, every partition three replicas."""
-
-    brokers: int = 200
-    topics: int = 10_000
-    partitions: int = 200_000
-    replicas: int = 3
-
-
-class Table:
-    """What was measured, said as soon as it is known and kept as JSON lines."""
-
-    def __init__(self, size: Size, path: Path) -> None:
-        self._size = size
-        self._path = path
-        self._rows: list[dict[str, Any]] = []
-
-    def add(self, title: str, value: float, unit: str, bar: float | None = None) -> None:
-        """A row; a bar is the most that it may be."""
-        holds = None if bar is None else value <= bar
-        mark = "" if bar is None else f"(<= {bar:g}) {'holds' if holds else 'MISSES'}"
-        print(f"{title:64} {number(value):>8} {unit:6} {mark}".rstrip(), flush=True)
-        self._rows.append({"title": title, "value": value, "unit": unit, "bar": bar, "holds": holds})
-        keep(self._path, {"scale": dataclasses.asdict(self._size)}, self._rows)
-
-    def held(self, title: str, ticker: Ticker) -> None:
-        """How long the loop was held at most while something went on."""
-        self.add(f"{title}: the loop was held", ticker.longest_s * MS, "ms", TURN_S * MS)
-        self.add(f"{title}: with so much work", ticker.most_work_s * MS, "ms", TURN_S * MS)
-
-
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    """Seconds that the block took, once it is over."""
-    gc.collect()
-    before = time.perf_counter()
-    spent = 0.0
-    yield lambda: spent
-    spent = time.perf_counter() - before
-
-
-class Ticker:
-    """Looks how long the loop leaves others without a turn, while the block goes on. `most_work_s` is the processor
-    time of this process in one such time: what else runs on the machine does not count."""
-
-    def __init__(self) -> None:
-        self.longest_s = self.most_work_s = 0.0
-
-    async def _tick(self) -> None:
-        while True:
-            before, worked = time.perf_counter(), time.process_time()
-            await asyncio.sleep(TICK_S)
-            self.longest_s = max(self.longest_s, time.perf_counter() - before - TICK_S)
-            self.most_work_s = max(self.most_work_s, time.process_time() - worked)
-
-    async def __aenter__(self) -> Self:
-        gc.collect()
-        self._task = asyncio.get_running_loop().create_task(self._tick())
-        await asyncio.sleep(5 * TICK_S)
-        self.longest_s = self.most_work_s = 0.0
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.sleep(2 * TICK_S)
-        self._task.cancel()
-
-
-def broker_records(size: Size) -> list[Any]:
-    """Every broker as it is once it was unfenced."""
-    return [
-        mr.RegisterBrokerRecord(
-            broker_id=broker,
-            incarnation_id=broker.to_bytes(16, "big"),
-            broker_epoch=broker,
-            end_points=[mr.BrokerEndpoint(name="PLAINTEXT", host=f"b{broker}", port=9092, security_protocol=0)],
-            features=[
-                mr.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in bootstrap.SUPPORTED_FEATURES.items()
-            ],
-            rack=f"r{broker % 3}",
-            fenced=False,
-            log_dirs=[directory_of(broker)],
-        )
-        for broker in range(FIRST, FIRST + size.brokers)
-    ]
-
-
-def directory_of(broker: int) -> bytes:
-    return broker.to_bytes(16, "little")
-
-
-def topic_records(size: Size, number: int, chance: random.Random) -> list[Any]:
-    """A topic whose replicas lie anywhere."""
-    topic_id = (number + 1).to_bytes(16, "big")
-    records: list[Any] = [mr.TopicRecord(name=f"topic-{number:06}", topic_id=topic_id)]
-    for index in range(size.partitions // size.topics):
-        replicas = [FIRST + each for each in chance.sample(range(size.brokers), size.replicas)]
-        records.append(
-            mr.PartitionRecord(
-                partition_id=index, topic_id=topic_id, replicas=replicas, isr=list(replicas), leader=replicas[0],
-                leader_epoch=0, partition_epoch=0, directories=[directory_of(each) for each in replicas],
-            )
-        )  # fmt: skip
-    return records
 
 
 class Scale:
@@ -200,7 +83,10 @@ class Scale:
         await self.answer()
         await self.fence()
         await self.difference_to(full)
+        requests = Requests(self._driver, self._context, self._table)
+        await requests.leave_without_leaders()
         await self.come_back()
+        await requests.all()
 
     async def build(self) -> None:
         """Registrations and topics, a few topics a decision."""
@@ -317,7 +203,8 @@ class Scale:
             async with Ticker() as ticker:
                 reply = await self._driver.submit(partial(self._heartbeat, beat))
         assert not reply.is_fenced
-        self._table.add("the broker is unfenced", spent(), "s")
+        assert not any(each.leader == NO_LEADER for topic in self._driver.image.topics for each in topic.partitions)
+        self._table.add(f"the broker is unfenced, and leads {LEADERLESS} partitions that had no leader", spent(), "s")
         self._table.held("the same", ticker)
 
 

@@ -35,7 +35,7 @@ from unittest import mock
 from controller.scripted import TYPES, Controller, outcome
 from scripts.transcript import Words
 
-from headrace.controller import departure
+from headrace.controller import pieces
 from headrace.controller.brokers import Registration, supported_features
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.controller.in_sync import PartitionAlteration
@@ -86,7 +86,7 @@ class ClusteredController(Controller):
         self.sessions = BrokerSessions(SESSION_MS)
         self.now_ms = 0
         self._incarnations = itertools.count(1)
-        self._piece_records = departure.PIECE_RECORDS
+        self._piece_records = pieces.PIECE_RECORDS
         self._unfinished: deque[Callable[[ClusterImage], Decision[Any]]] = deque()
 
     def ask(self, request: ControllerRequest[Any]) -> Any:
@@ -94,7 +94,7 @@ class ClusteredController(Controller):
         return self._decide(lambda image: request.decide(image, context, Everything()))
 
     def _decide(self, decide: Callable[[ClusterImage], Decision[Any]]) -> Any:
-        with mock.patch.object(departure, "PIECE_RECORDS", self._piece_records):
+        with mock.patch.object(pieces, "PIECE_RECORDS", self._piece_records):
             self._decided = decide(self.image)
         return self._decided.reply
 

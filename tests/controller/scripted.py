@@ -157,7 +157,7 @@ class Controller(Scripted):
     def do_delete(self, words: Words) -> None:
         """delete TOPIC|#ID..."""
         wanted = [(None, int(w[1:]).to_bytes(16, "big")) if w[0] == "#" else (w, ZERO) for w in words.plain]
-        decision = decide_delete_topics(self.image, wanted)
+        decision = decide_delete_topics(self.image, wanted, self.context)
         for result in decision.reply:
             self.say(f"{result.name}: {outcome(result.error_code, result.error_message)}")
         self.commit(decision)

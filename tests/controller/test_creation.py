@@ -10,6 +10,7 @@ import pytest
 
 from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
+from headrace.controller import drawing
 from headrace.controller import topics as creation
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ControllerContext
 from headrace.controller.topics import decide_create_topics, decide_delete_topics
@@ -80,6 +81,7 @@ def test_no_piece_looks_at_many_topics() -> None:
 
 def test_a_request_has_as_many_records_in_all_its_pieces_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(creation, "PIECE_RECORDS", 1_000)
+    monkeypatch.setattr(drawing, "SLICE_PARTITIONS", 1_000)
     names = [f"t{number}" for number in range(12)]
     _, codes, sizes = finished(IMAGE, decide_create_topics(IMAGE, request_of(names, 999), context_of()))
     assert sum(sizes) == MAX_RECORDS_PER_REQUEST
@@ -93,7 +95,7 @@ def test_topics_that_others_create_or_delete_between_two_pieces(monkeypatch: pyt
     image = applied(IMAGE, first.records)
     for other in (
         decide_create_topics(image, request_of(["c", "d_y"], 3), context),
-        decide_delete_topics(image, [("a", bytes(16))]),
+        decide_delete_topics(image, [("a", bytes(16))], context),
     ):
         image = applied(image, other.records)
     assert first.then is not None

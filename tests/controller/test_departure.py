@@ -10,7 +10,7 @@ import pytest
 
 from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
-from headrace.controller import departure
+from headrace.controller import pieces as controller_pieces
 from headrace.controller.context import ControllerContext
 from headrace.controller.directories import decide_directories_failed
 from headrace.controller.heartbeats import Beat, decide_heartbeat
@@ -98,13 +98,13 @@ def test_no_piece_has_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
         image_of((1, 2, 3)), lambda image: decide_fence_brokers(image, context, [(1, 1)]), monkeypatch
     )
     assert sum(records for records, _ in sizes) == TOPICS * PARTITIONS + 1
-    assert max(records for records, _ in sizes) <= departure.PIECE_RECORDS + 1
+    assert max(records for records, _ in sizes) <= controller_pieces.PIECE_RECORDS + 1
     assert image.brokers[1].fenced
     assert all(partition.leader == 2 and partition.isr == (2, 3) for t in image.topics for partition in t.partitions)
 
 
 def test_no_piece_looks_at_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "PIECE_PARTITIONS", 500)
+    monkeypatch.setattr(controller_pieces, "PIECE_PARTITIONS", 500)
     context = context_of()
     image, sizes = pieces(
         image_of((2, 3)), lambda image: decide_fence_brokers(image, context, [(1, 1), (4, 4)]), monkeypatch
@@ -122,7 +122,7 @@ def test_a_lone_replica_stays_in_sync_and_the_departure_ends(monkeypatch: pytest
 
 
 def test_a_topic_that_changes_meanwhile_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "PIECE_PARTITIONS", 500)
+    monkeypatch.setattr(controller_pieces, "PIECE_PARTITIONS", 500)
     context = context_of()
     first = decide_fence_brokers(image_of((2, 3)), context, [(1, 1)])
     assert first.then is not None and not first.records
@@ -136,20 +136,20 @@ def test_a_topic_that_changes_meanwhile_is_looked_at_again(monkeypatch: pytest.M
 
 
 def test_what_lies_in_failed_directories_is_given_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "PIECE_PARTITIONS", 500)
+    monkeypatch.setattr(controller_pieces, "PIECE_PARTITIONS", 500)
     image, context = in_directories(), context_of()
     sessions = context.sessions
     assert sessions is not None
     beat = Beat(1, 1, 100, failed_directories=(FAILS,))
     first = decide_heartbeat(image, context, sessions, beat)
     image = applied(image, first.records)
-    assert len(first.records) == departure.PIECE_RECORDS and first.then is not None
+    assert len(first.records) == controller_pieces.PIECE_RECORDS and first.then is not None
     assert sessions.failing(image) == {FAILS} and image.brokers[1].directories == (FAILS, WORKS)
     elected = decide_elect_leaders(image, context, 0, [(each.name, range(PARTITIONS)) for each in image.topics])
     found = {image.topics.topics_by_id[record.topic_id].partitions[-1].directory_of(1) for record in elected.records}
     assert found == {WORKS}, "others do not elect it where its directory failed"
     image, sizes = pieces(image, first.then, monkeypatch)
-    assert max(records for records, _ in sizes) <= departure.PIECE_RECORDS + 1
+    assert max(records for records, _ in sizes) <= controller_pieces.PIECE_RECORDS + 1
     assert max(looked for _, looked in sizes) <= 500
     assert image.brokers[1].directories == (WORKS,) and not sessions.failing(image)
     for topic in image.topics:
@@ -180,7 +180,7 @@ def test_a_broker_alone_gives_up_what_it_leads_in_failed_directories_in_pieces(
 ) -> None:
     image, sizes = pieces(in_directories(), lambda image: decide_directories_failed(image, 1, [WORKS]), monkeypatch)
     assert sum(records for records, _ in sizes) == TOPICS // 2 * (PARTITIONS - 1) + 1
-    assert max(records for records, _ in sizes) <= departure.PIECE_RECORDS + 1
+    assert max(records for records, _ in sizes) <= controller_pieces.PIECE_RECORDS + 1
     assert image.brokers[1].directories == (WORKS,)
     for topic in image.topics:
         for partition in topic.partitions:

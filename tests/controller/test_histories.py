@@ -13,9 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headrace.broker.quorum.proposals import prepare
 from headrace.broker.settings.config_rules import SettingsRules
 from headrace.config import BrokerConfig
-from headrace.controller import departure
+from headrace.controller import drawing, pieces
 from headrace.controller.brokers import Registration
 from headrace.controller.configs import Alteration, AlterOperation
 from headrace.controller.context import ControllerContext
@@ -29,6 +30,7 @@ from headrace.controller.requests import (
     CreatePartitions,
     CreateTopics,
     ElectLeaders,
+    ElectMissing,
     ElectUnclean,
     FenceBrokers,
     Heartbeat,
@@ -39,7 +41,7 @@ from headrace.controller.requests import (
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
-from headrace.metadata.framing import decode_record, encode_record, record_version
+from headrace.metadata.framing import decode_record
 from headrace.metadata.image import (
     LEADER_RECOVERED,
     LEADER_RECOVERING,
@@ -95,6 +97,8 @@ class Histories(RuleBasedStateMachine):
             self.register(broker, False)
             self.beat(broker, True, False, False, False)
         self.create(3, 2)
+        while self.unfinished:
+            self.go_on()
 
     def _ask(self, request: ControllerRequest[Any]) -> Any:
         context = replace(self.context, now_ms=self.now_ms)
@@ -103,7 +107,10 @@ class Histories(RuleBasedStateMachine):
 
     def _decide(self, decide: Callable[[ClusterImage], Decision[Any]], takes_word: bool = False) -> Any:
         """The reply; of a decision that goes on None: its next piece is decided when `go_on` comes."""
-        with mock.patch.multiple(departure, PIECE_RECORDS=self.piece_records, PIECE_PARTITIONS=self.piece_partitions):
+        with (
+            mock.patch.multiple(pieces, PIECE_RECORDS=self.piece_records, PIECE_PARTITIONS=self.piece_partitions),
+            mock.patch.object(drawing, "SLICE_PARTITIONS", self.piece_records),
+        ):
             decision = decide(self.image)
         before = self.image
         self._apply(decision.records)
@@ -114,13 +121,14 @@ class Histories(RuleBasedStateMachine):
         return None
 
     def _apply(self, records: Any) -> None:
-        level = self.image.features.metadata_version or 30
+        if not records:
+            return
+        values = prepare(self.image, records, self.image.offset + 1, 1, 0)[1].values
         replay = Replay(self.image)
-        for record in records:
-            value = encode_record(record, record_version(record, level))
-            self.written.append(value)
+        for value in values:
             replay.apply(decode_record(value))
-        replay.advance(offset=self.image.offset + len(records), epoch=1, timestamp_ms=0)
+        self.written += values
+        replay.advance(offset=self.image.offset + len(values), epoch=1, timestamp_ms=0)
         self.image = replay.finish()
 
     def _check_change(self, before: ClusterImage, records: Any, takes_word: bool) -> None:
@@ -207,6 +215,7 @@ class Histories(RuleBasedStateMachine):
         self.sessions.begin(self.image, self.now_ms)
         self.was_cut |= bool(self.unfinished)
         self.unfinished.clear()
+        self._ask(ElectMissing())
 
     @rule()
     def go_on(self) -> None:
@@ -260,6 +269,8 @@ class Histories(RuleBasedStateMachine):
             state,
         )
         reply = self._ask(AlterPartitions(leader.id, leader.epoch, [change, change]))
+        if reply is None:
+            return  # the second one is decided when others have been
         for _, index, error, after in reply.results:
             assert (after is None) == (error != ErrorCode.NONE)
             assert after is None or after == self.image.topics.topics_by_id[topic.id].partitions[index]

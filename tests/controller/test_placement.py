@@ -43,8 +43,9 @@ def test_replicas_are_spread(
         assert isinstance(placed, str)
         return
     assert not isinstance(placed, str)
-    assert len(placed) == 12
-    for replicas in placed:
+    every = list(placed)
+    assert len(every) == 12
+    for replicas in every:
         assert len(set(replicas)) == len(replicas) == factor
         assert set(replicas) <= set(usable)
         assert replicas[0] in up

@@ -13,16 +13,11 @@ it where its directory failed.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
+from headrace.controller import pieces
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.sessions import BrokerSessions
 from headrace.metadata.image import Broker, Topic, TopicsImage
-
-PIECE_RECORDS: Final = 100
-"""Records of one piece."""
-PIECE_PARTITIONS: Final = 20_000
-"""Partitions that one piece looks at."""
 
 
 class Departure:
@@ -57,12 +52,12 @@ class Departure:
     def _go_on(self, changes: PartitionChanges) -> bool:
         topics, done = changes.image.topics, set[str]()
         while self._waiting or self._look_again(topics, done):
-            if changes.looked_at >= PIECE_PARTITIONS or len(changes.records) >= PIECE_RECORDS:
+            if changes.looked_at >= pieces.PIECE_PARTITIONS or len(changes.records) >= pieces.PIECE_RECORDS:
                 return False
             topic = topics.by_name(self._waiting[-1])
             if topic is not None:
                 known = len(changes.records)
-                if not changes.take_out(topic, self, records_max=PIECE_RECORDS):
+                if not changes.take_out(topic, self, records_max=pieces.PIECE_RECORDS):
                     return False
                 done.add(topic.name)
                 if len(changes.records) == known:

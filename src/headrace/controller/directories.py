@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from headrace.controller import departure
+from headrace.controller import pieces
 from headrace.controller.brokers import step_down
 from headrace.controller.context import ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
@@ -35,17 +35,21 @@ def decide_assign_directories(
     """Notes which log directory a broker chose for its replicas, given as (topic id, partition, directory id).
 
     A replica that was put into a directory that is not online leaves the in-sync replicas. `broker_epoch` None: the
-    broker is this node, and its registration is not in question.
+    broker is this node, and its registration is not in question. Many are noted in pieces.
     """
-    if not levels.supports_directories(image.features.metadata_version):
-        return Decision(DirectoriesAssigned(ErrorCode.UNSUPPORTED_VERSION))
-    broker = image.brokers.get(broker_id)
-    if broker_epoch is not None and (broker is None or broker.epoch != broker_epoch):
-        return Decision(DirectoriesAssigned(ErrorCode.STALE_BROKER_EPOCH))
-    changes = PartitionChanges(image, context)
     results: list[tuple[bytes, int, ErrorCode]] = []
-    for topic_id, index, directory in chosen:
-        topic = image.topics.by_id(topic_id)
+
+    def refusal(image: ClusterImage) -> DirectoriesAssigned | None:
+        if not levels.supports_directories(image.features.metadata_version):
+            return DirectoriesAssigned(ErrorCode.UNSUPPORTED_VERSION)
+        broker = image.brokers.get(broker_id)
+        if broker_epoch is not None and (broker is None or broker.epoch != broker_epoch):
+            return DirectoriesAssigned(ErrorCode.STALE_BROKER_EPOCH)
+        return None
+
+    def assign(changes: PartitionChanges, choice: tuple[bytes, int, bytes]) -> None:
+        topic_id, index, directory = choice
+        topic = changes.image.topics.by_id(topic_id)
         partition = None if topic is None else changes.partition(topic, index)
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID
@@ -60,7 +64,9 @@ def decide_assign_directories(
                 isr = [replica for replica in partition.isr if replica != broker_id]
                 changes.change(topic, partition, Target(isr=isr, barred=(broker_id,)))
         results.append((topic_id, index, error))
-    return Decision(DirectoriesAssigned(ErrorCode.NONE, results), changes.records)
+
+    reply = DirectoriesAssigned(ErrorCode.NONE, results)
+    return pieces.ManyThings(chosen, reply, assign, context, refusal).decide(image)
 
 
 def decide_directories_failed(image: ClusterImage, node_id: int, working: Sequence[bytes]) -> Decision[None]:
@@ -87,6 +93,6 @@ def _step_down(image: ClusterImage, node_id: int, failed: Collection[bytes]) -> 
         for partition in topic.partitions
         if partition.leader == node_id and partition.directory_of(node_id) in failed
     )
-    records = list(islice(led, departure.PIECE_RECORDS))
-    is_over = len(records) < departure.PIECE_RECORDS
+    records = list(islice(led, pieces.PIECE_RECORDS))
+    is_over = len(records) < pieces.PIECE_RECORDS
     return Decision(None, records, None if is_over else partial(_step_down, node_id=node_id, failed=failed))

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from headrace.controller.context import ControllerContext
 from headrace.controller.departure import Departure, leave
+from headrace.controller.leaders import returned
 from headrace.controller.membership import UNFENCE, fence
 from headrace.controller.partition_changes import PartitionChanges
+from headrace.controller.pieces import Sweep
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
 from headrace.metadata import image as im
@@ -61,10 +63,12 @@ def decide_heartbeat(
     beat: Beat,
     departure: Departure | None = None,
     failure: Departure | None = None,
+    return_: Sweep | None = None,
 ) -> Decision[HeartbeatReply]:
     """Moves a broker on to where it wants to be, as far as it may; its session is prolonged.
 
-    `departure` is what an earlier piece of this decision has begun, and `failure` the same of failed directories.
+    `departure` is what an earlier piece of this decision has begun, `failure` the same of failed directories, and
+    `return_` the same of elections when a broker came back.
     """
     broker = image.brokers.get(beat.broker_id)
     if broker is None or broker.epoch != beat.broker_epoch:
@@ -82,9 +86,19 @@ def decide_heartbeat(
     if failure is None or failure.failed != failed:
         failure = Departure(broker.id, failed=failed)
     moved = _move(changes, sessions, broker, beat, is_caught_up, departure)
+    if moved is not None and broker.fenced and not moved[0] and not broker.in_controlled_shutdown:
+        # One that was to stop leads nothing any more, before it registers again.
+        changes.comes_up(broker.id)
+        return_ = returned(broker.id)
     if moved is None or not _note_failed(changes, sessions, broker, failure):
         rest = partial(
-            decide_heartbeat, context=context, sessions=sessions, beat=beat, departure=departure, failure=failure
+            decide_heartbeat,
+            context=context,
+            sessions=sessions,
+            beat=beat,
+            departure=departure,
+            failure=failure,
+            return_=return_,
         )
         return Decision(HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced=False), changes.records, rest)
     is_fenced, should_shut_down = moved
@@ -92,7 +106,26 @@ def decide_heartbeat(
     if should_shut_down:
         # Its next incarnation may register at once.
         sessions.forget(broker.id, broker.epoch)
-    return Decision(HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced, should_shut_down), changes.records)
+    reply = HeartbeatReply(ErrorCode.NONE, is_caught_up, is_fenced, should_shut_down)
+    if return_ is None or is_fenced:
+        return Decision(reply, changes.records)
+    return _elect(changes, context, broker, return_, reply)
+
+
+def _elect(
+    changes: PartitionChanges, context: ControllerContext, broker: im.Broker, return_: Sweep, reply: HeartbeatReply
+) -> Decision[HeartbeatReply]:
+    """A broker that has come back may lead what nobody leads: the next piece of that."""
+    if return_.go_on(changes):
+        return Decision(reply, changes.records)
+
+    def rest(image: ClusterImage) -> Decision[HeartbeatReply]:
+        now = image.brokers.get(broker.id)
+        if now is None or now.epoch != broker.epoch or now.fenced or now.in_controlled_shutdown:
+            return Decision(reply)
+        return _elect(PartitionChanges(image, context), context, now, return_, reply)
+
+    return Decision(reply, changes.records, rest)
 
 
 def _move(
@@ -110,9 +143,6 @@ def _move(
         if beat.want_fence or not is_caught_up:
             return True, False
         _change(changes, broker, fenced=UNFENCE)
-        # One that was to stop leads nothing any more, before it registers again.
-        if not broker.in_controlled_shutdown:
-            changes.bring_up(broker.id)
         return False, False
     if beat.want_fence:
         return (True, beat.want_shut_down) if fence(changes, sessions, departure, broker) else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headrace.controller.context import ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
+from headrace.controller.pieces import ManyThings
 from headrace.machine import Decision
 from headrace.metadata.image import LEADER_RECOVERED, LEADER_RECOVERING, ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode
@@ -48,19 +49,26 @@ def decide_alter_partitions(
     broker_epoch: int,
     alterations: Sequence[PartitionAlteration],
 ) -> Decision[PartitionsAltered]:
-    """Makes other replicas the ones in sync. What ends a reassignment thereby may elect another leader, too."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.epoch != broker_epoch:
-        return Decision(PartitionsAltered(ErrorCode.STALE_BROKER_EPOCH))
-    changes = PartitionChanges(image, context)
+    """Makes other replicas the ones in sync. What ends a reassignment thereby may elect another leader, too.
+
+    Many partitions are altered in pieces.
+    """
     results: list[tuple[bytes, int, ErrorCode, Partition | None]] = []
-    for asked in alterations:
-        topic = image.topics.by_id(asked.topic_id)
+
+    def refusal(image: ClusterImage) -> PartitionsAltered | None:
+        broker = image.brokers.get(broker_id)
+        is_known = broker is not None and broker.epoch == broker_epoch
+        return None if is_known else PartitionsAltered(ErrorCode.STALE_BROKER_EPOCH)
+
+    def alter(changes: PartitionChanges, asked: PartitionAlteration) -> None:
+        topic = changes.image.topics.by_id(asked.topic_id)
         error, partition = (
             (ErrorCode.UNKNOWN_TOPIC_ID, None) if topic is None else _alter(changes, broker_id, topic, asked)
         )
         results.append((asked.topic_id, asked.index, error, partition))
-    return Decision(PartitionsAltered(ErrorCode.NONE, results), changes.records)
+
+    reply = PartitionsAltered(ErrorCode.NONE, results)
+    return ManyThings(alterations, reply, alter, context, refusal).decide(image)
 
 
 def _alter(

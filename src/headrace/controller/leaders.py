@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.context import TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
+from headrace.controller.pieces import ManyThings, Sweep, decide_sweep
 from headrace.machine import Decision
-from headrace.metadata.image import NO_LEADER, ClusterImage, Topic
+from headrace.metadata.image import NO_LEADER, ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode, message_of
 
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
+
+
+class _Wanted(NamedTuple):
+    """A partition that is to get a leader, and where the outcome goes."""
+
+    name: str
+    partition_id: int
+    outcomes: list[tuple[int, ApiError]]
 
 
 def decide_elect_leaders(
@@ -20,27 +30,37 @@ def decide_elect_leaders(
     election_type: int,
     wanted: Sequence[tuple[str, Sequence[int]]] | None,
 ) -> Decision[list[tuple[str, list[tuple[int, ApiError]]]]]:
-    """Elects leaders of the wanted partitions, or of all (None), where the reply omits those that need none."""
-    changes = PartitionChanges(image, context)
+    """Elects leaders of the wanted partitions, or of all (None), where the reply omits those that need none.
+
+    Many are elected in pieces.
+    """
     answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
-    if wanted is not None:
+    omitted = () if wanted is not None else (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if wanted is None:
+        wanted = [(topic.name, range(len(topic.partitions))) for topic in image.topics]
+
+    def partitions() -> Iterator[_Wanted]:
         for name, indexes in wanted:
-            topic = image.topics.by_name(name)
-            answers.append((name, [(index, _elect(changes, election_type, name, topic, index)) for index in indexes]))
-        return Decision(answers, changes.records)
-    for topic in image.topics:
-        of_topic = [(p.index, _elect(changes, election_type, topic.name, topic, p.index)) for p in topic.partitions]
-        answers.append((topic.name, [each for each in of_topic if each[1].code != ErrorCode.ELECTION_NOT_NEEDED]))
-    return Decision(answers, changes.records)
+            answers.append((name, []))
+            for index in indexes:
+                yield _Wanted(name, index, answers[-1][1])
+
+    def elect(changes: PartitionChanges, each: _Wanted) -> None:
+        outcome = _elect(changes, election_type, each.name, each.partition_id)
+        if outcome.code not in omitted:
+            each.outcomes.append((each.partition_id, outcome))
+
+    return ManyThings(partitions(), answers, elect, context).decide(image)
 
 
-def _elect(changes: PartitionChanges, election_type: int, name: str, topic: Topic | None, index: int) -> ApiError:
+def _elect(changes: PartitionChanges, election_type: int, name: str, index: int) -> ApiError:
+    topic = changes.image.topics.by_name(name)
     if topic is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
     partition = changes.partition(topic, index)
     if partition is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
-    if len(changes.records) >= MAX_RECORDS_PER_REQUEST:
+    if changes.is_full:
         return TOO_MANY_RECORDS
     code = ErrorCode.NONE
     if election_type == PREFERRED_ELECTION:
@@ -59,20 +79,30 @@ def _elect(changes: PartitionChanges, election_type: int, name: str, topic: Topi
 
 def decide_balance_leaders(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
     """Gives partitions back to their preferred replicas where these may lead; True where more may be left to do."""
-    changes = PartitionChanges(image, context)
-    for topic, partition in changes.without_preferred_leader():
-        if len(changes.records) >= max_changes:
-            return Decision(True, changes.records)
-        changes.change(topic, partition, Target(election=Election.PREFERRED))
-    return Decision(False, changes.records)
+    sweep = Sweep(PartitionChanges.without_preferred_leader, Target(election=Election.PREFERRED), max_changes)
+    return decide_sweep(image, context, sweep)
 
 
 def decide_elect_unclean(image: ClusterImage, context: ControllerContext, max_changes: int) -> Decision[bool]:
     """Elects leaders for partitions without any, where the topic allows unclean ones; True where more may be left."""
-    changes = PartitionChanges(image, context)
-    for topic, partition in changes.without_leader():
-        if changes.allows_unclean(topic):
-            if len(changes.records) >= max_changes:
-                return Decision(True, changes.records)
-            changes.change(topic, partition, Target(election=Election.UNCLEAN))
-    return Decision(False, changes.records)
+
+    def find(changes: PartitionChanges, topic: Topic) -> Sequence[Partition]:
+        leaderless = changes.without_leader(topic)
+        return leaderless if leaderless and changes.allows_unclean(topic) else ()
+
+    return decide_sweep(image, context, Sweep(find, Target(election=Election.UNCLEAN), max_changes))
+
+
+def decide_elect_missing(image: ClusterImage, context: ControllerContext) -> Decision[bool]:
+    """Elects leaders for all partitions that have none and could have one: a controller that died may have left them so
+    between two pieces of what it decided."""
+    return decide_sweep(image, context, Sweep(PartitionChanges.without_leader, Target()))
+
+
+def returned(broker_id: int) -> Sweep:
+    """What is elected when a broker has come back: it may lead what nobody leads."""
+
+    def find(changes: PartitionChanges, topic: Topic) -> Sequence[Partition]:
+        return [each for each in changes.without_leader(topic) if broker_id in each.replicas]
+
+    return Sweep(find, Target())

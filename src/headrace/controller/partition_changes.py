@@ -1,8 +1,8 @@
 """Changes of partitions: every PartitionChangeRecord of a cluster with several brokers is made here.
 
 `PartitionChanges` is the draft of one decision. `change` makes a record out of a partition and what is to become of it;
-`take_out` and `bring_up` do so for what a broker holds. A partition that changes twice in one
-decision changes on top of its first change.
+`take_out` does so for what a broker holds. A partition that changes twice in one decision changes on top of its first
+change.
 
 The rules, which are Kafka's:
 
@@ -20,14 +20,14 @@ Source: KIP-455, KIP-631, KIP-841, KIP-858, KIP-966.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from headrace.controller import placement
 from headrace.controller.configs import MIN_INSYNC_REPLICAS
-from headrace.controller.context import ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ControllerContext
 from headrace.metadata import image as im
 from headrace.metadata import levels
 from headrace.metadata.delta import merge_change
@@ -78,13 +78,17 @@ class Leaving(Protocol):
 
 
 class PartitionChanges:
-    """The partitions' part of one decision on `image`; `records` may take other records too, in their order."""
+    """The partitions' part of one decision on `image`; `records` may take other records too, in their order.
 
-    def __init__(self, image: ClusterImage, context: ControllerContext) -> None:
+    `records_before` are those of the pieces that the same request had before.
+    """
+
+    def __init__(self, image: ClusterImage, context: ControllerContext, records_before: int = 0) -> None:
         self.image = image
         self.records: list[Any] = []
         self.looked_at = 0
-        """Partitions out of which a broker was taken, or was to be."""
+        """Partitions that this decision had to look at, or to delete."""
+        self._records_before = records_before
         level = image.features.metadata_version
         self.has_elr = image.features.level(levels.ELR_VERSION) > 0
         self.has_directories = levels.supports_directories(level)
@@ -111,18 +115,19 @@ class PartitionChanges:
         changed = self._changed.get(topic.id)
         return topic.partitions if changed is None else [changed.get(each.index, each) for each in topic.partitions]
 
-    def without_leader(self) -> Iterator[tuple[Topic, Partition]]:
-        """The partitions that nobody leads."""
-        # They are few among hundreds of thousands, here and below: a list of those of a topic costs least.
-        for topic in self.image.topics:
-            for partition in [each for each in self.of(topic) if each.leader == NO_LEADER]:
-                yield topic, partition
+    @property
+    def is_full(self) -> bool:
+        """Whether the request has written as many records as one may."""
+        return self._records_before + len(self.records) >= MAX_RECORDS_PER_REQUEST
 
-    def without_preferred_leader(self) -> Iterator[tuple[Topic, Partition]]:
-        """The partitions that another than the first of their replicas leads, or nobody."""
-        for topic in self.image.topics:
-            for partition in [each for each in self.of(topic) if each.leader != each.replicas[0]]:
-                yield topic, partition
+    def without_leader(self, topic: Topic) -> list[Partition]:
+        """The partitions of a topic that nobody leads."""
+        # They are few among hundreds of thousands, here and below: a list of those of a topic costs least.
+        return [each for each in self.of(topic) if each.leader == NO_LEADER]
+
+    def without_preferred_leader(self, topic: Topic) -> list[Partition]:
+        """The partitions of a topic that another than the first of their replicas leads, or nobody."""
+        return [each for each in self.of(topic) if each.leader != each.replicas[0]]
 
     def change(self, topic: Topic, partition: Partition, target: Target) -> Partition:
         """The partition after the change; the same one where nothing changes."""
@@ -178,11 +183,9 @@ class PartitionChanges:
                 self.change(topic, partition, Target(isr=isr, lost=lost, barred=barred))
         return True
 
-    def bring_up(self, broker_id: int) -> None:
-        """A broker is active: leaders are elected where there are none."""
+    def comes_up(self, broker_id: int) -> None:
+        """A broker is active: it may be elected."""
         self._active.add(broker_id)
-        for topic, partition in self.without_leader():
-            self.change(topic, partition, Target())
 
     def fail_directories(self, failed: Collection[bytes]) -> None:
         """Log directories failed: nothing elects a replica there."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from headrace.controller import placement
+from headrace.controller import pieces, placement
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, first
+from headrace.controller.drawing import Drawing, draw_partitions
 from headrace.machine import Decision
-from headrace.metadata.image import ClusterImage
-from headrace.metadata.snapshot import partition_record
+from headrace.metadata.image import ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
 
@@ -28,39 +30,77 @@ def decide_create_partitions(
     random: Callable[[int], int] = first,
     validate_only: bool = False,
 ) -> Decision[list[tuple[str, ApiError]]]:
-    """Adds partitions; each topic stands or falls alone, and a name that is given twice is refused."""
-    counts: dict[str, int] = {}
-    for asked in topics:
-        counts[asked.name] = counts.get(asked.name, 0) + 1
-    placer = placement.Placer(image, random)
-    answers: dict[str, ApiError] = {}
-    records: list[Any] = []
-    for asked in topics:
-        if asked.name in answers:
-            continue
-        if counts[asked.name] > 1:
-            answers[asked.name] = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        elif not may_alter(asked.name):
-            answers[asked.name] = _plain(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        else:
-            outcome = _add_partitions(image, asked, placer)
-            if not isinstance(outcome, ApiError) and len(records) + len(outcome) > MAX_RECORDS_PER_REQUEST:
-                outcome = TOO_MANY_RECORDS
-            if isinstance(outcome, ApiError):
-                answers[asked.name] = outcome
-            else:
-                answers[asked.name] = _OK
-                records += outcome
-    return Decision(list(answers.items()), [] if validate_only else records)
+    """Adds partitions; each topic stands or falls alone, and a name that is given twice is refused.
+
+    Many topics grow in pieces, each of them in one. One that grows by thousands is drawn in pieces that write nothing.
+    """
+    return _ManyTopics(topics, may_alter, random, validate_only).decide(image)
 
 
-def _add_partitions(
-    image: ClusterImage, asked: CreatePartitionsTopic, placer: placement.Placer
-) -> list[Any] | ApiError:
-    topic = image.topics.by_name(asked.name)
-    if topic is None:
-        return _plain(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    existing = len(topic.partitions)
+class _ManyTopics:
+    """A request, and what the pieces so far have made of it."""
+
+    def __init__(
+        self,
+        topics: Sequence[CreatePartitionsTopic],
+        may_alter: Callable[[str], bool],
+        random: Callable[[int], int],
+        validate_only: bool,
+    ) -> None:
+        self._may_alter = may_alter
+        self._random = random
+        self._validate_only = validate_only
+        self._count = Counter(asked.name for asked in topics)
+        self._waiting = iter({asked.name: asked for asked in topics}.values())
+        self._asked = next(self._waiting, None)
+        self._drawing = Drawing()
+        self._answers: list[tuple[str, ApiError]] = []
+        self._records = 0
+        """Of the pieces so far."""
+
+    def decide(self, image: ClusterImage) -> Decision[list[tuple[str, ApiError]]]:
+        """The next piece."""
+        placer = placement.Placer(image, self._random)
+        records: list[Any] = []
+        end, full = len(self._answers) + pieces.PIECE_TRIES, self._records + pieces.PIECE_RECORDS
+        while self._asked is not None and len(self._answers) < end and self._records < full:
+            outcome = self._grow(image, self._asked, placer, records)
+            if outcome is None:
+                break
+            self._answers.append((self._asked.name, outcome))
+            self._asked, self._drawing = next(self._waiting, None), Drawing()
+        rest = None if self._asked is None else self.decide
+        return Decision(self._answers, [] if self._validate_only else records, rest)
+
+    def _grow(
+        self, image: ClusterImage, asked: CreatePartitionsTopic, placer: placement.Placer, records: list[Any]
+    ) -> ApiError | None:
+        """None: the next piece goes on with it."""
+        if self._count[asked.name] > 1:
+            return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if not self._may_alter(asked.name):
+            return _plain(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = image.topics.by_name(asked.name)
+        if topic is None:
+            return _plain(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        error = _refusal(asked, len(topic.partitions))
+        if error is not None:
+            return error
+        draw = partial(
+            draw_partitions, _place(image, topic, asked, placer), lambda: topic.id, image.features.metadata_version
+        )
+        basis = (topic.id, len(topic.partitions), len(topic.partitions[0].replicas))
+        drawn = self._drawing.go_on(image, draw, basis)
+        if drawn is None or isinstance(drawn, ApiError):
+            return drawn
+        if self._records + drawn.partitions > MAX_RECORDS_PER_REQUEST:
+            return TOO_MANY_RECORDS
+        self._records += drawn.partitions
+        records += drawn.records
+        return _OK
+
+
+def _refusal(asked: CreatePartitionsTopic, existing: int) -> ApiError | None:
     if asked.count == existing:
         return ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
     if asked.count < existing:
@@ -68,49 +108,54 @@ def _add_partitions(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {asked.name} currently has {existing} partition(s); {asked.count} would not be an increase.",
         )
-    additional = asked.count - existing
-    if additional > MAX_RECORDS_PER_REQUEST:
+    if asked.count - existing > MAX_RECORDS_PER_REQUEST:
         return ApiError(ErrorCode.POLICY_VIOLATION, "A request may not add so many partitions.")
-    factor = len(topic.partitions[0].replicas)
+    return None
+
+
+def _place(
+    image: ClusterImage, topic: Topic, asked: CreatePartitionsTopic, placer: placement.Placer
+) -> Iterator[Partition | ApiError]:
+    """The new partitions one after the other, or why there is not such a one: then that is the last."""
+    existing, factor = len(topic.partitions), len(topic.partitions[0].replicas)
     if asked.assignments is not None:
-        placed = _given_replicas(image, asked, additional, factor)
+        placed: Iterator[tuple[int, ...] | ApiError] = _given_replicas(image, asked, asked.count - existing, factor)
     else:
-        found = placer.place(existing, additional, factor)
-        placed = (
-            ApiError(
-                ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {found}"
-            )
-            if isinstance(found, str)
-            else found
-        )
-    if isinstance(placed, ApiError):
-        return placed
-    level = image.features.metadata_version
-    records: list[Any] = []
+        found = placer.place(existing, asked.count - existing, factor)
+        if isinstance(found, str):
+            why = f"Unable to replicate the partition {factor} time(s): {found}"
+            yield ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, why)
+            return
+        placed = found
     for index, replicas in enumerate(placed, existing):
+        if isinstance(replicas, ApiError):
+            yield replicas
+            return
         partition = placement.new_partition(image, index, replicas)
         if partition is None:
-            return ApiError(
+            yield ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
                 "controlled shutdown.",
             )
-        records.append(partition_record(topic.id, partition, level))
-    return records
+            return
+        yield partition
 
 
 def _given_replicas(
     image: ClusterImage, asked: CreatePartitionsTopic, additional: int, factor: int
-) -> list[tuple[int, ...]] | ApiError:
+) -> Iterator[tuple[int, ...] | ApiError]:
     assignments = asked.assignments or []
     if len(assignments) != additional:
-        return ApiError(
+        yield ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {additional} additional partition(s), but only {len(assignments)} assignment(s) were "
             "specified.",
         )
+        return
     for assignment in assignments:
         error = placement.check_manual(image, assignment.broker_ids, factor)
         if error is not None:
-            return error
-    return [tuple(assignment.broker_ids) for assignment in assignments]
+            yield error
+            return
+        yield tuple(assignment.broker_ids)

@@ -8,7 +8,7 @@ Source: KIP-631 (StripedReplicaPlacer), KIP-1066.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from headrace.controller.context import ApiError, first
@@ -35,8 +35,8 @@ class Placer:
             by_rack.setdefault(broker.rack or "", ([], []))[broker.fenced].append(broker.id)
         self._racks = [by_rack[rack] for rack in sorted(by_rack)]
 
-    def place(self, first_index: int, count: int, replication_factor: int) -> list[tuple[int, ...]] | str:
-        """Replicas of `count` partitions from `first_index` on, or why they cannot be placed."""
+    def place(self, first_index: int, count: int, replication_factor: int) -> Iterator[tuple[int, ...]] | str:
+        """Replicas of `count` partitions from `first_index` on, placed as they are asked for; or why they cannot be."""
         prefix = f"The target replication factor of {replication_factor} cannot be reached because only"
         if replication_factor > self._registered:
             return f"{prefix} {self._registered} broker(s) are registered."
@@ -44,14 +44,14 @@ class Placer:
             return "All brokers are currently fenced."
         if replication_factor > self._usable:
             return f"{prefix} {self._usable} broker(s) take new replicas."
-        turns = _Turns(self._racks, first_index, self._random)
-        placed: list[tuple[int, ...]] = []
+        return self._placed(_Turns(self._racks, first_index, self._random), count, replication_factor)
+
+    def _placed(self, turns: _Turns, count: int, replication_factor: int) -> Iterator[tuple[int, ...]]:
         for number in range(count):
             # Once every broker that is up has had its turn the same replicas would come again.
             if number and number % self._up == 0:
                 turns.shuffle()
-            placed.append(turns.next(replication_factor))
-        return placed
+            yield turns.next(replication_factor)
 
 
 def _is_usable(broker: Broker) -> bool:

@@ -6,16 +6,27 @@ first change that finds the added replicas in sync, see `partition_changes`; wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from headrace.controller import placement
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
+from headrace.controller.context import TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import Election, PartitionChanges, Target
+from headrace.controller.pieces import ManyThings
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
 from headrace.wire.errors import ErrorCode, message_of
 
 _OK = ApiError(ErrorCode.NONE)
+
+
+class _Wanted(NamedTuple):
+    """A partition that is to move, and where the outcome goes."""
+
+    name: str
+    partition_id: int
+    replicas: Sequence[int] | None
+    outcomes: list[tuple[int, ApiError]]
 
 
 def decide_reassign(
@@ -24,13 +35,23 @@ def decide_reassign(
     wanted: Sequence[tuple[str, Sequence[tuple[int, Sequence[int] | None]]]],
     allow_factor_change: bool,
 ) -> Decision[list[tuple[str, list[tuple[int, ApiError]]]]]:
-    """Moves partitions to the given replicas, which may be down; None calls off a move that is under way."""
-    changes = PartitionChanges(image, context)
-    answers = [
-        (name, [(index, _reassign(changes, name, index, target, allow_factor_change)) for index, target in parts])
-        for name, parts in wanted
-    ]
-    return Decision(answers, changes.records)
+    """Moves partitions to the given replicas, which may be down; None calls off a move that is under way.
+
+    Many are moved in pieces.
+    """
+    answers: list[tuple[str, list[tuple[int, ApiError]]]] = []
+
+    def partitions() -> Iterator[_Wanted]:
+        for name, parts in wanted:
+            answers.append((name, []))
+            for index, target in parts:
+                yield _Wanted(name, index, target, answers[-1][1])
+
+    def move(changes: PartitionChanges, each: _Wanted) -> None:
+        outcome = _reassign(changes, each.name, each.partition_id, each.replicas, allow_factor_change)
+        each.outcomes.append((each.partition_id, outcome))
+
+    return ManyThings(partitions(), answers, move, context).decide(image)
 
 
 def _reassign(
@@ -42,7 +63,7 @@ def _reassign(
     partition = changes.partition(topic, index)
     if partition is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}-{index}.")
-    if len(changes.records) >= MAX_RECORDS_PER_REQUEST:
+    if changes.is_full:
         return TOO_MANY_RECORDS
     if target is None:
         return _call_off(changes, topic, partition)

@@ -5,8 +5,9 @@ do comes beside it (`Access`), because it is asked for names that only the contr
 
 Clients ask from CreateTopics to UpdateFeatures, and UnregisterBroker. The nodes of a cluster ask RegisterController,
 RegisterBroker, Heartbeat, AlterPartitions, AssignDirectories and AllocateProducerIds. The active controller asks itself
-FenceBrokers when sessions run out, BalanceLeaders and ElectUnclean now and then. A broker that is a cluster alone asks
-RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker and FailDirectories, and has neither heartbeats nor sessions.
+ElectMissing at its beginning, FenceBrokers when sessions run out, BalanceLeaders and ElectUnclean now and then. A
+broker that is a cluster alone asks RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker and FailDirectories, and
+has neither heartbeats nor sessions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ from headrace.controller.directories import (
 from headrace.controller.features import FeatureUpdate, decide_update_features
 from headrace.controller.heartbeats import Beat, HeartbeatReply, decide_heartbeat
 from headrace.controller.in_sync import PartitionAlteration, PartitionsAltered, decide_alter_partitions
-from headrace.controller.leaders import decide_balance_leaders, decide_elect_leaders, decide_elect_unclean
+from headrace.controller.leaders import (
+    decide_balance_leaders,
+    decide_elect_leaders,
+    decide_elect_missing,
+    decide_elect_unclean,
+)
 from headrace.controller.membership import (
     decide_fence_brokers,
     decide_register_controller,
@@ -121,7 +127,9 @@ class DeleteTopics:
         self, image: ClusterImage, context: ControllerContext, access: Access
     ) -> Decision[list[DeletableTopicResult]]:
         """See ControllerRequest."""
-        return decide_delete_topics(image, self.wanted, may_describe=access.may_describe, may_delete=access.may_delete)
+        return decide_delete_topics(
+            image, self.wanted, context, may_describe=access.may_describe, may_delete=access.may_delete
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +351,15 @@ class BalanceLeaders:
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
         """See ControllerRequest."""
         return decide_balance_leaders(image, context, self.max_changes)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectMissing:
+    """A new controller elects what the one before it may have left without a leader; the reply is False."""
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_elect_missing(image, context)
 
 
 @dataclass(frozen=True, slots=True)

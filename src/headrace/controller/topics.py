@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from headrace.controller import names, placement
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.controller.drawing import Draw, Drawing, Drawn, draw_partitions
+from headrace.controller.partition_changes import PartitionChanges
+from headrace.controller.pieces import ManyThings
 from headrace.machine import Decision
-from headrace.metadata.image import ClusterImage, Partition, ResourceType
-from headrace.metadata.snapshot import partition_record
+from headrace.metadata.image import ClusterImage, Partition, ResourceType, Topic
 from headrace.wire.errors import ErrorCode, message_of
 from headrace.wire.messages.k19_create_topics import (
     CreatableTopic,
@@ -39,7 +42,8 @@ def decide_create_topics(
 ) -> Decision[CreateTopicsResponse]:
     """Creates what can be created of a request; each topic stands or falls alone; results keep the request's order.
 
-    Many topics are created in pieces, each topic with all that belongs to it in one of them.
+    Many topics are created in pieces, each topic with all that belongs to it in one of them. One of thousands of
+    partitions is drawn in pieces that write nothing.
     """
     return _ManyTopics(request, context, may_create, may_describe_configs).decide(image)
 
@@ -60,6 +64,8 @@ class _ManyTopics:
         self._validate_only = request.validate_only
         self._count = Counter(topic.name for topic in request.topics)
         self._waiting = iter({topic.name: topic for topic in request.topics}.values())
+        self._topic = next(self._waiting, None)
+        self._drawing = Drawing()
         self._results: list[CreatableTopicResult] = []
         self._records = 0
         """Of the pieces so far."""
@@ -69,17 +75,20 @@ class _ManyTopics:
         # What was only looked at is in no image, and a name of the same request may collide with it.
         also = [result.name for result in self._results if not result.error_code] if self._validate_only else []
         creation = _Creation(image, self._context, also, self._records)
-        for topic in islice(self._waiting, PIECE_TOPICS):
-            outcome = self._create(creation, topic)
-            self._results.append(refusal(topic.name, outcome) if isinstance(outcome, ApiError) else outcome)
-            if len(creation.records) >= PIECE_RECORDS:
+        end = len(self._results) + PIECE_TOPICS
+        while self._topic is not None and creation.written < PIECE_RECORDS and len(self._results) < end:
+            outcome = self._create(creation, self._topic)
+            if outcome is None:
                 break
-        self._records += len(creation.records)
-        is_over = len(self._results) == len(self._count)
+            self._results.append(refusal(self._topic.name, outcome) if isinstance(outcome, ApiError) else outcome)
+            self._topic, self._drawing = next(self._waiting, None), Drawing()
+        self._records += creation.written
+        rest = None if self._topic is None else self.decide
         records = [] if self._validate_only else creation.records
-        return Decision(CreateTopicsResponse(topics=self._results), records, None if is_over else self.decide)
+        return Decision(CreateTopicsResponse(topics=self._results), records, rest)
 
-    def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError:
+    def _create(self, creation: _Creation, topic: CreatableTopic) -> CreatableTopicResult | ApiError | None:
+        """None: the next piece goes on with it."""
         name = topic.name
         if self._count[name] > 1:
             return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -88,7 +97,13 @@ class _ManyTopics:
             return ApiError(ErrorCode.INVALID_REQUEST, why)
         if not self._may_create(name):
             return ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return creation.create(topic, self._may_describe_configs(name))
+        overrides = creation.overrides_of(topic)
+        if isinstance(overrides, ApiError):
+            return overrides
+        drawn = self._drawing.go_on(creation.image, partial(creation.draw, topic))
+        if drawn is None or isinstance(drawn, ApiError):
+            return drawn
+        return creation.create(name, drawn, overrides, self._may_describe_configs(name))
 
 
 def refusal(name: str, error: ApiError) -> CreatableTopicResult:
@@ -106,11 +121,14 @@ class _Creation:
         self.image = image
         self.context = context
         self.records: list[Any] = []
+        self.written = 0
+        """How many records the log gets of it."""
         self._records_before = records_before
         self._placer = placement.Placer(image, context.random)
         self._collisions = names.Collisions(chain(image.topics.topics_by_name, also))
 
-    def create(self, topic: CreatableTopic, describe: bool) -> CreatableTopicResult | ApiError:
+    def overrides_of(self, topic: CreatableTopic) -> dict[str, str] | ApiError:
+        """The settings that a new topic brings, or why there cannot be such a topic."""
         name = topic.name
         if (why := names.illegal_name(name)) is not None:
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
@@ -125,37 +143,39 @@ class _Creation:
         overrides = {config.name: config.value or "" for config in topic.configs}
         if (why := self.context.rules.check_topic(overrides)) is not None:
             return ApiError(ErrorCode.INVALID_CONFIG, why)
-        partitions = self._place(topic)
-        if isinstance(partitions, ApiError):
-            return partitions
-        written = self._records_before + len(self.records)
-        if written + 1 + len(overrides) + len(partitions) > MAX_RECORDS_PER_REQUEST:
+        return overrides
+
+    def draw(self, topic: CreatableTopic) -> Draw:
+        """Draws the partitions of a topic."""
+        return draw_partitions(self._place(topic), self.context.new_id, self.image.features.metadata_version)
+
+    def create(
+        self, name: str, drawn: Drawn, overrides: dict[str, str], describe: bool
+    ) -> CreatableTopicResult | ApiError:
+        """Writes a topic down, unless these are too many records."""
+        count = 1 + len(overrides) + drawn.partitions
+        if self._records_before + self.written + count > MAX_RECORDS_PER_REQUEST:
             return ApiError(
                 ErrorCode.POLICY_VIOLATION,
                 f"Unable to perform excessively large batch operation: a request may write {MAX_RECORDS_PER_REQUEST} "
                 "metadata records.",
             )
-        return self._write(name, partitions, overrides, describe)
-
-    def _write(
-        self, name: str, partitions: list[Partition], overrides: dict[str, str], describe: bool
-    ) -> CreatableTopicResult:
-        topic_id = self.context.new_id()
-        level = self.image.features.metadata_version
+        self.written += count
         self._collisions.add(name)
+        topic_id = drawn.topic_id
         # Configurations stand between the topic and its partitions, so that a partition never exists without them.
         self.records.append(TopicRecord(name=name, topic_id=topic_id))
         self.records += [
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
             for key, value in overrides.items()
         ]
-        self.records += [partition_record(topic_id, partition, level) for partition in partitions]
+        self.records += drawn.records
         result = CreatableTopicResult(name=name, topic_id=topic_id, error_message=None, configs=[])
         if not describe:
             result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return result
-        result.num_partitions = len(partitions)
-        result.replication_factor = len(partitions[0].replicas)
+        result.num_partitions = drawn.partitions
+        result.replication_factor = drawn.replication_factor
         result.configs = [
             CreatableTopicConfigs(
                 name=config.name,
@@ -168,93 +188,111 @@ class _Creation:
         ]
         return result
 
-    def _place(self, topic: CreatableTopic) -> list[Partition] | ApiError:
+    def _place(self, topic: CreatableTopic) -> Iterator[Partition | ApiError]:
+        """The partitions one after the other, or why there is not such a one: then that is the last."""
         if topic.assignments:
-            return self._place_by_hand(topic)
+            yield from self._place_by_hand(topic)
+            return
         factor, count = topic.replication_factor, topic.num_partitions
         if factor < -1 or factor == 0:
-            return ApiError(
+            yield ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 "Replication factor must be larger than 0, or -1 to use the default value.",
             )
+            return
         if count < -1 or count == 0:
-            return ApiError(
+            yield ApiError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
+            return
         factor = self.context.default_replication_factor if factor == -1 else factor
         count = self.context.num_partitions if count == -1 else count
         if count > MAX_RECORDS_PER_REQUEST:
-            return ApiError(
+            yield ApiError(
                 ErrorCode.POLICY_VIOLATION,
                 f"Excessively large number of partitions per request: {count} exceeds the limit of "
                 f"{MAX_RECORDS_PER_REQUEST}.",
             )
+            return
         prefix = f"Unable to replicate the partition {factor} time(s): "
         replicas = self._placer.place(0, count, factor)
         if isinstance(replicas, str):
-            return ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, prefix + replicas)
-        partitions: list[Partition] = []
+            yield ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, prefix + replicas)
+            return
         for index, of_partition in enumerate(replicas):
             partition = placement.new_partition(self.image, index, of_partition)
             if partition is None:
-                return ApiError(
+                yield ApiError(
                     ErrorCode.INVALID_REPLICATION_FACTOR,
                     prefix + "All brokers are currently fenced or in controlled shutdown.",
                 )
-            partitions.append(partition)
-        return partitions
+                return
+            yield partition
 
-    def _place_by_hand(self, topic: CreatableTopic) -> list[Partition] | ApiError:
+    def _place_by_hand(self, topic: CreatableTopic) -> Iterator[Partition | ApiError]:
         if topic.replication_factor != -1:
-            return ApiError(
+            yield ApiError(
                 ErrorCode.INVALID_REQUEST,
                 "A manual partition assignment was specified, but replication factor was not set to -1.",
             )
+            return
         if topic.num_partitions != -1:
-            return ApiError(
+            yield ApiError(
                 ErrorCode.INVALID_REQUEST,
                 "A manual partition assignment was specified, but numPartitions was not set to -1.",
             )
+            return
         bad = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        placed: dict[int, Partition] = {}
+        placed: set[int] = set()
         factor: int | None = None
         for assignment in topic.assignments:
             index = assignment.partition_index
             if index in placed:
-                return ApiError(bad, f"Found multiple manual partition assignments for partition {index}")
+                yield ApiError(bad, f"Found multiple manual partition assignments for partition {index}")
+                return
             error = placement.check_manual(self.image, assignment.broker_ids, factor)
             if error is not None:
-                return error
+                yield error
+                return
             factor = len(assignment.broker_ids)
             partition = placement.new_partition(self.image, index, assignment.broker_ids)
             if partition is None:
-                return ApiError(
+                yield ApiError(
                     bad,
                     f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
                     "controlled shutdown.",
                 )
-            placed[index] = partition
+                return
+            placed.add(index)
+            yield partition
         if any(index not in placed for index in range(len(placed))):
-            return ApiError(bad, "partitions should be a consecutive 0-based integer sequence")
-        return [placed[index] for index in range(len(placed))]
+            yield ApiError(bad, "partitions should be a consecutive 0-based integer sequence")
 
 
 def decide_delete_topics(
     image: ClusterImage,
     wanted: Sequence[tuple[str | None, bytes]],
+    context: ControllerContext,
     *,
     may_describe: Callable[[str], bool] = lambda _: True,
     may_delete: Callable[[str], bool] = lambda _: True,
 ) -> Decision[list[DeletableTopicResult]]:
     """Deletes topics given as (name, id), of which exactly one is set; each has a result of its own, in order.
 
-    Who may not describe a topic learns neither the name behind an id nor the id behind a name. Source: KIP-516.
+    Who may not describe a topic learns neither the name behind an id nor the id behind a name. Many are deleted in
+    pieces. Source: KIP-516.
     """
     results: list[DeletableTopicResult] = []
-    records: list[RemoveTopicRecord] = []
-    gone: set[bytes] = set()
-    for name, topic_id in wanted:
-        topic = image.topics.by_id(topic_id) if name is None else image.topics.by_name(name)
+    gone: dict[str | bytes, Topic] = {}
+    """What this request has deleted, by name and by id: between two pieces another topic may get the name."""
+
+    def delete(changes: PartitionChanges, which: tuple[str | None, bytes]) -> None:
+        name, topic_id = which
+        topics = changes.image.topics
+        topic = gone.get(topic_id if name is None else name)
+        is_gone = topic is not None
+        if topic is None:
+            topic = topics.by_id(topic_id) if name is None else topics.by_name(name)
         result = DeletableTopicResult(name=name, topic_id=topic_id)
         results.append(result)
         if name is not None and not may_describe(name):
@@ -267,13 +305,15 @@ def decide_delete_topics(
             result.name, result.topic_id = topic.name, topic.id
             if not may_delete(topic.name):
                 _refuse(result, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            elif topic.id in gone:
+            elif is_gone:
                 _refuse(result, ErrorCode.INVALID_REQUEST)
                 result.error_message = "The provided topic name maps to an ID that was already supplied."
             else:
-                gone.add(topic.id)
-                records.append(RemoveTopicRecord(topic_id=topic.id))
-    return Decision(results, records)
+                gone[topic.name] = gone[topic.id] = topic
+                changes.looked_at += len(topic.partitions)
+                changes.records.append(RemoveTopicRecord(topic_id=topic.id))
+
+    return ManyThings(wanted, results, delete, context).decide(image)
 
 
 def _refuse(result: DeletableTopicResult, code: ErrorCode) -> None:

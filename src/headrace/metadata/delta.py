@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from headrace.metadata import image as im
 from headrace.metadata.image import ClusterImage, Partition, RawRecord, Topic
+from headrace.metadata.new_partitions import NewPartitions, partition_of
 from headrace.wire.messages import metadata_records as mr
 
 _KEEP = -2
@@ -63,6 +64,11 @@ class ImageDelta:
         self._kept: dict[str, Any] = {}
         self._shared: dict[Any, Any] = {}
 
+    @property
+    def metadata_version(self) -> int:
+        """The level of metadata.version with what was applied; 0 before the first record says."""
+        return im.Features(self.base.features.levels if self._levels is None else self._levels).metadata_version
+
     def apply(self, record: Any) -> None:
         """Applies one record. Raises InconsistentMetadataError when it speaks of what does not exist."""
         self._appliers[type(record)](self, record)
@@ -96,28 +102,13 @@ class ImageDelta:
 
     def _apply_partition(self, record: mr.PartitionRecord) -> None:
         topic = self._topic(record.topic_id, "PartitionRecord")
-        # Thousands of partitions lie alike: they share their tuples.
-        share = self._shared.setdefault
-        replicas = tuple(record.replicas)
-        replicas = share(replicas, replicas)
-        directories = tuple(record.directories) or (im.DIRECTORY_MIGRATING,) * len(replicas)
-        directories = share(directories, directories)
-        isr = tuple(record.isr)
-        topic.partitions[record.partition_id] = Partition(
-            record.partition_id,
-            replicas,
-            directories,
-            share(isr, isr),
-            record.leader,
-            record.leader_epoch,
-            record.partition_epoch,
-            tuple(record.removing_replicas),
-            tuple(record.adding_replicas),
-            record.leader_recovery_state,
-            tuple(record.eligible_leader_replicas or ()),
-            tuple(record.last_known_elr or ()),
-        )
+        topic.partitions[record.partition_id] = partition_of(record, self._shared)
         topic.changed.add(record.partition_id)
+
+    def _apply_new_partitions(self, new: NewPartitions) -> None:
+        topic = self._topic(new.topic_id, "PartitionRecord")
+        topic.partitions.update(new.partitions)
+        topic.changed.update(new.partitions)
 
     def _apply_partition_change(self, record: mr.PartitionChangeRecord) -> None:
         topic = self._topic(record.topic_id, "PartitionChangeRecord")
@@ -359,6 +350,7 @@ class ImageDelta:
     _appliers: ClassVar[dict[type, Callable[[ImageDelta, Any], None]]] = {
         mr.TopicRecord: _apply_topic,
         mr.PartitionRecord: _apply_partition,
+        NewPartitions: _apply_new_partitions,
         mr.PartitionChangeRecord: _apply_partition_change,
         mr.RemoveTopicRecord: _apply_remove_topic,
         mr.ClearElrRecord: _apply_clear_elr,

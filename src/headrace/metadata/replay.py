@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from headrace.metadata.delta import ImageDelta, InconsistentMetadataError
+from headrace.metadata.framing import decode_record
 from headrace.metadata.image import ClusterImage
 from headrace.wire.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
@@ -12,12 +15,14 @@ from headrace.wire.messages.metadata_records import AbortTransactionRecord, Begi
 class Replay:
     """Feeds records in offset order onto a base image; `finish()` gives the image of all that took effect.
 
-    Records of a metadata transaction (KIP-868) wait for its end mark; an abort mark drops them.
+    Records of a metadata transaction (KIP-868) wait for its end mark; an abort mark drops them. A batch of the log may
+    be taken in some records at a time (`begin_batch`, `go_on`); there is an image when it is there as a whole.
     """
 
     def __init__(self, base: ClusterImage) -> None:
         self.delta = ImageDelta(base)
         self._waiting: list[Any] | None = None
+        self._batch: Iterator[bytes] | None = None
         self._offset = base.offset
         self._epoch = base.epoch
         self._timestamp_ms = base.timestamp_ms
@@ -26,6 +31,31 @@ class Replay:
     def in_transaction(self) -> bool:
         """Whether a metadata transaction has begun and not ended."""
         return self._waiting is not None
+
+    @property
+    def offset(self) -> int:
+        """The last offset noted."""
+        return self._offset
+
+    @property
+    def is_amid_batch(self) -> bool:
+        """Whether a batch has begun and is not taken in as a whole."""
+        return self._batch is not None
+
+    def begin_batch(self, values: Iterable[bytes]) -> None:
+        """The next batch of the log, whose records `go_on` takes in."""
+        assert self._batch is None, "one batch follows another"
+        self._batch = iter(values)
+
+    def go_on(self, max_records: int) -> None:
+        """Takes in some records of the batch that has begun. Raises MetadataRecordError, InconsistentMetadataError."""
+        assert self._batch is not None
+        taken = 0
+        for value in islice(self._batch, max_records):
+            self.apply(decode_record(value))
+            taken += 1
+        if taken < max_records:
+            self._batch = None
 
     def apply(self, record: Any) -> None:
         """Takes one record. Raises InconsistentMetadataError for what cannot follow the records before it."""
@@ -59,4 +89,5 @@ class Replay:
 
     def finish(self) -> ClusterImage:
         """The image of everything that took effect, as of the last offset noted."""
+        assert self._batch is None, "a batch is in an image as a whole"
         return self.delta.image(offset=self._offset, epoch=self._epoch, timestamp_ms=self._timestamp_ms)

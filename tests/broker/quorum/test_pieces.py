@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.controllers import started
@@ -13,6 +14,8 @@ from broker.quorum.test_driver import config_of, topic, write
 from headrace.broker.quorum.controller import ControllerError
 from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
+from headrace.metadata import replay as replay_module
+from headrace.metadata.framing import decode_record
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 
@@ -77,19 +80,32 @@ async def test_pieces_of_many_decisions_have_a_turn_of_the_loop_each(node: Posix
 
 
 async def test_what_was_decided_elsewhere_is_taken_in_a_few_hundred_records_at_a_time(
-    node: PosixNode, tmp_path: Path
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quorum, _ = await started(node, config_of(tmp_path / "data"))
+    records: list[bytes] = []
+
+    def decoded(value: bytes) -> Any:
+        records.append(value)
+        return decode_record(value)
+
+    monkeypatch.setattr(replay_module, "decode_record", decoded)
     begin = quorum.image
     for number in range(1, 9):
         await write(quorum, topic(f"t{number}", number, 99))
     await write(quorum, topic("large", 9, 999))
-    image, sizes, end = begin, [], quorum.image.offset + 1
+    image, replay, end = begin, Replay(begin), quorum.image.offset + 1
+    sizes, turns = [], 0
     while image.offset + 1 < end:
-        replay = Replay(image)
+        before = len(records)
         quorum.log.apply(replay, image.offset + 1, end, 1 << 20, 256)
-        before, image = image, replay.finish()
-        sizes.append(image.offset - before.offset)
+        turns += 1
+        assert len(records) - before <= 256
+        if not replay.is_amid_batch:
+            following = replay.finish()
+            sizes.append(following.offset - image.offset)
+            image, replay = following, replay.next(following)
     assert sizes == [200, 200, 200, 200, 1000], "whole batches, and at least one"
+    assert turns == 4 + 4, "the records of a large batch are taken in little by little"
     assert image.topics == quorum.image.topics
     await quorum.close()

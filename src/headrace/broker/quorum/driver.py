@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 APPLIED_BYTES: Final = 64 * 1024
 APPLIED_RECORDS: Final = 256
-"""What is taken out of the log into the image in one turn of the loop, beyond its first batch."""
+"""What is taken out of the log into the image in one turn of the loop; a larger batch is read in one turn."""
 
 RESIGN_S: Final = 1.0
 """How long a leader that stops waits until the other voters have heard of it."""
@@ -521,10 +521,11 @@ class QuorumDriver:
         try:
             if before.offset + 1 < end:
                 self.log.apply(self._replay, before.offset + 1, end, APPLIED_BYTES, APPLIED_RECORDS)
-                delta = self._replay.delta
-                self.image = self._replay.finish()
-                self._replay = self._replay.next(self.image)
-                self._publish(Change(before, self.image, delta))
+                if not self._replay.is_amid_batch:
+                    delta = self._replay.delta
+                    self.image = self._replay.finish()
+                    self._replay = self._replay.next(self.image)
+                    self._publish(Change(before, self.image, delta))
             if self.image.offset + 1 < end:
                 self._apply_soon()
             elif self.raft.is_active and not self.outputs and end == self.raft.log.end_offset:

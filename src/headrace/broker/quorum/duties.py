@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.broker.quorum.deaths import DeathWatch
-from headrace.controller.requests import BalanceLeaders, ElectUnclean, FenceBrokers
+from headrace.controller.requests import BalanceLeaders, ElectMissing, ElectUnclean, FenceBrokers
 from headrace.controller.sessions import BrokerSessions
 from headrace.machine import Decision
 from headrace.wire.messages.metadata_records import NoOpRecord
@@ -71,6 +71,7 @@ class Duties:
         self._heard.clear()
         if self._driver.raft.bereft_of is not None:
             self.suspect(self._driver.raft.bereft_of)
+        self._owner.soon(self._elect_missing, self._term)
         self._owner.later(UNHEARD_S, self._look_for_deaths, self._term)
         self._again(config.broker_session_timeout_ms / 1000 / CHECKS_A_SESSION, self._check_sessions)
         if config.metadata_max_idle_interval_ms:
@@ -153,6 +154,11 @@ class Duties:
     def _balance(self) -> None:
         if self._config().auto_leader_rebalance_enable:
             self._decide(BalanceLeaders(BALANCED_AT_ONCE))
+
+    def _elect_missing(self, term: int) -> None:
+        """The controller before may have ended while it elected what a broker that came back can lead."""
+        if term == self._term and self._driver.decides:
+            self._decide(ElectMissing())
 
     def _elect_unclean(self) -> None:
         self._decide(ElectUnclean(BALANCED_AT_ONCE))

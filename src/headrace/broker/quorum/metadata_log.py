@@ -25,7 +25,7 @@ from headrace.raft.log_view import LogView
 from headrace.raft.messages import Position
 from headrace.raft.quorum_state import QuorumState, QuorumStateError, decode_quorum_state, encode_quorum_state
 from headrace.raft.voter_set import NOT_IN_LOG, VoterHistory, VoterSet
-from headrace.wire.batch import MAGIC, BatchHeader, iter_headers, iter_whole_headers
+from headrace.wire.batch import MAGIC, iter_headers, iter_whole_headers
 from headrace.wire.records import decode_batch
 
 QUORUM_STATE_FILE = "quorum-state"
@@ -163,12 +163,15 @@ class MetadataLog:
         return StorageError(f"metadata log {self.directory} is damaged after offset {offset - 1}: {error}")
 
     def apply(self, replay: Replay, offset: int, end: int, max_bytes: int, max_records: int) -> int:
-        """Replays batches from an offset on, at least one of them, and none that ends beyond `end`. Returns the offset
-        behind them. A batch is whole or not at all in an image.
+        """Replays batches from an offset on, none that ends beyond `end`. Returns the offset behind them.
 
-        Raises StorageError where they cannot be read, OSError.
+        A batch is whole or not at all in an image: of one with more than `max_records` the next calls take in the rest,
+        and return `offset` until it is there. Raises StorageError where they cannot be read, OSError.
         """
         try:
+            if replay.is_amid_batch:
+                replay.go_on(max_records)
+                return offset if replay.is_amid_batch else replay.offset + 1
             data = self._read(offset, end, max_bytes)
             reached = offset
             for at, header in iter_headers(data):
@@ -177,8 +180,15 @@ class MetadataLog:
                 is_enough = reached > offset and header.next_offset - offset > max_records
                 if is_enough or header.next_offset > end:
                     break
+                replay.advance(
+                    offset=header.last_offset, epoch=header.partition_leader_epoch, timestamp_ms=header.max_timestamp
+                )
+                if not header.is_control:
+                    replay.begin_batch([record.value or b"" for record in decode_batch(data, at)])
+                    replay.go_on(max_records)
+                    if replay.is_amid_batch:
+                        break
                 reached = header.next_offset
-                _replay(replay, data, at, header)
             return reached
         except CANNOT_READ as error:
             raise self._damaged(offset, error) from error
@@ -266,10 +276,3 @@ def _whole(data: bytes) -> bytes:
             break
         end = at + header.size
     return data[:end] if end else data
-
-
-def _replay(replay: Replay, data: bytes, at: int, header: BatchHeader) -> None:
-    if not header.is_control:
-        for record in decode_batch(data, at):
-            replay.apply(decode_record(record.value or b""))
-    replay.advance(offset=header.last_offset, epoch=header.partition_leader_epoch, timestamp_ms=header.max_timestamp)

@@ -12,6 +12,7 @@ from headrace.metadata.batches import control_batch, data_batches
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.framing import encode_record, record_version
 from headrace.metadata.image import ClusterImage
+from headrace.metadata.new_partitions import NewPartitions
 from headrace.raft.control import encode_control
 from headrace.raft.messages import Entries
 from headrace.wire.messages.metadata_records import AbortTransactionRecord
@@ -32,9 +33,14 @@ def prepare(
     InconsistentMetadataError."""
     delta = ImageDelta(image)
     delta.apply_all(records)
-    after = delta.image(offset=base_offset + len(records) - 1, epoch=epoch, timestamp_ms=now_ms)
-    level = image.features.metadata_version or after.features.metadata_version
-    values = [encode_record(record, record_version(record, level)) for record in records]
+    level = image.features.metadata_version or delta.metadata_version
+    values: list[bytes] = []
+    for record in records:
+        if isinstance(record, NewPartitions):
+            values += record.values
+        else:
+            values.append(encode_record(record, record_version(record, level)))
+    after = delta.image(offset=base_offset + len(values) - 1, epoch=epoch, timestamp_ms=now_ms)
     return Change(image, after, delta), Values(values, now_ms)
 
 

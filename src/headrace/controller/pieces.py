@@ -1,0 +1,126 @@
+"""Work on many partitions is decided in pieces: one decision has some hundred records at most, and looks at some ten
+thousand partitions, so that a controller of many partitions has other things to decide in between.
+
+`ManyThings` is a request for many things, each of which stands or falls alone. `Sweep` looks over all topics for
+partitions that are to change. The end of a broker is in `departure`.
+
+Each piece is decided on the newest image: what others decide between two pieces is in it. A log that ends between two
+pieces has what those before decided; Kafka's controller writes such a request as one batch. Whoever asked hears of no
+success then, asks again, and less is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from headrace.controller.context import ControllerContext
+from headrace.controller.partition_changes import PartitionChanges, Target
+from headrace.machine import Decision
+from headrace.metadata.image import ClusterImage, Partition, Topic
+
+PIECE_RECORDS: Final = 100
+"""Records of one piece."""
+PIECE_PARTITIONS: Final = 20_000
+"""Partitions that one piece looks at."""
+PIECE_TRIES: Final = 500
+"""Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ManyThings(Generic[T, R]):
+    """The things of a request that wait, and the reply, into which `take` puts the outcome of each.
+
+    `refusal` is asked before each piece: its answer to the whole request, or None.
+    """
+
+    def __init__(
+        self,
+        things: Iterable[T],
+        reply: R,
+        take: Callable[[PartitionChanges, T], None],
+        context: ControllerContext,
+        refusal: Callable[[ClusterImage], R | None] = lambda _: None,
+    ) -> None:
+        self._waiting = iter(things)
+        self._reply = reply
+        self._take = take
+        self._context = context
+        self._refusal = refusal
+        self._records = 0
+        """Of the pieces so far."""
+
+    def decide(self, image: ClusterImage) -> Decision[R]:
+        """The next piece."""
+        refused = self._refusal(image)
+        if refused is not None:
+            return Decision(refused)
+        changes = PartitionChanges(image, self._context, self._records)
+        for tries, thing in enumerate(self._waiting, 1):
+            self._take(changes, thing)
+            if tries >= PIECE_TRIES or len(changes.records) >= PIECE_RECORDS or changes.looked_at >= PIECE_PARTITIONS:
+                self._records += len(changes.records)
+                return Decision(self._reply, changes.records, self.decide)
+        return Decision(self._reply, changes.records)
+
+
+class Sweep:
+    """All topics, of which those that are there when it begins are looked at, once.
+
+    `find` says which partitions of a topic are to change, and `target` into what, where they can. At most `changes_max`
+    of them change, if that is given.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[PartitionChanges, Topic], Iterable[Partition]],
+        target: Target,
+        changes_max: int | None = None,
+    ) -> None:
+        self.is_cut = False
+        """Whether there may have been more to change than were allowed to."""
+        self._find = find
+        self._target = target
+        self._changes_max = changes_max
+        self._changed = 0
+        self._waiting: list[str] | None = None
+        """Topics that are still to be looked at, the next one last."""
+        self._next_index = 0
+        """The partition of the next topic at which to begin."""
+
+    def go_on(self, changes: PartitionChanges) -> bool:
+        """Changes as many partitions as one decision may; True once nothing is left."""
+        topics, tries = changes.image.topics, 0
+        if self._waiting is None:
+            self._waiting = sorted(topics.topics_by_name, reverse=True)
+        while self._waiting:
+            if changes.looked_at >= PIECE_PARTITIONS:
+                return False
+            topic = topics.by_name(self._waiting[-1])
+            if topic is not None:
+                changes.looked_at += len(topic.partitions)
+                for each in self._find(changes, topic):
+                    if each.index < self._next_index:
+                        continue
+                    if self._changed == self._changes_max:
+                        self.is_cut = True
+                        return True
+                    if tries >= PIECE_TRIES or len(changes.records) >= PIECE_RECORDS:
+                        self._next_index = each.index
+                        return False
+                    tries += 1
+                    self._changed += changes.change(topic, each, self._target) is not each
+            self._waiting.pop()
+            self._next_index = 0
+        return True
+
+
+def decide_sweep(image: ClusterImage, context: ControllerContext, sweep: Sweep) -> Decision[bool]:
+    """The next piece of a sweep; in the end True where more may be left to do."""
+    changes = PartitionChanges(image, context)
+    is_over = sweep.go_on(changes)
+    rest = None if is_over else partial(decide_sweep, context=context, sweep=sweep)
+    return Decision(sweep.is_cut, changes.records, rest)
