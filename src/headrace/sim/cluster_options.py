@@ -56,6 +56,8 @@ class Options:
     """At most between two transactions of one of them, while there are faults."""
     coordinators_fail: bool
     """Whether coordinators of transactions fail in the middle of an end."""
+    verdicts_are_late: bool
+    """Whether leaders hear late from coordinators that a batch belongs to a transaction."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -95,6 +97,7 @@ class Options:
             keys=3,
             pause_s=0.4,
             coordinators_fail=rng.random() < 0.3,
+            verdicts_are_late=rng.random() < 0.3,
         )
 
     @classmethod
@@ -114,4 +117,5 @@ class Options:
             keys=rng.choice((4, 12)),
             pause_s=rng.choice((0.15, 0.5)),
             coordinators_fail=rng.random() < 0.8,
+            verdicts_are_late=rng.random() < 0.6,
         )

@@ -37,6 +37,7 @@ from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, ClusterFaults
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.faults import Faults
+from headrace.sim.late_answers import LateAnswers
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
 from headrace.sim.node import SimNode
@@ -96,7 +97,7 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-OfMoments = LostAnswers | PowerAfterSnapshots | CoordinatorFaults | RaiseFaults
+OfMoments = LostAnswers | LateAnswers | PowerAfterSnapshots | CoordinatorFaults | RaiseFaults
 """What goes wrong at a moment that it waits for."""
 
 
@@ -166,6 +167,7 @@ class ClusterRun:
             may_be_emptied=list(self.machines.values()) if self._loses_disks else [],
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
+        self.late_answers = LateAnswers(self.world, self.machines)
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
         loses = ONE_LOSES in self.options.cluster_kinds
         self.coordinator_faults = CoordinatorFaults(self.world, self.machines, may_die=not loses)
@@ -174,6 +176,7 @@ class ClusterRun:
         self.raise_faults = RaiseFaults(self.world, voting, may_die=not loses, power="power" in self.options.kinds)
         self._moments: list[tuple[OfMoments, bool]] = [
             (self.lost_answers, self.options.answers_are_lost),
+            (self.late_answers, self.options.verdicts_are_late),
             (self.after_snapshots, "power" in self.options.kinds),
             (self.coordinator_faults, self.options.coordinators_fail),
             (self.raise_faults, raised),
@@ -357,8 +360,7 @@ class ClusterRun:
             self.levels.hear(self._raiser)
             self._raiser.client.owner.spawn(self._raiser.run(options.faults_s * ASKED_BEFORE))
         keys = self.transactions.keys[:WATCHED_KEYS] if options.transactors else []
-        watcher = Watcher(self._client("watcher"), [*self._places, *keys])
-        watcher.client.owner.spawn(watcher.run())
+        Watcher(self._client("watcher"), [*self._places, *keys]).start()
         if options.transactors:
             self.transactions.start(options.transactors, options.copiers)
             partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
