@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES
+from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, OUSTED
 from headrace.sim.faults import KINDS
 
 SNAPSHOT_BYTES_RARE: Final = 20_000_000
@@ -68,7 +68,7 @@ class Options:
         cluster_kinds = list(CLUSTER_KINDS)
         if loses:
             kinds = [kind for kind in kinds if kind in SAFE_FROM_MEMORY]
-            cluster_kinds = ["pause", "one way", "split", "slow link"]
+            cluster_kinds = ["pause", "one way", "split", OUSTED, "slow link"]
         many = rng.choice((0.15, 0.4, 0.8))
         return cls(
             nodes=rng.choice((3, 3, 3, 3, 5)),

@@ -24,6 +24,7 @@ from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.machine import Raft
+from headrace.replicas.partition import Role
 from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
@@ -48,6 +49,7 @@ from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.isolation import TOPIC, Transactions
+from headrace.sim.workloads.producing import TIMEOUTS_MS
 from headrace.sim.workloads.raising import VersionRaiser
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
@@ -164,6 +166,7 @@ class ClusterRun:
             self.options.cluster_kinds + ((LOSSY_LINK,) if self.options.links_are_lossy else ()),
             self.options.mean_s,
             in_sync=lambda: not self._out_of_sync(),
+            leading=self._leading,
             may_be_emptied=list(self.machines.values()) if self._loses_disks else [],
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
@@ -267,6 +270,15 @@ class ClusterRun:
     def _up(self) -> list[Broker]:
         return [machine.broker for machine in self.machines.values() if machine.broker is not None]
 
+    def _leading(self) -> list[Machine[Broker]]:
+        """The machines of those that lead a partition, as far as they know."""
+        led = {
+            broker.node_id
+            for broker in self._up()
+            if any(each.state.role is Role.LEADER for each in broker.replicas.by_name.values())
+        }
+        return [machine for node, machine in self.machines.items() if node in led]
+
     def _look(self) -> None:
         for broker in self._up():
             self.bounds.look(broker)
@@ -338,7 +350,7 @@ class ClusterRun:
     def _start_clients(self) -> None:
         options = self.options
         # what one replica alone has acknowledged, a fault may take
-        self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,))
+        self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,), timeouts_ms=TIMEOUTS_MS)
         for _ in range(options.members):
             member = Member(self._client("member"), self.commits, "group", self._places)
             self._members.append(member)

@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError
 from headrace.client.reading import Fetched, visible_batches, whole_batches
 from headrace.sim.checkers.isolation import Append, Appends, Fate, Read, Transaction
 from headrace.sim.cluster_client import OF_TRANSACTIONS
-from headrace.sim.workloads.producing import answer_of, request_for
+from headrace.sim.workloads.producing import TIMEOUTS_MS, answer_of, request_for
 from headrace.sim.workloads.reading import end_of, fetch_request
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import ProduceResponse
@@ -147,6 +147,7 @@ class Transactor:
         self.is_shared = False
         """Whether another producer has the same id, and both fence each other."""
         self._numbers = numbers
+        self._timeout_ms = client.rng.choice(TIMEOUTS_MS)
         self._identity: tuple[int, int] | None = None
         self._sequences: dict[Key, int] = {}
         self._count = 0
@@ -263,7 +264,7 @@ class Transactor:
             base_sequence=sequence,
             transactional=True,
         )
-        request = request_for(key, batch, -1)
+        request = request_for(key, batch, -1, self._timeout_ms)
         request.transactional_id = self.transactional_id
         for _ in range(SEND_TRIES_MAX):
             try:
