@@ -31,7 +31,7 @@ CLUSTER_KINDS: Final = (
 LOSSY_LINK: Final = "lossy link"
 ONE_LOSES: Final = "one loses power"
 LOOK_S: Final = 0.1
-OUSTED_S: Final = (4.0, 9.0)
+OUSTED_S: Final = (5.0, 10.0)
 """Longer than a broker's session, also where the controllers have to elect one of theirs first."""
 
 

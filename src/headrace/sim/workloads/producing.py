@@ -29,8 +29,8 @@ IN_FLIGHT: Final = 5
 TRIES_MAX: Final = 400
 """Tries of one batch in calm times and others; a producer that needs more is stuck."""
 TIMEOUT_MS: Final = 20_000
-TIMEOUTS_MS: Final = (1_000, 4_000, TIMEOUT_MS)
-"""How long a leader may wait for other replicas: less than an election takes, about so long, or far longer. Who hears
+TIMEOUTS_MS: Final = (700, 2_000, TIMEOUT_MS)
+"""How long a leader may wait for other replicas: less than an election takes, twice, or far longer. Who hears
 early that it waited in vain looks for the next leader while the one of before may believe that it leads."""
 
 WHOSE_LEADER_CHANGES: Final = frozenset(
