@@ -116,6 +116,10 @@ class ClusterClient(SimClient):
             await self.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, 3)
         return key_type in self._coordinators
 
+    def coordinator(self, key_type: int) -> str | None:
+        """Where the coordinator is that it would ask, as far as it knows one."""
+        return self._coordinators.get(key_type)
+
     async def connection(self, place: Place | None = None) -> AsyncConnection:
         """See SimClient: to the leader of a partition, or to any broker. Raises ClientError."""
         if place is None:
