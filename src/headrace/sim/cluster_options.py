@@ -117,5 +117,5 @@ class Options:
             keys=rng.choice((4, 12)),
             pause_s=rng.choice((0.15, 0.5)),
             coordinators_fail=rng.random() < 0.8,
-            verdicts_are_late=rng.random() < 0.6,
+            verdicts_are_late=rng.random() < 0.85,
         )
