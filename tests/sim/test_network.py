@@ -1,4 +1,4 @@
-"""Streams of the simulated network: in order and whole, cut, silent, held up, refused."""
+"""Streams of the simulated network: in order and whole, cut, silent, stalled, held up, refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.sim.disk import SimDisk
+from headrace.sim.network import SimStream
 from headrace.sim.node import SimNode
 from headrace.sim.world import World
 
@@ -135,3 +136,20 @@ def test_a_killed_process_resets_and_a_machine_without_power_is_silent_until_it_
         with pytest.raises(ConnectionResetError):
             stream.receive_into(memoryview(bytearray(9)))
     assert not pair.world.network.is_cut(pair.server, pair.client)
+
+
+def test_one_connection_stalls_and_no_other_waits(pair: Pair) -> None:
+    pair.connect()
+    first, second = pair.connected
+    assert isinstance(first, SimStream)
+    first.send((b"before",))
+    pair.world.network.stall(first, 5.0)
+    first.send((b" and after",))
+    second.send((b"another way",))
+    pair.accepted[0].send((b"an answer",))
+    pair.run(2)
+    assert received(pair.accepted[0]) == b"before"
+    assert received(pair.accepted[1]) == b"another way"
+    assert received(first) == b"an answer"
+    pair.run(4)
+    assert received(pair.accepted[0]) == b" and after"

@@ -61,7 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--cluster", action="store_true", help="three brokers, each of them a controller too")
     kind.add_argument("--apart", action="store_true", help="brokers of a cluster beside three controllers")
     kind.add_argument("--dynamic", action="store_true", help="a cluster whose voters come and go")
-    kind.add_argument("--raised", action="store_true", help="a cluster of static voters that raises kraft.version")
+    kind.add_argument(
+        "--raised",
+        action="store_true",
+        help="a cluster of static voters that raises kraft.version, and whose voters come and go then",
+    )
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
@@ -122,7 +126,7 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0
-    transactions = judged = raised = 0
+    transactions = judged = raised = changes = 0
     failed: list[int] = []
     for seed in seeds:
         result = run(seed, None)
@@ -130,6 +134,7 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
         transactions += result.transactions
         judged += result.judged
         raised += result.kraft_version > 0
+        changes += result.voter_changes
         print(_line(result), flush=True)
         if result.objection is not None:
             failed.append(seed)
@@ -141,6 +146,8 @@ def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
         print(f"{judged} transactions judged, {transactions} of them known to be committed")
     if raised:
         print(f"kraft.version was raised in {raised} seeds")
+    if changes:
+        print(f"{changes} changes of voters were confirmed")
     if failed:
         print(f"objections in {len(failed)} seeds: {' '.join(map(str, failed))}")
     return OBJECTION if failed else CONTENT

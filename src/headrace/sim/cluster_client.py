@@ -116,6 +116,10 @@ class ClusterClient(SimClient):
             await self.ask(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, 3)
         return key_type in self._coordinators
 
+    def coordinator(self, key_type: int) -> str | None:
+        """Where the coordinator is that it would ask, as far as it knows one."""
+        return self._coordinators.get(key_type)
+
     async def connection(self, place: Place | None = None) -> AsyncConnection:
         """See SimClient: to the leader of a partition, or to any broker. Raises ClientError."""
         if place is None:
@@ -134,11 +138,11 @@ class ClusterClient(SimClient):
 
     async def ask_each(self, request: Request, response_class: type[R], version: int | None = None) -> list[R]:
         """The same of every broker. Raises ClientError."""
-        return [await self._said(await self._link(each), request, response_class, version) for each in self.brokers]
+        return [await self.ask_at(each, request, response_class, version) for each in self.brokers]
 
-    def suppose(self, place: Place, host: str) -> None:
-        """As if it had heard, at some time or other, that this broker leads a partition."""
-        self._leaders[place] = host, -1
+    async def ask_at(self, broker: str, request: Request, response_class: type[R], version: int | None = None) -> R:
+        """One request to this broker, whoever ought to be asked. Raises ClientError."""
+        return await self._said(await self._link(broker), request, response_class, version)
 
     async def _link(self, host: str | None) -> AsyncConnection:
         host = host or self.brokers[self._at]

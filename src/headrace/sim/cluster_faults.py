@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from headrace.sim.machine import Machine
     from headrace.sim.world import World
 
+OUSTED: Final = "leader ousted"
 CLUSTER_KINDS: Final = (
     "two die",
     "two stop",
     "pause",
     "one way",
     "split",
+    OUSTED,
     "slow link",
     "restart at once",
     "leave in turn",
@@ -29,6 +31,8 @@ CLUSTER_KINDS: Final = (
 LOSSY_LINK: Final = "lossy link"
 ONE_LOSES: Final = "one loses power"
 LOOK_S: Final = 0.1
+OUSTED_S: Final = (5.0, 10.0)
+"""Longer than a broker's session, also where the controllers have to elect one of theirs first."""
 
 
 class ClusterFaults:
@@ -42,15 +46,18 @@ class ClusterFaults:
         mean_s: float,
         *,
         in_sync: Callable[[], bool],
+        leading: Callable[[], Sequence[Machine[Any]]],
         may_be_emptied: Sequence[Machine[Any]],
     ) -> None:
-        """`in_sync` tells whether every replica of every partition is in sync, as all nodes know. Those that
-        `may_be_emptied` get new disks where others lose their power: no voter can, for it must not forget its vote."""
+        """`in_sync` tells whether every replica of every partition is in sync, as all nodes know, and `leading` who
+        leads any, as far as it knows itself. Those that `may_be_emptied` get new disks where others lose their power:
+        no voter can, for it must not forget its vote."""
         self._world = world
         self._machines = list(machines.values())
         self._kinds = list(kinds)
         self._mean_s = mean_s
         self._in_sync = in_sync
+        self._leading = leading
         self._may_be_emptied = list(may_be_emptied)
         self._rng = world.rng("faults of the cluster")
         self.count = 0
@@ -60,6 +67,7 @@ class ClusterFaults:
             "pause": self._pause,
             "one way": self._one_way,
             "split": self._split,
+            OUSTED: self._leader_ousted,
             "slow link": self._slow_link,
             "restart at once": self._restart_at_once,
             "leave in turn": self._leave_in_turn,
@@ -128,10 +136,18 @@ class ClusterFaults:
     async def _split(self) -> None:
         """One node reaches no other, and clients reach it."""
         (alone,) = self._some(1)
+        await self._cut_off(alone, self._rng.uniform(1.0, 8.0))
+
+    async def _leader_ousted(self) -> None:
+        """The same of one that leads, for so long that another one takes its place: it comes back, and learns it."""
+        if leading := self._leading():
+            await self._cut_off(self._rng.choice(leading), self._rng.uniform(*OUSTED_S))
+
+    async def _cut_off(self, alone: Machine[Any], lasts_s: float) -> None:
         others = [machine for machine in self._machines if machine is not alone]
         for other in others:
             self._world.network.partition(alone.host, other.host)
-        await sleep(self._rng.uniform(1.0, 8.0))
+        await sleep(lasts_s)
         for other in others:
             self._world.network.mend(alone.host, other.host)
 

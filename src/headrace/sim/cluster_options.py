@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES
+from headrace.sim.cluster_faults import CLUSTER_KINDS, ONE_LOSES, OUSTED
 from headrace.sim.faults import KINDS
 
 SNAPSHOT_BYTES_RARE: Final = 20_000_000
@@ -56,6 +56,8 @@ class Options:
     """At most between two transactions of one of them, while there are faults."""
     coordinators_fail: bool
     """Whether coordinators of transactions fail in the middle of an end."""
+    verdicts_are_late: bool
+    """Whether leaders hear late from coordinators that a batch belongs to a transaction."""
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -66,7 +68,7 @@ class Options:
         cluster_kinds = list(CLUSTER_KINDS)
         if loses:
             kinds = [kind for kind in kinds if kind in SAFE_FROM_MEMORY]
-            cluster_kinds = ["pause", "one way", "split", "slow link"]
+            cluster_kinds = ["pause", "one way", "split", OUSTED, "slow link"]
         many = rng.choice((0.15, 0.4, 0.8))
         return cls(
             nodes=rng.choice((3, 3, 3, 3, 5)),
@@ -95,6 +97,7 @@ class Options:
             keys=3,
             pause_s=0.4,
             coordinators_fail=rng.random() < 0.3,
+            verdicts_are_late=rng.random() < 0.3,
         )
 
     @classmethod
@@ -114,4 +117,5 @@ class Options:
             keys=rng.choice((4, 12)),
             pause_s=rng.choice((0.15, 0.5)),
             coordinators_fail=rng.random() < 0.8,
+            verdicts_are_late=rng.random() < 0.85,
         )

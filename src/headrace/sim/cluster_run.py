@@ -12,10 +12,10 @@ far as they are committed they are so at any time, of all topics.
 from __future__ import annotations
 
 from asyncio import gather, sleep
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.controller_node import ControllerNode
@@ -24,6 +24,7 @@ from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.machine import Raft
+from headrace.replicas.partition import Role
 from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
@@ -32,11 +33,13 @@ from headrace.sim.checkers.levels import Levels
 from headrace.sim.checkers.logs import Logs
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
+from headrace.sim.client import SimClient
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, ClusterFaults
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.faults import Faults
+from headrace.sim.late_answers import LateAnswers
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
 from headrace.sim.node import SimNode
@@ -46,6 +49,7 @@ from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
 from headrace.sim.workloads.isolation import TOPIC, Transactions
+from headrace.sim.workloads.producing import TIMEOUTS_MS
 from headrace.sim.workloads.raising import VersionRaiser
 from headrace.sim.workloads.reborn import Reborn
 from headrace.sim.workloads.topics import TopicMaker, make_topic
@@ -96,7 +100,7 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-OfMoments = LostAnswers | PowerAfterSnapshots | CoordinatorFaults | RaiseFaults
+OfMoments = LostAnswers | LateAnswers | PowerAfterSnapshots | CoordinatorFaults | RaiseFaults
 """What goes wrong at a moment that it waits for."""
 
 
@@ -112,8 +116,8 @@ def voter_of(node_id: int) -> Voter:
 
 class ClusterRun:
     """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
-    `raised`: one raises kraft.version, once. `transactional`: its clients are transactional ones. `grouped`: of
-    these, some commit as groups."""
+    `raised`: one raises kraft.version, and then changes who votes. `transactional`: its clients are transactional
+    ones. `grouped`: of these, some commit as groups."""
 
     def __init__(
         self,
@@ -147,9 +151,8 @@ class ClusterRun:
         self._clients: dict[str, ClusterClient] = {}
         self._members: list[Member] = []
         self._administrator: ClusterClient | None = None
-        self._operator: VoterOperator | None = None
+        self._operators: list[VoterOperator] = []
         self._is_raised = raised
-        self._raiser: VersionRaiser | None = None
         self._places: list[Place] = [("log", 0), ("log", 1), ("log", 2)]
         self.crowd = Crowd(self.world, self.history, self._places, self._client)
         self.transactions = Transactions(self.world, self._client, self.options.keys, self.options.pause_s)
@@ -163,9 +166,11 @@ class ClusterRun:
             self.options.cluster_kinds + ((LOSSY_LINK,) if self.options.links_are_lossy else ()),
             self.options.mean_s,
             in_sync=lambda: not self._out_of_sync(),
+            leading=self._leading,
             may_be_emptied=list(self.machines.values()) if self._loses_disks else [],
         )
         self.lost_answers = LostAnswers(self.world, self.everybody)
+        self.late_answers = LateAnswers(self.world, self.machines)
         self.after_snapshots = PowerAfterSnapshots(self.world, self.everybody.values())
         loses = ONE_LOSES in self.options.cluster_kinds
         self.coordinator_faults = CoordinatorFaults(self.world, self.machines, may_die=not loses)
@@ -174,6 +179,7 @@ class ClusterRun:
         self.raise_faults = RaiseFaults(self.world, voting, may_die=not loses, power="power" in self.options.kinds)
         self._moments: list[tuple[OfMoments, bool]] = [
             (self.lost_answers, self.options.answers_are_lost),
+            (self.late_answers, self.options.verdicts_are_late),
             (self.after_snapshots, "power" in self.options.kinds),
             (self.coordinator_faults, self.options.coordinators_fail),
             (self.raise_faults, raised),
@@ -250,6 +256,7 @@ class ClusterRun:
             self.transactions.committed,
             self.transactions.judged,
             self._level,
+            sum(operator.confirmed for operator in self._operators),
         )
 
     def _all_faults(self) -> list[Faults | ClusterFaults | OfMoments]:
@@ -262,6 +269,15 @@ class ClusterRun:
 
     def _up(self) -> list[Broker]:
         return [machine.broker for machine in self.machines.values() if machine.broker is not None]
+
+    def _leading(self) -> list[Machine[Broker]]:
+        """The machines of those that lead a partition, as far as they know."""
+        led = {
+            broker.node_id
+            for broker in self._up()
+            if any(each.state.role is Role.LEADER for each in broker.replicas.by_name.values())
+        }
+        return [machine for node, machine in self.machines.items() if node in led]
 
     def _look(self) -> None:
         for broker in self._up():
@@ -334,7 +350,7 @@ class ClusterRun:
     def _start_clients(self) -> None:
         options = self.options
         # what one replica alone has acknowledged, a fault may take
-        self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,))
+        self.crowd.start(plain=options.plain, idempotent=options.idempotent, acks=(-1,), timeouts_ms=TIMEOUTS_MS)
         for _ in range(options.members):
             member = Member(self._client("member"), self.commits, "group", self._places)
             self._members.append(member)
@@ -350,53 +366,70 @@ class ClusterRun:
             self._administrator = self._client("administrator")
             self._administrator.owner.spawn(Administrator(self._administrator, self._places, self.nodes).run())
         if self.first_voters:
-            self._operator = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
-            self._operator.client.owner.spawn(self._operator.run())
+            operator = self._operator_of(self._client("voting"), {voter.id: voter for voter in self.first_voters})
+            operator.client.owner.spawn(operator.run())
         if self._is_raised:
-            self._raiser = VersionRaiser(self._client("raiser"))
-            self.levels.hear(self._raiser)
-            self._raiser.client.owner.spawn(self._raiser.run(options.faults_s * ASKED_BEFORE))
+            raiser = self._raiser_of(self._client("raiser"))
+            raiser.client.owner.spawn(self._raise(raiser, options.faults_s * ASKED_BEFORE))
         keys = self.transactions.keys[:WATCHED_KEYS] if options.transactors else []
-        watcher = Watcher(self._client("watcher"), [*self._places, *keys])
-        watcher.client.owner.spawn(watcher.run())
+        Watcher(self._client("watcher"), [*self._places, *keys]).start()
         if options.transactors:
             self.transactions.start(options.transactors, options.copiers)
             partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
             self.transactions.start_groups(self._groups, partitions)
 
-    async def _end_operators(self) -> None:
-        """Whoever changes the cluster does it no more."""
-        raiser = None if self._raiser is None else self._raiser.client
-        for client in (self._administrator, raiser):
-            if client is not None:
-                client.die()
-                del self._clients[client.host]
-        if self._operator is not None:
-            await self._restore_voters(self._operator)
+    def _operator_of(self, client: SimClient, nodes: Mapping[int, Voter]) -> VoterOperator:
+        operator = VoterOperator(client, nodes)
+        self._operators.append(operator)
+        return operator
 
-    async def _restore_voters(self, operator: VoterOperator) -> None:
-        """The operator has every node vote again, which takes no longer than a cluster needs to get on."""
-        operator.client.die()
-        del self._clients[operator.client.host]
-        restoring = VoterOperator(self._client("voting"), {voter.id: voter for voter in self.first_voters})
-        task = restoring.client.owner.spawn(restoring.restore())
-        until = self.world.loop.time() + SETTLE_S
-        while not task.done() and self.world.objection is None:
-            if self.world.loop.time() > until:
-                self.world.object(f"{SETTLE_S:.0f} s after the last fault not every node votes again")
-            await sleep(LOOK_S)
+    def _raiser_of(self, client: ClusterClient) -> VersionRaiser:
+        raiser = VersionRaiser(client)
+        self.levels.hear(raiser)
+        return raiser
+
+    async def _raise(self, raiser: VersionRaiser, within_s: float) -> None:
+        """Whoever hears that kraft.version is raised goes on to change who votes."""
+        operator = self._operator_of(raiser.client, {})
+        await raiser.run(within_s)
+        if raiser.confirmed:
+            await operator.learn(self.voters)
+            await operator.run()
+
+    async def _end_operators(self) -> None:
+        """Whoever changes the cluster does it no more, and every node votes again."""
+        changing = {each.client for each in self._operators}
+        if self._administrator is not None:
+            changing.add(self._administrator)
+        for client in [each for each in self._clients.values() if each in changing]:
+            client.die()
+            del self._clients[client.host]
+        if self._operators and (nodes := self._operators[-1].nodes):
+            restoring = self._operator_of(self._client("voting"), nodes)
+            await self._settle_task(restoring.client, restoring.restore(), "not every node votes again")
 
     async def _raise_at_last(self) -> None:
-        """Where nothing is broken, whoever asks gets kraft.version 1: what failed before is in nobody's way."""
-        raiser = VersionRaiser(self._client("raiser"))
-        self.levels.hear(raiser)
-        task = raiser.client.owner.spawn(raiser.insist())
+        """Where nothing is broken, whoever asks gets kraft.version 1, and may change who votes: what failed before is
+        in nobody's way."""
+        raiser = self._raiser_of(self._client("raiser"))
+        await self._settle_task(raiser.client, raiser.insist(), "kraft.version is not raised")
+        operator = self._operator_of(raiser.client, {})
+
+        async def replace_one() -> None:
+            await operator.learn(self.voters)
+            await operator.replace_one()
+
+        await self._settle_task(operator.client, replace_one(), "no voter can leave and come back")
+        await self._settle()
+
+    async def _settle_task(self, client: SimClient, work: Coroutine[Any, Any, None], late: str) -> None:
+        """Work that takes no longer than a cluster needs to get on; `late` is what is so where it does."""
+        task = client.owner.spawn(work)
         until = self.world.loop.time() + SETTLE_S
         while not task.done() and self.world.objection is None:
             if self.world.loop.time() > until:
-                self.world.object(f"kraft.version is not raised within {SETTLE_S:.0f} s, and nothing is broken")
+                self.world.object(f"{SETTLE_S:.0f} s after the last fault {late}")
             await sleep(LOOK_S)
-        await self._settle()
 
     async def _trouble(self) -> None:
         one, other = self.world.rng("trouble").sample(list(self.everybody.values()), 2)

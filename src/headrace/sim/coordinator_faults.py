@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
-from headrace.sim.loop import PROCESS, WORLD
+from headrace.sim.loop import PROCESS
 from headrace.sim.moments import after_each, before_each
+from headrace.sim.owner import WorldOwner
 from headrace.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class CoordinatorFaults:
         self._machines = {machine.host: machine for machine in machines.values()}
         self._rng = world.rng("faults of coordinators")
         self._may_die = may_die
+        self._owner = WorldOwner(world)
         self._is_on = False
         self._rests_until = 0.0
         self.count = 0
@@ -59,6 +61,7 @@ class CoordinatorFaults:
     def end(self) -> None:
         """No coordinator fails any more. What stands still goes on by `ClusterFaults.heal`, links by `Faults.heal`."""
         self._is_on = False
+        self._owner.close()
 
     def _met(self, *_: object) -> None:
         now = self._world.loop.time()
@@ -74,20 +77,18 @@ class CoordinatorFaults:
         work = {"dies": self._dies, "speaks late": self._speaks_late, "stands still": self._stands_still}[kind]
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on
-        self._world.loop.create_task(work(machine), context=WORLD.copy())
+        self._owner.spawn(work(machine))
 
     async def _dies(self, machine: AnyMachine) -> None:
         await sleep(self._rng.choice((0.0, self._rng.uniform(0.0, SOON_S))))
-        if self._is_on:
-            machine.kill()
+        machine.kill()
 
     async def _speaks_late(self, machine: AnyMachine) -> None:
         others = [host for host in self._machines if host != machine.host]
         for other in others:
             self._world.network.slow_down(machine.host, other, (0.0, LATE_S))
         await sleep(self._rng.uniform(0.0, LATE_S))
-        if self._is_on:
-            machine.kill()
+        machine.kill()
         for other in others:
             self._world.network.mend(machine.host, other)
 

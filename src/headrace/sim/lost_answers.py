@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from headrace.replicas.partition import PartitionState
-from headrace.sim.loop import WORLD
 from headrace.sim.moments import after_each
+from headrace.sim.owner import WorldOwner
 
 if TYPE_CHECKING:
     from headrace.sim.machine import AnyMachine
@@ -31,6 +31,7 @@ class LostAnswers:
         self._world = world
         self._machines = machines
         self._rng = world.rng("lost answers")
+        self._owner = WorldOwner(world)
         self._is_on = False
         self._lasts = False
         self.count = 0
@@ -48,6 +49,7 @@ class LostAnswers:
     def end(self) -> None:
         """No join is met any more. The network is healed by `Faults.heal`."""
         self._is_on = False
+        self._owner.close()
 
     def _asked(self, state: PartitionState, isr: tuple[int, ...]) -> None:
         joining = [each for each in isr if each not in state.isr]
@@ -63,7 +65,7 @@ class LostAnswers:
         silent = {controller.host: None, **{self._machines[each].host: None for each in joining}}
         for host in silent:
             self._world.network.cut_one_way(host, leader.host)
-        self._world.loop.create_task(self._mend(list(silent), leader.host), context=WORLD.copy())
+        self._owner.spawn(self._mend(list(silent), leader.host))
 
     async def _mend(self, silent: list[str], host: str) -> None:
         await sleep(self._rng.uniform(*LASTS_S))

@@ -2,6 +2,7 @@
 
 Bytes of one connection arrive in order or not at all, as TCP has it. What a connection may suffer:
 - `cut`: both ends learn that it is gone;
+- `stall`: what one end sends comes late, and other connections do not wait for it (packets lost, and sent again);
 - `silence`: neither end learns anything; what is sent goes nowhere (a cable pulled, a machine without power);
 - `partition`: machines cannot reach each other; what is sent waits, and arrives when that is over.
 """
@@ -129,6 +130,10 @@ class SimStream:
         """The node behind this end is no more; what its peer learns of that is the network's business."""
         self.closed = True
         self._on_readable = self._on_writable = None
+
+    def hold_up(self, until_s: float) -> None:
+        """What is sent from now on arrives then, or later."""
+        self._arrives_at = max(self._arrives_at, until_s)
 
     def release(self) -> None:
         """A partition is over: what it held up is on its way."""
@@ -432,6 +437,11 @@ class SimNetwork:
         self.world.trace.note("silence", stream.name)
         assert stream.peer is not None
         stream.silent = stream.peer.silent = True
+
+    def stall(self, stream: SimStream, lasts_s: float) -> None:
+        """Holds up what one end sends from now on, for so long."""
+        self.world.trace.note("stall", stream.name, lasts_s)
+        stream.hold_up(self.world.loop.time() + lasts_s)
 
     def partition(self, one: str, other: str) -> None:
         """Nothing goes between two machines until `heal`, or `mend` of the two."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import uuid
-from asyncio import CancelledError, Future, Handle, Task, current_task
+from asyncio import Future, Handle, Task, current_task, wait
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import copy_context
@@ -138,11 +138,9 @@ class SimOwner:
     async def closed(self) -> None:
         """See Owner.closed."""
         self.close()
-        for task in list(self.tasks):
-            try:
-                await task
-            except CancelledError:
-                pass
+        current = current_task(self._node.world.loop)
+        while tasks := [task for task in self.tasks if task is not current]:
+            await wait(tasks)  # what one of them raises keeps none of the others from being waited for
 
 
 class SimDefects:

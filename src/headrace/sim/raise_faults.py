@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.raft.machine import Raft
-from headrace.sim.loop import PROCESS, WORLD
+from headrace.sim.loop import PROCESS
 from headrace.sim.moments import after_each
+from headrace.sim.owner import WorldOwner
 
 if TYPE_CHECKING:
     from headrace.sim.machine import AnyMachine
@@ -41,6 +42,7 @@ class RaiseFaults:
         self._rng = world.rng("faults of a raise")
         deadly = ("dies", "dies", *(("loses power", "loses power") if power else ()))
         self._kinds = ("stands still", "is cut off", *(deadly if may_die else ()))
+        self._owner = WorldOwner(world)
         self._is_on = False
         self.count = 0
 
@@ -59,6 +61,7 @@ class RaiseFaults:
     def end(self) -> None:
         """No node fails any more. What stands still goes on by `ClusterFaults.heal`, the network by `Faults.heal`."""
         self._is_on = False
+        self._owner.close()
 
     def _raised(self, *_: object) -> None:
         self._met(LEADS)
@@ -79,12 +82,11 @@ class RaiseFaults:
         work = {"stands still": self._stands_still, "is cut off": self._is_cut_off}.get(kind, self._dies)
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on
-        self._world.loop.create_task(work(machine, kind), context=WORLD.copy())
+        self._owner.spawn(work(machine, kind))
 
     async def _dies(self, machine: AnyMachine, kind: str) -> None:
         await sleep(self._rng.choice((0.0, self._rng.uniform(0.0, SOON_S))))
-        if self._is_on:
-            machine.kill(power=kind == "loses power")
+        machine.kill(power=kind == "loses power")
 
     async def _stands_still(self, machine: AnyMachine, _: str) -> None:
         await sleep(self._rng.uniform(*LASTS_S))
@@ -95,6 +97,5 @@ class RaiseFaults:
         for other in others:
             self._world.network.partition(machine.host, other)
         await sleep(self._rng.uniform(*LASTS_S))
-        if self._is_on:
-            for other in others:
-                self._world.network.mend(machine.host, other)
+        for other in others:
+            self._world.network.mend(machine.host, other)

@@ -131,6 +131,8 @@ class Result:
     """Transactions, also those that were aborted, or of which nobody heard, whose history was judged."""
     kraft_version: int = 0
     """That of all nodes in the end, where somebody raises it."""
+    voter_changes: int = 0
+    """Confirmed to an operator who has voters come and go."""
 
 
 def play(world: World, main: Coroutine[Any, Any, None], look: Callable[[], None], every_s: float, who: str) -> None:

@@ -1,8 +1,5 @@
 """Faults that are planted into transactions: their coordinators, their markers, and what leaders and readers make of
 them.
-
-Left out are leaders that take a batch whose transaction ended after its coordinator was asked about it (KIP-890): no
-network of these runs holds up that answer, and nothing else, for as long as an end takes.
 """
 
 from __future__ import annotations
@@ -167,6 +164,7 @@ def transaction_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "answers-what-is-not-committed": [(TransactionShard, "_decided", _answer_before_it_is_committed(decided))],
         "sends-markers-too-early": [(TransactionShard, "_decided", _send_before_it_is_committed(decided))],
         "takes-any-marker": [(Producers, "check_marker", _takes)],
+        "takes-a-batch-after-its-marker": [(Producers, "check_guard", _takes)],
         "counts-offsets-at-once": [(offsets, "hold", _counts_at_once(offsets.hold))],
         "forgets-ends-when-it-loads": [(TransactionShard, "loaded", _forget_what_was_decided)],
         "times-out-without-a-raise": [(deciding, "abort_alone", _time_out_without_a_raise)],

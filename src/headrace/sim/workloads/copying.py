@@ -1,5 +1,10 @@
 """Consume, transform, produce: a transactor that reads a key, appends to others for it, and commits how far it has read
-in the same transaction."""
+in the same transaction.
+
+Where its group was, it has from a coordinator that may not know yet that it is none any more: OffsetFetch names no
+leader epoch, and Apache Kafka's answers as well. What another coordinator than that takes to be committed does not
+count: whoever commits gives the transaction up, and looks again.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +55,8 @@ class Copier(Transactor):
         self.source = source
         self.group = f"of {transactional_id}"
         self._position: int | None = None
+        self._told: tuple[OffsetRead, str | None] | None = None
+        """Where its group is, by which coordinator: until that one has taken a commit it may be old."""
 
     def _goes_on_as(self, producer_id: int, producer_epoch: int) -> None:
         if self._identity is None:
@@ -63,7 +70,7 @@ class Copier(Transactor):
     async def _consume(self, attempt: Attempt) -> Consumed:
         """Reads on where its group is."""
         first = self._position
-        self._position = None
+        self._position = self._told = None
         if first is None:
             first = await self._committed()
         return await self._read(first, attempt)
@@ -88,7 +95,7 @@ class Copier(Transactor):
         while True:
             read = await committed_offset(self.client, self.group, self.source)
             if read is not None:
-                self.history.offset_reads.append(read)
+                self._told = read, self.client.coordinator(OF_GROUPS)
                 return max(read.offset, 0)
             await self.client.rest()
 
@@ -125,12 +132,22 @@ class Copier(Transactor):
         for _ in range(SEND_TRIES_MAX):
             error = await self._commit_once(request)
             if error == ErrorCode.NONE:
-                return True
+                return self._is_current()
             if error is not None and error not in RETRIED:
                 return False
             self.client.moved(None)
             await self.client.rest()
         return False
+
+    def _is_current(self) -> bool:
+        """Whether the coordinator that has taken a commit is the one that said where its group was."""
+        if self._told is None:
+            return True  # it knew by itself
+        read, coordinator = self._told
+        if coordinator is None or coordinator != self.client.coordinator(OF_GROUPS):
+            return False
+        self.history.offset_reads.append(read)
+        return True
 
     async def _commit_once(self, request: TxnOffsetCommitRequest) -> int | None:
         """What is said of the one partition; None where nobody answers."""

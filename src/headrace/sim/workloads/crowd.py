@@ -6,7 +6,7 @@ from asyncio import sleep
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from headrace.sim.workloads.producing import IdempotentProducer, PlainProducer
+from headrace.sim.workloads.producing import TIMEOUT_MS, IdempotentProducer, PlainProducer
 from headrace.sim.workloads.reading import Reader, read_whole
 
 if TYPE_CHECKING:
@@ -27,14 +27,25 @@ class Crowd:
         self, world: World, history: History, places: Sequence[Place], new_client: Callable[[str], SimClient]
     ) -> None:
         self._world = world
+        self._rng = world.rng("crowd")
+        self._timeouts_ms: Sequence[int] = ()
         self._history = history
         self._places = places
         self._new_client = new_client
         self._producers: list[PlainProducer | IdempotentProducer] = []
         self._readers: list[Reader] = []
 
-    def start(self, *, plain: int, idempotent: int, acks: tuple[int, ...] = PlainProducer.acks) -> None:
-        """So many producers of each kind, and a reader of each place; `acks` are those of the plain ones."""
+    def start(
+        self,
+        *,
+        plain: int,
+        idempotent: int,
+        acks: tuple[int, ...] = PlainProducer.acks,
+        timeouts_ms: Sequence[int] = (TIMEOUT_MS,),
+    ) -> None:
+        """So many producers of each kind, and a reader of each place; `acks` are those of the plain ones. Of
+        `timeouts_ms` each producer has one."""
+        self._timeouts_ms = timeouts_ms
         for _ in range(plain):
             producer = PlainProducer(self._new_client("plain"), self._history, self._places)
             producer.acks = acks
@@ -48,6 +59,7 @@ class Crowd:
 
     def _begin(self, producer: PlainProducer | IdempotentProducer) -> None:
         self._producers.append(producer)
+        producer.timeout_ms = self._rng.choice(self._timeouts_ms)
         producer.client.owner.spawn(producer.run())
 
     def expectation(self) -> Callable[[], list[str]]:

@@ -29,6 +29,9 @@ IN_FLIGHT: Final = 5
 TRIES_MAX: Final = 400
 """Tries of one batch in calm times and others; a producer that needs more is stuck."""
 TIMEOUT_MS: Final = 20_000
+TIMEOUTS_MS: Final = (700, 2_000, TIMEOUT_MS)
+"""How long a leader may wait for other replicas: less than an election takes, twice, or far longer. Who hears
+early that it waited in vain looks for the next leader while the one of before may believe that it leads."""
 
 WHOSE_LEADER_CHANGES: Final = frozenset(
     {
@@ -44,10 +47,10 @@ WHOSE_LEADER_CHANGES: Final = frozenset(
 Pairs = list[tuple[bytes | None, bytes]]
 
 
-def request_for(place: Place, batch: bytes, acks: int) -> ProduceRequest:
+def request_for(place: Place, batch: bytes, acks: int, timeout_ms: int = TIMEOUT_MS) -> ProduceRequest:
     """One batch for one partition."""
     data = TopicProduceData(name=place[0], partition_data=[PartitionProduceData(index=place[1], records=batch)])
-    return ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[data])
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
 
 
 def answer_of(response: ProduceResponse) -> PartitionProduceResponse:
@@ -62,6 +65,7 @@ class Producer:
         self.client = client
         self.history = history
         self.places = list(places)
+        self.timeout_ms = TIMEOUT_MS
         self.acknowledged = 0
         """Batches, of all partitions."""
         self._count = 0
@@ -98,7 +102,8 @@ class PlainProducer(Producer):
         while True:
             place = rng.choice(self.places)
             pairs, records = self.make(place)
-            request = request_for(place, build_batch(records, compression=self.codec()), rng.choice(self.acks))
+            batch = build_batch(records, compression=self.codec())
+            request = request_for(place, batch, rng.choice(self.acks), self.timeout_ms)
             try:
                 answer = answer_of(await self.client.ask(request, ProduceResponse, rng.choice(VERSIONS[2:])))
             except ClientError:
@@ -180,10 +185,8 @@ class IdempotentProducer(Producer):
         version = self.client.rng.choice(VERSIONS[2:])
         try:
             connection = await self.client.connection(place)
-            calls = [
-                connection.ask(request_for(place, each.data, -1), ProduceResponse, timeout_s=30.0, version=version)
-                for each in batches
-            ]
+            requests = [request_for(place, each.data, -1, self.timeout_ms) for each in batches]
+            calls = [connection.ask(each, ProduceResponse, timeout_s=30.0, version=version) for each in requests]
         except ClientError:
             self.client.moved(place)
             return 0

@@ -16,7 +16,7 @@ from headrace.client.errors import ClientError
 from headrace.client.reading import Fetched, visible_batches, whole_batches
 from headrace.sim.checkers.isolation import Append, Appends, Fate, Read, Transaction
 from headrace.sim.cluster_client import OF_TRANSACTIONS
-from headrace.sim.workloads.producing import answer_of, request_for
+from headrace.sim.workloads.producing import TIMEOUTS_MS, answer_of, request_for
 from headrace.sim.workloads.reading import end_of, fetch_request
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import ProduceResponse
@@ -40,6 +40,9 @@ SEND_TRIES_MAX: Final = 30
 """Tries of one batch, before its producer gives the transaction up."""
 KEYS_MAX: Final = 4
 """Partitions of one transaction."""
+DELIVERY_S: Final = (0.1, 0.6)
+"""How long who gives up waits: longer than most answers take, and shorter than an election."""
+AT_ONCE_S: Final = 0.05
 MARKED_S: Final = 0.05
 """About what an end takes from its decision to its last marker."""
 POLL_PAUSES: Final = 2
@@ -91,7 +94,9 @@ class Traits:
     aborts: float = 0.15
     times_out: float = 0.01
     is_impatient: float = 0.1
-    """Gives up what is not answered soon, and aborts."""
+    """Gives up what is not answered at once, and aborts."""
+    gives_up: float = 0.5
+    """Gives up what takes much longer than it should, and aborts: its delivery timeout is short."""
     dies_ending: float = 0.15
     """Its process ends while its commit is on its way; the next one fences it."""
     begins_anew: float = 0.03
@@ -142,6 +147,7 @@ class Transactor:
         self.is_shared = False
         """Whether another producer has the same id, and both fence each other."""
         self._numbers = numbers
+        self._timeout_ms = client.rng.choice(TIMEOUTS_MS)
         self._identity: tuple[int, int] | None = None
         self._sequences: dict[Key, int] = {}
         self._count = 0
@@ -230,12 +236,19 @@ class Transactor:
         """Appends a number or two to each key at once; whether all of them are acknowledged."""
         if self.protocol.adds_itself and not await self._add(attempt, keys):
             return False
-        rng = self.client.rng
-        patience_s = rng.uniform(0.0, 0.05) if rng.random() < self.traits.is_impatient else None
+        patience_s = self._patience_s()
         writes = [self.client.owner.spawn(self._write(attempt, key)) for key in keys]
         done, waiting = await wait(writes, timeout=patience_s)
         attempt.is_over = bool(waiting)
         return not waiting and all(write.result() for write in done)
+
+    def _patience_s(self) -> float | None:
+        """How long it waits for what it has written; None: until it is answered."""
+        rng, traits = self.client.rng, self.traits
+        drawn = rng.random()
+        if drawn < traits.is_impatient:
+            return rng.uniform(0.0, AT_ONCE_S)
+        return rng.uniform(*DELIVERY_S) if drawn < traits.is_impatient + traits.gives_up else None
 
     async def _write(self, attempt: Attempt, key: Key) -> bool:
         rng = self.client.rng
@@ -251,7 +264,7 @@ class Transactor:
             base_sequence=sequence,
             transactional=True,
         )
-        request = request_for(key, batch, -1)
+        request = request_for(key, batch, -1, self._timeout_ms)
         request.transactional_id = self.transactional_id
         for _ in range(SEND_TRIES_MAX):
             try:

@@ -1,7 +1,9 @@
 """A client that asks for the end of a partition again and again, or reads there: it never goes back, whoever leads.
 
-It names the newest leader epoch that it has heard of: a leader of before, which does not know yet that it is one, does
-not answer it. What such a leader tells others is old, and Kafka promises no more.
+It asks every broker, each by itself, so that one that does not answer blinds it for none of the others: what it knows
+of leaders may be old. It names the newest leader epoch that it has heard of, from whomever: a leader of before, which
+does not know yet that it is one, does not answer it. What such a leader tells others is old, and Kafka promises no
+more.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.sim.cluster_client import ClusterClient
 
 READ_BYTES: Final = 300
+QUESTIONS: Final = 2
+"""About one partition, before it goes on to another."""
 _BY_LEADERS: Final = 10
 """The last version of Fetch that followers do not answer: one that lags has not got that far."""
 
@@ -41,30 +45,31 @@ class Watcher:
         self._stable_ends: dict[Place, int] = {}
         self._epochs: dict[Place, int] = {}
 
-    async def run(self) -> None:
-        """Until its node ends."""
+    def start(self) -> None:
+        """Watches until its node ends."""
+        for broker in self.client.brokers:
+            self.client.owner.spawn(self._watch(broker))
+
+    async def _watch(self, broker: str) -> None:
+        rng = self.client.rng
         while True:
-            place = self.client.rng.choice(self._places)
+            place = rng.choice(self._places)
             try:
-                await self._hear_of_epochs(place[0])
+                await self._hear_of_epochs(broker, place[0])
+                for _ in range(QUESTIONS):
+                    await rng.choice((self._ask, self._ask_for_stable, self._read))(broker, place)
             except ClientError:
                 pass
-            for broker in self.client.brokers:
-                # What it knows of leaders may be old: it asks them all, and whoever leads answers.
-                self.client.suppose(place, broker)
-                try:
-                    await self.client.rng.choice((self._ask, self._ask_for_stable, self._read))(place)
-                except ClientError:
-                    pass
             await self.client.rest()
 
-    async def _hear_of_epochs(self, topic: str) -> None:
+    async def _hear_of_epochs(self, broker: str, topic: str) -> None:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        for found in (await self.client.ask(request, MetadataResponse, 10)).topics[0].partitions:
+        answer = await self.client.ask_at(broker, request, MetadataResponse, 10)
+        for found in answer.topics[0].partitions:
             place = (topic, found.partition_index)
             self._epochs[place] = max(found.leader_epoch, self._epochs.get(place, 0))
 
-    async def _ask(self, place: Place, isolation_level: int = 0) -> None:
+    async def _ask(self, broker: str, place: Place, isolation_level: int = 0) -> None:
         floors = (self._ends, self._stable_ends)[isolation_level]
         floor = floors.get(place, 0)
         asked = ListOffsetsPartition(
@@ -72,18 +77,18 @@ class Watcher:
         )
         topics = [ListOffsetsTopic(name=place[0], partitions=[asked])]
         request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
-        answer = (await self.client.ask(request, ListOffsetsResponse, 5)).topics[0].partitions[0]
+        answer = (await self.client.ask_at(broker, request, ListOffsetsResponse, 5)).topics[0].partitions[0]
         if answer.error_code == ErrorCode.NONE:
             what = ("ends", "is stable up to")[isolation_level]
             text = f"{place} {what} at {answer.offset}, and did at {floor} before"
             self.client.world.demand(answer.offset >= floor, text)
-            floors[place] = int(answer.offset)
+            floors[place] = max(int(answer.offset), floors.get(place, 0))
 
-    async def _ask_for_stable(self, place: Place) -> None:
+    async def _ask_for_stable(self, broker: str, place: Place) -> None:
         """Where committed records end: no transaction below that is open again."""
-        await self._ask(place, 1)
+        await self._ask(broker, place, 1)
 
-    async def _read(self, place: Place) -> None:
+    async def _read(self, broker: str, place: Place) -> None:
         """A reader that is told that its place is out of range begins elsewhere, and loses records or doubles them."""
         floor = self._ends.get(place, 0)
         asked = FetchPartition(
@@ -94,6 +99,6 @@ class Watcher:
         )
         topics = [FetchTopic(topic=place[0], partitions=[asked])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=READ_BYTES, session_epoch=-1, topics=topics)
-        answer = (await self.client.ask(request, FetchResponse, _BY_LEADERS)).responses[0].partitions[0]
+        answer = (await self.client.ask_at(broker, request, FetchResponse, _BY_LEADERS)).responses[0].partitions[0]
         is_there = answer.error_code != ErrorCode.OFFSET_OUT_OF_RANGE
         self.client.world.demand(is_there, f"{place} ended at {floor} before, which is out of range now")

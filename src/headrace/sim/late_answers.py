@@ -1,0 +1,62 @@
+"""A coordinator says that a batch belongs to a transaction, and the leader that has asked hears it late: packets of one
+connection are lost, and come when they are sent again, while all other connections go on.
+
+What the answer is about may be over by then: the producer has given up, and the markers have come another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.client.async_connection import AsyncConnection
+from headrace.sim.loop import PROCESS
+from headrace.sim.moments import after_each
+from headrace.sim.network import SimStream
+from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
+
+if TYPE_CHECKING:
+    from headrace.sim.machine import AnyMachine
+    from headrace.sim.world import World
+
+CHANCE: Final = 0.7
+"""How often a question is met."""
+LASTS_S: Final = (0.05, 1.5)
+"""From one retransmission of TCP to three of them."""
+
+
+class LateAnswers:
+    """See the module."""
+
+    def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
+        """`machines` are the brokers: clients that ask the same have connections of their own."""
+        self._world = world
+        self._hosts = {machine.host for machine in machines.values()}
+        self._rng = world.rng("late answers")
+        self._is_on = False
+        self.count = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Meets questions inside the block, between `begin` and `end`."""
+        with after_each(AsyncConnection, "ask", self._asked):
+            yield
+
+    def begin(self) -> None:
+        """From now on answers come late."""
+        self._is_on = True
+
+    def end(self) -> None:
+        """No other answer comes late. Those that do come by themselves."""
+        self._is_on = False
+
+    def _asked(self, connection: AsyncConnection, request: object, *_: object, **__: object) -> None:
+        if not self._is_on or not isinstance(request, AddPartitionsToTxnRequest):
+            return
+        stream: Any = vars(connection)["_stream"]
+        is_broker = getattr(PROCESS.get(), "host", "") in self._hosts
+        if is_broker and isinstance(stream, SimStream) and self._rng.random() < CHANCE:
+            assert stream.peer is not None
+            self.count += 1
+            self._world.network.stall(stream.peer, self._rng.uniform(*LASTS_S))
