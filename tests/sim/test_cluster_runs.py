@@ -79,7 +79,7 @@ FOUND_IN_TRANSACTIONS_AT = {
     "takes-a-batch-after-its-marker": 3,
     "counts-offsets-at-once": 1,
     "forgets-ends-when-it-loads": 1,
-    "times-out-without-a-raise": 2,
+    "times-out-without-a-raise": 3,
     "keeps-the-last-partitions": 1,
     "sends-a-marker-once": 11,
     "ends-some-the-other-way": 1,
