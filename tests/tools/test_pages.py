@@ -17,7 +17,7 @@ BROKER_RUN = "20261123T045346.jsonl"
 LIFE_RUN = "20261123T042532.jsonl"
 LIFE_ROWS = ("start", "partitions-create", "partitions-clean", "partitions-killed", "unflushed")
 """Starts and restarts: the newest run was made without them."""
-CLUSTER_RUN = "cluster-20261124T162238.jsonl"
+CLUSTER_RUN = "cluster-20261125T033612.jsonl"
 KILLS = ("kill-leader", "kill-controller", "kill-start")
 """Rows of which the page has the worst try."""
 SPARK_RUN = "spark-20261122T063932.jsonl"
