@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
 from headrace.sim.loop import WORLD
-from headrace.sim.moments import after_each
+from headrace.sim.moments import MomentFaults, after_each
 
 if TYPE_CHECKING:
     from headrace.raft.events import Piece
@@ -19,29 +19,16 @@ CHANCE: Final = 0.7
 WITHIN_S: Final = 0.5
 
 
-class PowerAfterSnapshots:
+class PowerAfterSnapshots(MomentFaults):
     """See the module."""
 
     def __init__(self, world: World, machines: Iterable[AnyMachine]) -> None:
-        self._world = world
+        super().__init__(world, "power after snapshots")
         self._machines = {id(machine.disk): machine for machine in machines}
-        self._rng = world.rng("power after snapshots")
-        self._is_on = False
-        self.count = 0
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hears of snapshots inside the block; power goes between `begin` and `end`."""
-        with after_each(SnapshotFiles, "store", self._stored):
-            yield
-
-    def begin(self) -> None:
-        """From now on power goes."""
-        self._is_on = True
-
-    def end(self) -> None:
-        """Power goes no more."""
-        self._is_on = False
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [after_each(SnapshotFiles, "store", self._stored)]
 
     def _stored(self, files: SnapshotFiles, piece: Piece, *_: object) -> None:
         if self._is_on and piece.is_last and self._rng.random() < CHANCE:

@@ -42,6 +42,7 @@ from headrace.sim.faults import Faults
 from headrace.sim.late_answers import LateAnswers
 from headrace.sim.lost_answers import LostAnswers
 from headrace.sim.machine import AnyMachine, Machine
+from headrace.sim.moments import MomentFaults
 from headrace.sim.node import SimNode
 from headrace.sim.raise_faults import RaiseFaults
 from headrace.sim.run import SETTINGS, Result, play
@@ -98,10 +99,6 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
     "replica.lag.time.max.ms": "4000",
     "replica.fetch.wait.max.ms": "300",
 }
-
-
-OfMoments = LostAnswers | LateAnswers | PowerAfterSnapshots | CoordinatorFaults | RaiseFaults
-"""What goes wrong at a moment that it waits for."""
 
 
 def host_of(node_id: int) -> str:
@@ -177,7 +174,7 @@ class ClusterRun:
         self.levels = Levels(self.world, self._quorum_of_each)
         voting = {node: self.everybody[node] for node in self.voters}
         self.raise_faults = RaiseFaults(self.world, voting, may_die=not loses, power="power" in self.options.kinds)
-        self._moments: list[tuple[OfMoments, bool]] = [
+        self._moments: list[tuple[MomentFaults, bool]] = [
             (self.lost_answers, self.options.answers_are_lost),
             (self.late_answers, self.options.verdicts_are_late),
             (self.after_snapshots, "power" in self.options.kinds),
@@ -259,10 +256,10 @@ class ClusterRun:
             sum(operator.confirmed for operator in self._operators),
         )
 
-    def _all_faults(self) -> list[Faults | ClusterFaults | OfMoments]:
+    def _all_faults(self) -> list[Faults | ClusterFaults | MomentFaults]:
         return [*self.faults, self.cluster_faults, *(each for each, _ in self._moments)]
 
-    def _listeners(self) -> list[Quorum | Replication | Levels | OfMoments]:
+    def _listeners(self) -> list[Quorum | Replication | Levels | MomentFaults]:
         return [self.quorum, self.replication, self.levels, *(each for each, _ in self._moments)]
 
     # --- the checker

@@ -8,14 +8,13 @@ with what it was about to send; of one the last words come late, and not in thei
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.sim.loop import PROCESS
-from headrace.sim.moments import after_each, before_each
-from headrace.sim.owner import WorldOwner
+from headrace.sim.moments import MomentFaults, after_each, before_each
 from headrace.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
@@ -31,37 +30,23 @@ PAUSE_S: Final = (3.5, 7.0)
 LATE_S: Final = 0.5
 
 
-class CoordinatorFaults:
+class CoordinatorFaults(MomentFaults):
     """See the module."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine], *, may_die: bool) -> None:
-        self._world = world
+        super().__init__(world, "faults of coordinators")
         self._machines = {machine.host: machine for machine in machines.values()}
-        self._rng = world.rng("faults of coordinators")
         self._may_die = may_die
-        self._owner = WorldOwner(world)
-        self._is_on = False
         self._rests_until = 0.0
-        self.count = 0
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hears of ends inside the block, and meets them between `begin` and `end`."""
-        with ExitStack() as taps:
-            taps.enter_context(after_each(TransactionShard, "end", self._met))
-            taps.enter_context(after_each(TransactionShard, "end_group", self._met))
-            taps.enter_context(before_each(MarkerSender, "send", self._met))
-            taps.enter_context(after_each(TransactionShard, "marked", self._met))
-            yield
-
-    def begin(self) -> None:
-        """From now on coordinators fail."""
-        self._is_on = True
-
-    def end(self) -> None:
-        """No coordinator fails any more. What stands still goes on by `ClusterFaults.heal`, links by `Faults.heal`."""
-        self._is_on = False
-        self._owner.close()
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [
+            after_each(TransactionShard, "end", self._met),
+            after_each(TransactionShard, "end_group", self._met),
+            before_each(MarkerSender, "send", self._met),
+            after_each(TransactionShard, "marked", self._met),
+        ]
 
     def _met(self, *_: object) -> None:
         now = self._world.loop.time()

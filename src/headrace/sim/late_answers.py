@@ -6,13 +6,13 @@ What the answer is about may be over by then: the producer has given up, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.sim.loop import PROCESS
-from headrace.sim.moments import after_each
+from headrace.sim.moments import MomentFaults, after_each
 from headrace.sim.network import SimStream
 from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
 
@@ -26,30 +26,17 @@ LASTS_S: Final = (0.05, 1.5)
 """From one retransmission of TCP to three of them."""
 
 
-class LateAnswers:
+class LateAnswers(MomentFaults):
     """See the module."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
         """`machines` are the brokers: clients that ask the same have connections of their own."""
-        self._world = world
+        super().__init__(world, "late answers")
         self._hosts = {machine.host for machine in machines.values()}
-        self._rng = world.rng("late answers")
-        self._is_on = False
-        self.count = 0
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Meets questions inside the block, between `begin` and `end`."""
-        with after_each(AsyncConnection, "ask", self._asked):
-            yield
-
-    def begin(self) -> None:
-        """From now on answers come late."""
-        self._is_on = True
-
-    def end(self) -> None:
-        """No other answer comes late. Those that do come by themselves."""
-        self._is_on = False
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [after_each(AsyncConnection, "ask", self._asked)]
 
     def _asked(self, connection: AsyncConnection, request: object, *_: object, **__: object) -> None:
         if not self._is_on or not isinstance(request, AddPartitionsToTxnRequest):

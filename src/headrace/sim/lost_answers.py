@@ -7,13 +7,12 @@ What the leader may count as committed meanwhile, the one that joins must have: 
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from headrace.replicas.partition import PartitionState
-from headrace.sim.moments import after_each
-from headrace.sim.owner import WorldOwner
+from headrace.sim.moments import MomentFaults, after_each
 
 if TYPE_CHECKING:
     from headrace.sim.machine import AnyMachine
@@ -24,32 +23,17 @@ CHANCE: Final = 0.6
 LASTS_S: Final = (1.5, 5.0)
 
 
-class LostAnswers:
+class LostAnswers(MomentFaults):
     """See the module."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
-        self._world = world
+        super().__init__(world, "lost answers")
         self._machines = machines
-        self._rng = world.rng("lost answers")
-        self._owner = WorldOwner(world)
-        self._is_on = False
         self._lasts = False
-        self.count = 0
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Meets joins inside the block, between `begin` and `end`."""
-        with after_each(PartitionState, "_ask_for", self._asked):
-            yield
-
-    def begin(self) -> None:
-        """From now on joins are met."""
-        self._is_on = True
-
-    def end(self) -> None:
-        """No join is met any more. The network is healed by `Faults.heal`."""
-        self._is_on = False
-        self._owner.close()
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [after_each(PartitionState, "_ask_for", self._asked)]
 
     def _asked(self, state: PartitionState, isr: tuple[int, ...]) -> None:
         joining = [each for each in isr if each not in state.isr]

@@ -1,11 +1,18 @@
-"""Moments that no client sees and no look now and then would catch: who listens hears of each call of a method."""
+"""Moments that no client sees and no look now and then would catch: who listens hears of each call of a method, and
+faults may come just then."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from headrace.sim.owner import WorldOwner
+
+if TYPE_CHECKING:
+    from headrace.sim.world import World
 
 
 @contextmanager
@@ -45,3 +52,36 @@ def _in_place(owner: type, name: str, call: Callable[..., Any]) -> Iterator[None
         yield
     finally:
         setattr(owner, name, real)
+
+
+class MomentFaults(ABC):
+    """Faults that come at moments: `taps` says at which calls, and those meet them between `begin` and `end`."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._rng = world.rng(name)
+        self._owner = WorldOwner(world)
+        self._is_on = False
+        self.count = 0
+
+    @abstractmethod
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """What is listened to."""
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hears of the moments inside the block, and meets them between `begin` and `end`."""
+        with ExitStack() as entered:
+            for tap in self.taps():
+                entered.enter_context(tap)
+            yield
+
+    def begin(self) -> None:
+        """From now on moments are met."""
+        self._is_on = True
+
+    def end(self) -> None:
+        """None is met any more. What stands still goes on by `ClusterFaults.heal`, the network by `Faults.heal`; what
+        comes late comes by itself."""
+        self._is_on = False
+        self._owner.close()

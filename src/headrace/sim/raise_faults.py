@@ -8,15 +8,14 @@ is cut off from all others.
 from __future__ import annotations
 
 from asyncio import sleep
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.raft.machine import Raft
 from headrace.sim.loop import PROCESS
-from headrace.sim.moments import after_each
-from headrace.sim.owner import WorldOwner
+from headrace.sim.moments import MomentFaults, after_each
 
 if TYPE_CHECKING:
     from headrace.sim.machine import AnyMachine
@@ -32,36 +31,19 @@ LASTS_S: Final = (3.5, 7.0)
 """Longer than the others wait for a leader."""
 
 
-class RaiseFaults:
+class RaiseFaults(MomentFaults):
     """See the module."""
 
     def __init__(self, world: World, machines: Mapping[int, AnyMachine], *, may_die: bool, power: bool) -> None:
         """`may_die`: an end of a process loses nothing that was acknowledged; `power`: that of a machine neither."""
-        self._world = world
+        super().__init__(world, "faults of a raise")
         self._machines = {machine.host: machine for machine in machines.values()}
-        self._rng = world.rng("faults of a raise")
         deadly = ("dies", "dies", *(("loses power", "loses power") if power else ()))
         self._kinds = ("stands still", "is cut off", *(deadly if may_die else ()))
-        self._owner = WorldOwner(world)
-        self._is_on = False
-        self.count = 0
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hears of the raise inside the block, and meets it between `begin` and `end`."""
-        with ExitStack() as taps:
-            taps.enter_context(after_each(QuorumDriver, "_raise_version", self._raised))
-            taps.enter_context(after_each(Raft, "append", self._appended))
-            yield
-
-    def begin(self) -> None:
-        """From now on nodes fail."""
-        self._is_on = True
-
-    def end(self) -> None:
-        """No node fails any more. What stands still goes on by `ClusterFaults.heal`, the network by `Faults.heal`."""
-        self._is_on = False
-        self._owner.close()
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [after_each(QuorumDriver, "_raise_version", self._raised), after_each(Raft, "append", self._appended)]
 
     def _raised(self, *_: object) -> None:
         self._met(LEADS)

@@ -31,7 +31,7 @@ def consume(bootstrap: str, topic: str, group: str, stopped: Any) -> None:
     servers = bootstrap.split(",")
     consumer = KafkaConsumer(bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest")
     # A member that knows no partition yet assigns itself none, joins once more when it knows them, and never takes up
-    # that assignment if the call of poll ends before the answer comes (3.0.12; 12 of 240 runs with Apache Kafka).
+    # that assignment if the call of poll ends before the answer comes (3.0.12; 13 of 240 runs with Apache Kafka).
     consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
     try:
