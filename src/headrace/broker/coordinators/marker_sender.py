@@ -294,7 +294,7 @@ class MarkerSender:
         }
         for producer_id, (delivery, partitions) in batch.items():
             again: set[TopicPartition] = set()
-            for topic, index in partitions:
+            for topic, index in sorted(partitions):
                 if delivery.is_over:
                     break
                 code = said.get((producer_id, topic, index))
