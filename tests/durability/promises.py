@@ -199,15 +199,21 @@ def read_all(bootstrap: str) -> dict[int, list[tuple[int, int]]]:
 
 
 def until_in_sync(bootstrap: str, name: str = TOPIC) -> None:
-    """Returns when every replica of a topic is in sync."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    """Returns when every replica of a topic is in sync, and each node of `bootstrap` says so and names the same
+    leaders: one that was cut off goes on to say what it knew last."""
     last = time.monotonic() + SYNC_PATIENCE_S
     while True:
-        topic = admin.list_topics(name, timeout=30).topics[name]
-        if all(len(partition.isrs) == 3 for partition in topic.partitions.values()):
+        said = [partitions_said_by(node, name) for node in bootstrap.split(",")]
+        if said.count(said[0]) == len(said) and all(len(isr) == 3 for _, isr in said[0].values()):
             return
-        assert time.monotonic() < last, {p.id: p.isrs for p in topic.partitions.values()}
+        assert time.monotonic() < last, said
         time.sleep(0.1)
+
+
+def partitions_said_by(node: str, name: str) -> dict[int, tuple[int, list[int]]]:
+    """Leader and in-sync replicas of each partition, as one node says: a new client asks the one that it knows."""
+    topic = AdminClient({"bootstrap.servers": node, "log_level": 0}).list_topics(name, timeout=30).topics[name]
+    return {each.id: (each.leader, sorted(each.isrs)) for each in topic.partitions.values()}
 
 
 def make_topic(cluster: HeadraceCluster) -> None:
