@@ -26,7 +26,7 @@ from headrace.broker.quorum.proposals import Values, batches_of, opening_records
 from headrace.broker.quorum.snapshot_loading import SnapshotLoading
 from headrace.broker.quorum.snapshots import SnapshotPolicy, Snapshots
 from headrace.broker.quorum.syncs import Syncs
-from headrace.broker.quorum.uncommitted import Change, Decided, Uncommitted, look_at, refuse
+from headrace.broker.quorum.uncommitted import Change, Uncommitted, look_at, refuse
 from headrace.broker.quorum.voters import Member, foreign_voters
 from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
@@ -122,7 +122,7 @@ class QuorumDriver:
         self._min_insync_replicas = min_insync_replicas
         self._has_observers = has_observers
         self._listeners: list[ImageListener] = []
-        self._uncommitted = Uncommitted(self.image)
+        self._uncommitted = self._nothing_decided()
         self._deciding_epoch: int | None = None
         self._committed = 0
         self._replay = Replay(self.image)
@@ -239,7 +239,7 @@ class QuorumDriver:
         self.log.sync()
         out = self.raft.step(Synced(end), self._steady_ms())
         assert out.committed == end.offset and self.raft.is_active
-        self._uncommitted = Uncommitted(self.image)
+        self._uncommitted = self._nothing_decided()
         self._deciding_epoch = self.epoch
 
     def _opening(self, in_transaction: bool) -> Sequence[Any]:
@@ -313,32 +313,23 @@ class QuorumDriver:
             self._fail(error)
             refuse(asked, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
-        self._uncommitted.push(Decided(self.raft.log.end_offset, change, decision.reply, asked, decision.then))
+        self._uncommitted.push(self.raft.log.end_offset, change, decision, asked)
         if change is None and self.raft.high_watermark >= self.raft.log.end_offset:
             self._commit(self.raft.log.end_offset)
         else:
             self._syncs.soon()
+
+    def _nothing_decided(self) -> Uncommitted:
+        return Uncommitted(self.image, soon=self._owner.soon, decide=self._decide, publish=self._publish_decided)
 
     def _raise_version(self, change: Change | None, level: int) -> Change | None:
         """Appends what raises kraft.version behind the records of the same decision. A full disk is waited out."""
         if change is not None:
             first: Future[None] = self._node.future()  # whoever asked hears of both
             first.add_done_callback(look_at)
-            self._uncommitted.push(Decided(self.raft.log.end_offset, change, None, first))
+            self._uncommitted.push(self.raft.log.end_offset, change, Decision(None), first)
         self._take(self.raft.step(RaiseVersion(level), self.raft.now))
         return None
-
-    def _go_on(self) -> None:
-        """One piece in one turn of the loop: as many may wait as there are requests."""
-        piece, more = self._uncommitted.next_unfinished()
-        if more:
-            self._owner.soon(self._go_on)
-        if piece is not None and piece.then is not None:
-            self._decide(piece.then, piece.asked)
-
-    def _give_up(self, why: ControllerError) -> None:
-        for lost in self._uncommitted.revert(self.image):
-            refuse(lost.asked, why)
 
     def _refusal(self) -> ControllerError | None:
         if self.failure is not None:
@@ -476,7 +467,7 @@ class QuorumDriver:
         self.failure = OSError(str(error))
         self.outputs.end()
         self._log.error("metadata log cannot be written", why=error)
-        self._give_up(ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        self._uncommitted.revert(self.image, ControllerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self.on_failure is not None:
             self.on_failure(f"the metadata log cannot be written: {error}")
 
@@ -486,15 +477,11 @@ class QuorumDriver:
         if self._deciding_epoch is None:
             self._apply_soon()
             return
-        for decided in self._uncommitted.commit(end_offset):
-            if decided.change is not None:
-                self.image = decided.change.after
-                self._publish(decided.change)
-            if decided.then is not None:
-                if self._uncommitted.goes_on(decided):
-                    self._owner.soon(self._go_on)
-            elif not decided.asked.done():
-                decided.asked.set_result(decided.reply)
+        self._uncommitted.commit(end_offset)
+
+    def _publish_decided(self, change: Change) -> None:
+        self.image = change.after
+        self._publish(change)
 
     def _revert(self) -> None:
         """The lead is lost. What was decided here may still be committed: the log will tell."""
@@ -502,8 +489,10 @@ class QuorumDriver:
         self._replay = Replay(self.image)
         if not self._stopping:
             self._log.info("this node is no longer the active controller", epoch=self.epoch)
-        self._give_up(ControllerError(ErrorCode.NOT_CONTROLLER))
+        self._uncommitted.revert(self.image, ControllerError(ErrorCode.NOT_CONTROLLER))
         self.on_decides()
+        if self.image.offset + 1 < self._committed:  # committed, and not published yet
+            self._apply_soon()
 
     # --- what others decided, out of the log
 
@@ -538,7 +527,7 @@ class QuorumDriver:
         """This node is the active controller."""
         records = self._opening(self._replay.in_transaction)
         assert self.image.offset + 1 == self.raft.log.end_offset, "nothing was proposed in this epoch"
-        self._uncommitted = Uncommitted(self.image)
+        self._uncommitted = self._nothing_decided()
         self._deciding_epoch = self.epoch
         self._log.info("this node is the active controller", epoch=self.epoch, offset=self.image.offset)
         if records:
