@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from broker.controllers import started
-from broker.quorum.test_driver import config_of, topic, write
+from broker.quorum.test_driver import SlowSync, config_of, names_of, topic, write
 
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.uncommitted import PIECES_AHEAD_MAX, SETTLED_RECORDS
 from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
 from headrace.metadata import replay as replay_module
@@ -76,6 +77,115 @@ async def test_pieces_of_many_decisions_have_a_turn_of_the_loop_each(node: Posix
     assert [await each for each in asked] == list(range(10))
     assert max(in_a_turn) == 1
     assert pieces == [*range(10)] * 4, "each comes forward in its turn"
+    await quorum.close()
+
+
+async def test_pieces_go_on_before_they_are_committed_and_some_wait(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    slow = SlowSync(quorum, monkeypatch)
+    last = PIECES_AHEAD_MAX + 3
+    seen: list[int] = []
+
+    def piece(number: int, image: ClusterImage) -> Decision[str]:
+        seen.append(len(image.topics))
+        return Decision(
+            f"after {number}", topic(f"p{number}", number), partial(piece, number + 1) if number < last else None
+        )
+
+    whole = quorum.submit(partial(piece, 1))
+    await slow.begins()
+    for _ in range(3 * last):
+        await asyncio.sleep(0)
+    assert seen == [*range(PIECES_AHEAD_MAX)], "each is made on what the one before leaves"
+    other = quorum.submit(lambda _: Decision("other", topic("other", 99)))
+    assert names_of(quorum.image) == [] and not whole.done()
+    slow.let(9)
+    assert await other == "other", "it does not wait for the rest of the pieces"
+    assert await whole == f"after {last}"
+    assert len(quorum.image.topics) == last + 1
+    await quorum.close()
+
+
+async def test_pieces_ahead_end_where_the_lead_is_lost(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    slow = SlowSync(quorum, monkeypatch)
+    pieces: list[int] = []
+
+    def piece(image: ClusterImage) -> Decision[None]:
+        pieces.append(len(image.topics))
+        return Decision(None, topic(f"p{len(pieces)}", len(pieces)), piece)
+
+    asked = quorum.submit(piece)
+    await slow.begins()
+    quorum.resign()
+    decided = len(pieces)
+    with pytest.raises(ControllerError, match="not the active controller"):
+        await asked
+    for _ in range(3 * PIECES_AHEAD_MAX):
+        await asyncio.sleep(0)
+    assert len(pieces) == decided
+    slow.let(99)
+    await quorum.close()
+
+
+async def test_what_is_committed_at_once_is_published_in_several_turns(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    slow = SlowSync(quorum, monkeypatch)
+    first = quorum.submit(lambda _: Decision(None, topic("first", 99)))
+    await slow.begins()
+    names = [f"t{number}" for number in range(5)]
+    asked = [quorum.submit(lambda _, at=at: Decision(at, topic(names[at], at, SETTLED_RECORDS))) for at in range(5)]
+    slow.let(1)
+    await first
+    slow.let(9)
+    in_a_turn: list[int] = []
+    while not asked[-1].done():
+        before = len(quorum.image.topics)
+        await asyncio.sleep(0)
+        in_a_turn.append(len(quorum.image.topics) - before)
+        assert [each.done() for each in asked] == [name in names_of(quorum.image) for name in names]
+    assert max(in_a_turn) == 1
+    assert sum(in_a_turn) == 5
+    await quorum.close()
+
+
+async def test_a_lead_that_is_lost_before_all_is_published_leaves_the_rest_to_the_log(
+    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quorum, _ = await started(node, config_of(tmp_path / "data"))
+    slow = SlowSync(quorum, monkeypatch)
+    first = quorum.submit(lambda _: Decision(None, topic("first", 99)))
+    await slow.begins()
+    asked = [quorum.submit(lambda _, at=at: Decision(at, topic(f"t{at}", at, SETTLED_RECORDS))) for at in range(3)]
+    resigned: list[list[str]] = []
+    whole: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def resign() -> None:
+        resigned.append(names_of(quorum.image))
+        quorum.resign()
+
+    def published(_old: ClusterImage, new: ClusterImage, _delta: object) -> None:
+        if "t0" in names_of(new) and not resigned:
+            asyncio.get_running_loop().call_soon(resign)
+        if "t2" in names_of(new):
+            whole.set_result(quorum.raft.leads)
+
+    quorum.on_image(published)
+    slow.let(99)
+    await first
+    assert await asked[0] == 0
+    for each in asked[1:]:
+        with pytest.raises(ControllerError, match="not the active controller"):
+            await each
+    assert resigned == [["first", "t0"]]
+    assert not await whole, "it waits for no election"
+    assert names_of(quorum.image) == ["first", "t0", "t1", "t2"]
     await quorum.close()
 
 
