@@ -132,6 +132,11 @@ async def test_pieces_ahead_end_where_the_lead_is_lost(
     await quorum.close()
 
 
+def large(number: int, _: ClusterImage) -> Decision[int]:
+    """One that is published in a turn of its own."""
+    return Decision(number, topic(f"t{number}", number, SETTLED_RECORDS))
+
+
 async def test_what_is_committed_at_once_is_published_in_several_turns(
     node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +145,7 @@ async def test_what_is_committed_at_once_is_published_in_several_turns(
     first = quorum.submit(lambda _: Decision(None, topic("first", 99)))
     await slow.begins()
     names = [f"t{number}" for number in range(5)]
-    asked = [quorum.submit(lambda _, at=at: Decision(at, topic(names[at], at, SETTLED_RECORDS))) for at in range(5)]
+    asked = [quorum.submit(partial(large, at)) for at in range(5)]
     slow.let(1)
     await first
     slow.let(9)
@@ -162,7 +167,7 @@ async def test_a_lead_that_is_lost_before_all_is_published_leaves_the_rest_to_th
     slow = SlowSync(quorum, monkeypatch)
     first = quorum.submit(lambda _: Decision(None, topic("first", 99)))
     await slow.begins()
-    asked = [quorum.submit(lambda _, at=at: Decision(at, topic(f"t{at}", at, SETTLED_RECORDS))) for at in range(3)]
+    asked = [quorum.submit(partial(large, at)) for at in range(3)]
     resigned: list[list[str]] = []
     whole: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
