@@ -5,6 +5,7 @@ Each replaces one function of the broker by one that is wrong in a way that has 
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any, Final
 from headrace.broker.net.budget import Budget
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.quorum.snapshot_files import SnapshotFiles
-from headrace.broker.quorum.uncommitted import Decided, Uncommitted
+from headrace.broker.quorum.uncommitted import Uncommitted
 from headrace.broker.requests.fetching import Fetch
 from headrace.groups import offsets
 from headrace.groups.shard import GroupShard
@@ -22,6 +23,7 @@ from headrace.log.crash import SegmentScan
 from headrace.log.flushing import Flushing
 from headrace.log.log import Log
 from headrace.log.producers import Producers
+from headrace.machine import Decision
 from headrace.raft.leader import Leader
 from headrace.raft.machine import Raft
 from headrace.raft.messages import VoteRequest
@@ -80,12 +82,13 @@ def _any_log(real: Callable[[Raft, object, VoteRequest], None]) -> Callable[[Raf
     return vote
 
 
-def _reply_at_once(real: Callable[[Uncommitted, Decided], None]) -> Callable[[Uncommitted, Decided], None]:
+def _reply_at_once(real: Callable[..., None]) -> Callable[..., None]:
     """What was decided is as good as committed."""
 
-    def push(self: Uncommitted, decided: Decided) -> None:
-        real(self, decided)
-        decided.asked.set_result(decided.reply)
+    def push(self: Uncommitted, end_offset: int, change: object, decision: Decision[Any], asked: Future[Any]) -> None:
+        real(self, end_offset, change, decision, asked)
+        if decision.then is None:
+            asked.set_result(decision.reply)
 
     return push
 
