@@ -222,11 +222,12 @@ class MarkerSender:
                 delivery.marking.left.discard(each)
             elif partition.leader == self._node_id:
                 here.add(each)
-            elif self.endpoint_of(partition.leader) is None:
-                self._again(delivery, {each})
             else:
                 by_way.setdefault(self._way_to(partition), set()).add(each)
         for way, led in by_way.items():
+            if self.endpoint_of(way[0]) is None:
+                self._again(delivery, led)
+                continue
             held = led & self._held.keys()
             for lanes, partitions_there in ((self._lanes, led - held), (self._aside, held)):
                 if partitions_there:
