@@ -154,6 +154,29 @@ def test_ids_of_other_coordinators_are_refused(group: Group) -> None:
     group.seen()
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_one_of_them_may_stand_for_all(group: Group, committed: bool) -> None:
+    """The main producer takes no part, and whoever decides takes one of the others' transactions on."""
+    group.main.abort()
+    first, *others = group.opened
+    decider = TransactionalProducer(group.client, first.transactional_id)
+    with pytest.raises(ValueError, match="cannot take on"):
+        decider.take_on(others[0])
+    decider.take_on(first)
+    if committed:
+        decider.commit(others)
+    else:
+        decider.abort()
+        abandon(group.client, others)
+    assert group.states() == {"CompleteCommit" if committed else "CompleteAbort", "CompleteAbort"}
+    assert len(visible(group.client, group.name)) == (WRITERS * PARTITIONS if committed else 0)
+    decider.begin()
+    decider.send(group.name, b"goes on", partition=0)
+    decider.commit()
+    group.states()
+    assert b"goes on" in visible(group.client, group.name)
+
+
 def test_nothing_can_be_committed_beside_nothing(group: Group) -> None:
     group.main.abort()
     group.main.begin()

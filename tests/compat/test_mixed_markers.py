@@ -51,6 +51,32 @@ def producers(client: Client, topic: str) -> list[TransactionalProducer]:
     return made
 
 
+def test_those_that_are_decided_with_a_stuck_one_do_not_wait(mixed: HeadraceCluster) -> None:
+    """Their markers leave together, as the transactions are committed as a group."""
+    mover = Mover(mixed, "moved")
+    frozen = mixed.nodes[FROZEN].process
+    assert frozen is not None
+    try:
+        mover.lead(OURS, THEIRS)
+        create_topic(mover.client, "stuck", assignment={0: [THEIRS, FROZEN]})
+        create_topic(mover.client, "free", assignment={0: [THEIRS]})
+        stuck, *_ = producers(mover.client, "stuck")
+        free = producers(mover.client, "free")
+        frozen.send_signal(signal.SIGSTOP)
+        stuck.commit([opened for each in free if (opened := each.hand_over())])
+        decided_at = time.monotonic()
+        for number in range(TOGETHER):
+            while state_of(mover.client, f"free-{number}", settled=False) not in DONE:
+                assert time.monotonic() < decided_at + HELD_MAX_S, "its marker waits for the stuck one"
+                time.sleep(0.01)
+        assert state_of(mover.client, "stuck-0", settled=False) == "PrepareCommit"
+        frozen.send_signal(signal.SIGCONT)
+        assert state_of(mover.client, "stuck-0") == "CompleteCommit"
+    finally:
+        frozen.send_signal(signal.SIGCONT)
+        mover.close()
+
+
 def test_a_stuck_partition_holds_nobody_else_up(mixed: HeadraceCluster) -> None:
     mover = Mover(mixed, "moved")
     frozen = mixed.nodes[FROZEN].process

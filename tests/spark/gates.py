@@ -117,12 +117,14 @@ class GatedReader(StreamReader):
 class GatedWriter(StreamWriter):
     """Gates: `written` when a task has written and flushed its rows, and `written-TASK-ATTEMPT` behind it, `done` when
     all have, `committed` when the commit is over, before Spark hears of it. Exactly once there are `flushed` between
-    them, when the rows are in an open transaction, and `decided` when it is committed."""
+    them, when the rows are in an open transaction, and `decided` when it is committed; the same of a task that commits
+    itself are `task-flushed` and `task-decided`."""
 
     gates: Gates
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        message = super().write(iterator)
+        with stops_behind(self.gates, flush="task-flushed", commit="task-decided"):
+            message = super().write(iterator)
         self.gates.stop_here("written")
         task = TaskContext.get()
         assert task is not None

@@ -20,7 +20,7 @@ import pytest
 from peers import spark_cluster
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
-from peers.transactions import SMALL, visible
+from peers.transactions import SMALL, set_transaction_version, visible
 
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
@@ -159,6 +159,67 @@ def test_an_executor_that_is_taken_for_dead(matrix: Matrix, client: Client, watc
     matrix.settings = {}
     matrix.finish()
     check(client, matrix, watch)
+
+
+@pytest.fixture(params=[2, 1], ids=["2", "1"])
+def per_task(matrix: Matrix, client: Client, request: pytest.FixtureRequest) -> Matrix:
+    """Each task commits itself, at this `transaction.version`."""
+    set_transaction_version(client, request.param)
+    matrix.sink_options = {"delivery": "exactly-once-per-task"}
+    matrix.settings = CLUSTER
+    return matrix
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_executors_that_die_task_by_task(per_task: Matrix, client: Client, watch: Watch) -> None:
+    """With a transaction open, with one that is decided, and with one that Spark knows of nearly; then the driver too.
+
+    Each first attempt of a task that has its rows in the topic fails besides.
+    """
+    per_task.produce(20)
+    with driver(per_task) as (gates, running):
+        gates.fail("written-0-0")
+        for batch, point in enumerate(("task-flushed", "task-decided", "written")):
+            gates.shut(point)
+            if batch:
+                one_batch(per_task, gates, running)
+            per_task.until(gates, point, running)
+            os.kill(processes_of(gates.pid_at(point))[0], signal.SIGKILL)
+            gates.open(point)
+            per_task.until_done(batch, running)
+            watch.wait_for(20 + 10 * batch)
+            watch.check_once()
+        gates.shut("task-decided")
+        one_batch(per_task, gates, running)
+        per_task.until(gates, "task-decided", running)
+        os.kill(processes_of(gates.pid_at("task-decided"))[0], signal.SIGKILL)
+    assert per_task.logged() == ({0, 1, 2, 3}, {0, 1, 2})
+    per_task.settings = {}
+    per_task.finish()
+    check(client, per_task, watch)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("point", ["task-flushed", "task-decided"])
+def test_an_executor_that_is_taken_for_dead_task_by_task(
+    per_task: Matrix, client: Client, watch: Watch, point: str
+) -> None:
+    """It wakes when its task's next attempt has committed, and commits as well, or has done so already."""
+    per_task.settings = CLUSTER | IMPATIENCE
+    per_task.produce(20)
+    with driver(per_task) as (gates, running):
+        gates.shut(point)
+        per_task.until(gates, point, running)
+        with frozen(processes_of(gates.pid_at(point))):
+            gates.open(point)
+            per_task.until_done(0, running)
+        one_batch(per_task, gates, running)
+        per_task.until_done(1, running)
+    per_task.settings = {}
+    per_task.finish()
+    check(client, per_task, watch)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from aiokafka.partitioner import murmur2
+from peers.transactions import visible
 
 import headrace
 import headrace.testing
@@ -153,6 +154,28 @@ def test_a_batch_write_lands_where_java_would_put_it(spark: Any, broker: Any) ->
     assert sorted(int(row["value"]) for row in rows) == list(range(2000))
     assert all(row["partition"] == (murmur2(row["key"]) & 0x7FFFFFFF) % 5 for row in rows)
     assert all(row["headers"] == [{"key": "h", "value": b"x"}] for row in rows)
+
+
+def test_a_batch_write_exactly_once_is_seen_whole_or_not_at_all(spark: Any, broker: Any) -> None:
+    """Its tasks write, so that the driver's bound does not hold; one that fails takes all of them with it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with Client(broker.bootstrap) as client:
+        create_topic(client, "whole", partitions=2)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "whole", "delivery": "exactly-once"}
+    options["exactlyOnceMaxBytes"] = "100000"
+    count = 40_000
+    frame = spark.range(0, count, 1, 4).select(F.col("id").cast("string").alias("value"))
+    last = F.col("value") == str(count - 1)
+    broken = frame.select(
+        F.when(last, F.raise_error(F.lit("the last row fails"))).otherwise(F.col("value")).alias("value")
+    )
+    with pytest.raises(Exception, match="the last row fails"):
+        broken.write.format("headrace").options(**options).mode("append").save()
+    with Client(broker.bootstrap) as client:
+        assert visible(client, "whole") == []
+        frame.write.format("headrace").options(**options).mode("append").save()
+        assert sorted(map(int, visible(client, "whole"))) == list(range(count))
 
 
 def test_a_stream_in_update_mode_writes_through_the_batch_sink(spark: Any, broker: Any, tmp_path: Path) -> None:

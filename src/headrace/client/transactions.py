@@ -138,6 +138,8 @@ class TransactionalProducer:
         self._writer: Producer | None = None
         self._joined: set[TopicPartition] = set()
         self._groups: set[str] = set()
+        self._taken_on = False
+        """Whether another producer wrote what this one is to end."""
         self._undecided = False
         """Whether a request has left, of those that the last call sent, of which it is not known what it did."""
 
@@ -178,7 +180,24 @@ class TransactionalProducer:
             raise ValueError(f"transactional id {self.transactional_id}: {self.state.name.lower()}, not ready to begin")
         self._joined.clear()
         self._groups.clear()
+        self._taken_on = False
         self.state = State.OPEN
+
+    def take_on(self, opened: OpenTransaction) -> None:
+        """Go on where the producer stood that has handed this transaction over, to end it: nothing can be written."""
+        if opened.transactional_id != self.transactional_id:
+            raise ValueError(f"transactional id {self.transactional_id}: cannot take on {opened.transactional_id}")
+        self._forget()
+        self._joined.clear()
+        self._groups.clear()
+        self._joins_by_writing = self._taken_on = True
+        self._identity = (opened.producer_id, opened.epoch)
+        self.state = State.OPEN
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether the cluster may know of the transaction."""
+        return bool(self._joined or self._groups) or self._taken_on
 
     def commit(self, others: Sequence[OpenTransaction] = ()) -> None:
         """All of it becomes visible, a moment after this has returned; and all of `others`, which other producers have
@@ -189,7 +208,7 @@ class TransactionalProducer:
         """
         writer = self._flushed()
         delivered, size = (0, 0) if writer is None else (writer.records_delivered, writer.bytes_delivered)
-        if self._joined or self._groups:
+        if self._has_begun:
             self._end_all(others) if others else self._end(committed=True)
         elif others:
             raise ValueError(f"transactional id {self.transactional_id}: nothing is written that others could end with")
@@ -204,7 +223,7 @@ class TransactionalProducer:
         if self.state not in (State.OPEN, State.FAILED):
             raise ValueError(f"transactional id {self.transactional_id}: no transaction to abort")
         self._writer = None
-        if self._joined or self._groups:
+        if self._has_begun:
             self._end(committed=False)
         if not self._joins_by_writing:
             self._identity = (-1, -1)  # the sequences that brokers have seen are not known, and the epoch stays
@@ -216,7 +235,7 @@ class TransactionalProducer:
         self._flushed()
         if not self._joins_by_writing:
             raise ProtocolMismatchError("a transaction can be handed over from transaction.version 2 on")
-        opened = OpenTransaction(self.transactional_id, *self._identity) if self._joined or self._groups else None
+        opened = OpenTransaction(self.transactional_id, *self._identity) if self._has_begun else None
         self.state = State.DEAD
         self._forget()
         return opened

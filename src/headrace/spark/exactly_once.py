@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -98,10 +98,15 @@ def kept_client(options: SinkOptions) -> Client:
 
 def encode_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
     """The rows of one task as record batches. Raises ValueError for a wrong row, or where they are too many."""
+    return encoded_task(encoded_rows(batches, kept_client(options), options), options)
+
+
+def encoded_task(rows: Iterable[tuple[Encoded, Sources]], options: SinkOptions) -> EncodedTask:
+    """The same of rows that are encoded."""
     assert options.exactly_once is not None
     done = EncodedTask(*task_names())
     size = 0
-    for encoded, sources in encoded_rows(batches, kept_client(options), options):
+    for encoded, sources in rows:
         done.batches.append(encoded)
         done.sources.append(sources)
         size += len(encoded[2])
@@ -221,12 +226,17 @@ def _end_leftovers(client: Client, group: str, parts: Sequence[Part]) -> None:
         warnings.warn(f"{what}: {error}.", RuntimeWarning, stacklevel=2)
 
 
-def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Some tasks have failed, or the commit: what the others have written is aborted, unless it is decided."""
+def abort_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str = "") -> None:
+    """Some tasks have failed, or the commit: what the others have written is aborted, unless it is decided.
+
+    So is what tasks of a batch write have left open that say nothing: no other batch comes that would do it.
+    """
     tasks = [message for message in messages if isinstance(message, EncodedTask)]
-    if _opened(tasks):
+    if write_id or _opened(tasks):
         with options.cluster.client(known=True) as client:
             abandon_tasks(client, tasks)
+            if write_id:
+                _end_leftovers(client, write_group_of(write_id), [])
 
 
 class Batch:
@@ -431,32 +441,48 @@ def aborted_on_error(producer: TransactionalProducer) -> Iterator[None]:
 # -- a batch write
 
 
+def write_group_of(write_id: str) -> str:
+    """The transactional id of a batch write; those of its tasks begin with it."""
+    return f"headrace-write-{write_id}"
+
+
 def commit_write(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> Sequence[Span]:
-    """All rows of a batch write in one transaction: seen together or never.
+    """All rows of a batch write in one transaction, or as one: seen together or never.
 
     Whoever runs the write again writes it again, as nothing tells two writes from one that is repeated.
     """
     tasks = _received(options, messages)
-    if not any(task.batches for task in tasks):
+    opened = _opened(tasks)
+    spans = [span for task in tasks for span in task.spans]
+    if not opened and not any(task.batches for task in tasks):
         return []
     with options.cluster.client(known=True) as client:
-        producer = producer_of(options, client, f"headrace-write-{write_id}")
-        producer.begin()
-        with aborted_on_error(producer):
-            spans = send_parts(producer, tasks)
-            producer.commit()
+        try:
+            if any(task.batches for task in tasks):
+                producer = producer_of(options, client, write_group_of(write_id))
+                producer.begin()
+            else:  # one of the tasks' own transactions stands for all
+                first, *opened = opened
+                producer = producer_of(options, client, first.transactional_id)
+                producer.take_on(first)
+            with aborted_on_error(producer):
+                spans += send_parts(producer, tasks)
+                producer.commit(opened)
+        except BaseException:
+            abandon_tasks(client, tasks)
+            raise
+        if _opened(tasks):
+            _end_leftovers(client, write_group_of(write_id), tasks)
     return spans
 
 
 class WholeBatch:
-    """The delivery `exactly-once`. Tasks of a stream write by themselves where the coordinator ends groups."""
+    """The delivery `exactly-once`. Tasks write by themselves where the coordinator ends groups."""
 
     def write(self, rows: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str) -> EncodedTask:
-        if write_id:
-            return encode_rows(rows, options)
         from headrace.spark.group_commit import write_task
 
-        return write_task(rows, options)
+        return write_task(rows, options, write_id)
 
     def commit_batch(
         self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int
@@ -468,5 +494,5 @@ class WholeBatch:
     ) -> Sequence[Span]:
         return commit_write(options, messages, write_id)
 
-    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-        abort_batch(options, messages)
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
+        abort_batch(options, messages, write_id)

@@ -7,6 +7,9 @@ query's id, puts the mark and the sources' offsets into that one's transaction a
 `exactly_once`), and ends it with those of all tasks. Whoever is in no message is aborted: by the driver when the batch
 is committed, or by its timeout.
 
+A batch write has no query and no mark: the tasks' ids are `headrace-write-<write>-<task>-<attempt>~<salt>`, and the
+transaction of one of them stands for all, or one of the driver's with the rows of tasks that have few.
+
 Where the coordinator does not serve this, a task encodes its rows instead and the driver sends them. The two can follow
 each other from batch to batch, and from task to task: id and mark are the same.
 """
@@ -15,18 +18,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from headrace.arrow.encode import Encoded
 from headrace.client.errors import BrokerError
 from headrace.client.producer import Delivery
 from headrace.client.transaction_groups import child_id, serves_groups
 from headrace.client.transactions import TIMEOUT_MS, OpenTransaction, TransactionalProducer
 from headrace.spark import markers
 from headrace.spark.commit_records import Span
-from headrace.spark.exactly_once import NO_BATCH, EncodedTask, encode_rows, kept_client, producer_of, task_names
+from headrace.spark.exactly_once import (
+    EncodedTask,
+    encode_rows,
+    encoded_task,
+    kept_client,
+    producer_of,
+    task_names,
+    write_group_of,
+)
 from headrace.spark.options import SinkOptions
 from headrace.spark.sink import Sources, encoded_rows, span_of
 from headrace.wire.errors import ErrorCode
@@ -34,6 +47,9 @@ from headrace.wire.errors import ErrorCode
 TASK_TIMEOUT_MS: Final = 900_000
 """How long the transaction of a task may be open, from its first row to the end of the batch: what brokers allow by
 default (transaction.max.timeout.ms). Where they allow less, it is a minute."""
+FEW_ROWS_SHARE: Final = 1024
+"""A task of a batch write that has this part of `exactlyOnceMaxBytes`, or less, hands its rows to the driver: a write
+may take long, and a transaction may not."""
 
 
 @dataclass
@@ -56,24 +72,34 @@ class WrittenTask(EncodedTask):
         return sum(span.count for span in self.places)
 
 
-def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> EncodedTask:
-    """The rows of one task: written, or encoded where the query's coordinator cannot end what would be written.
+def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions, write_id: str = "") -> EncodedTask:
+    """The rows of one task: written, or encoded where its coordinator cannot end what would be written, or where they
+    are few in a batch write.
 
     Raises ValueError for a wrong row, and `ClientError`: nothing of the rows is visible then, or ever.
     """
-    done = EncodedTask(*task_names())
+    query_id, run_id, batch_id = task_names()
     task = TaskContext.get()
-    if task is None or done.batch_id == NO_BATCH or not done.query_id:
+    if task is None or not (write_id or query_id):
         return encode_rows(batches, options)
     client = kept_client(options)
-    main_id = markers.group_of(done.query_id)
+    rows = encoded_rows(batches, client, options)
+    few: list[tuple[Encoded, Sources]] = []
+    if write_id:
+        few, is_all = _first_of(rows, options)
+        if is_all:
+            return encoded_task(few, options)
+        main_id = stem = write_group_of(write_id)
+    else:
+        main_id = markers.group_of(query_id)
+        stem = f"{main_id}-{run_id}"
     if not serves_groups(client, main_id):
-        return encode_rows(batches, options)
-    stem = f"{main_id}-{done.run_id}-{task.partitionId()}-{task.attemptNumber()}"
-    written = WrittenTask(done.query_id, done.run_id, done.batch_id)
-    with producer_of(options, client, child_id(client, main_id, stem), timeout_ms=TASK_TIMEOUT_MS) as producer:
+        return encoded_task(chain(few, rows), options)
+    name = child_id(client, main_id, f"{stem}-{task.partitionId()}-{task.attemptNumber()}")
+    written = WrittenTask(query_id, run_id, batch_id)
+    with producer_of(options, client, name, timeout_ms=TASK_TIMEOUT_MS) as producer:
         deliveries: list[tuple[Delivery, Sources]] = []
-        for (topic, partition, batch, _), sources in encoded_rows(batches, client, options):
+        for (topic, partition, batch, _), sources in chain(few, rows):
             if not deliveries:
                 _begin(producer)
             deliveries.append((producer.send_batch(topic, partition, batch), sources))
@@ -81,6 +107,21 @@ def write_task(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> Encod
             written.transaction = producer.hand_over()
             written.places = tuple(span_of(done, sources) for done, sources in deliveries)
     return written
+
+
+def _first_of(
+    rows: Iterator[tuple[Encoded, Sources]], options: SinkOptions
+) -> tuple[list[tuple[Encoded, Sources]], bool]:
+    """The first rows of a task of a batch write, up to what it may hand to the driver, and whether these are all."""
+    assert options.exactly_once is not None
+    found: list[tuple[Encoded, Sources]] = []
+    size = 0
+    for each in rows:
+        found.append(each)
+        size += len(each[0][2])
+        if size > options.exactly_once.max_bytes // FEW_ROWS_SHARE:
+            return found, False
+    return found, True
 
 
 def _begin(producer: TransactionalProducer) -> None:

@@ -206,13 +206,13 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
     "Delivery": (
         Option(
             "delivery", Use.SINK, "`at-least-once`, `exactly-once`, `exactly-once-per-task`",
-            "Whether each batch is one [transaction](exactly-once.md), sent from the driver, that a replay finds done; "
-            "or each task is one.",
+            "Whether each batch is one [transaction](exactly-once.md), that a replay finds done; or each task is one.",
             "at-least-once",
         ),
         Option(
             "exactlyOnceMaxBytes", Use.SINK, "bytes",
-            "A larger batch of encoded records ends the query: the driver holds all of it.", "268435456",
+            "A larger batch of encoded records ends the query where the driver sends it: it holds all of it.",
+            "268435456",
         ),
         Option(
             "markerTopic", Use.SINK, "text",

@@ -207,5 +207,5 @@ class PerTask:
         """All tasks have committed, and nobody asks for a mark of them together."""
         return []
 
-    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
         """What tasks have committed stays, and their next attempts fence the rest."""

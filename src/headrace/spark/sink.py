@@ -180,7 +180,7 @@ class Way(Protocol):
     ) -> Sequence[Span]:
         """The same of a batch write."""
 
-    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
         """Some tasks have failed, or the end: what waits for a decision in vain is given up."""
 
 
@@ -200,7 +200,7 @@ class AtLeastOnce:
     ) -> Sequence[Span]:
         return [span for message in messages if isinstance(message, Written) for span in message.spans]
 
-    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, options: SinkOptions, messages: Sequence[WriterCommitMessage | None], write_id: str) -> None:
         """What is written stays."""
 
 
@@ -245,8 +245,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task failed. What tasks have committed by themselves stays, and a write that is repeated doubles it; what
-        the driver would have sent was not, or it is decided."""
-        way_of(self.options).abort(self.options, messages)
+        the driver would have sent or committed was not, or it is decided."""
+        way_of(self.options).abort(self.options, messages, self.write_id)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -265,7 +265,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A task failed, or `commit` did. At least once, what others wrote stays, and Spark's repetition of the batch
         doubles it; exactly once, what is decided stays, and what tasks have written else is aborted."""
-        way_of(self.options).abort(self.options, messages)
+        way_of(self.options).abort(self.options, messages, "")
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> SinkOptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -123,9 +123,14 @@ class World:
         self.here.append(sent_in(request))
         answered(answer_to(request, self.here_says.pop(0) if self.here_says else NONE))
 
-    def lead(self, name: str, *leaders: int) -> None:
-        """A topic whose partitions these brokers lead, one each; without any it is deleted."""
-        partitions = tuple(Partition(i, (1, 2, 3), (), (1, 2, 3), leader, 0, 0) for i, leader in enumerate(leaders))
+    def lead(self, name: str, *leaders: int, followers: Sequence[tuple[int, ...]] = ()) -> None:
+        """A topic whose partitions these brokers lead, one each; without any it is deleted. In sync are all brokers, or
+        with its leader the `followers` of each."""
+        in_sync = [(leader, *each) for leader, each in zip(leaders, followers, strict=True)] if followers else None
+        partitions = tuple(
+            Partition(i, (1, 2, 3), (), in_sync[i] if in_sync else (1, 2, 3), leader, 0, 0)
+            for i, leader in enumerate(leaders)
+        )
         topics = {topic.name: topic for topic in self.image.topics}
         gone = topics.pop(name, None)
         if leaders:
@@ -236,6 +241,68 @@ async def test_a_stuck_partition_holds_up_who_shares_its_request_alone(world: Wo
     await until(lambda: len(world.done) == 5)
     asked = [[(each[0], each[5]["t"]) for each in request] for request in peer.requests]
     assert asked == [[(1, [0, 1])], [(2, [2])], [(4, [2])], [(3, [1])], [(5, [0, 1, 2])]]
+
+
+async def test_a_partition_waits_for_followers_of_its_own_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request would not name one that is stuck with one that is not, even the first time."""
+    monkeypatch.setattr(marker_sender, "HELD_AFTER_MS", 60_000)
+    world.lead("t", 2, 2, 2, 2, followers=[(3,), (3,), (1,), (1, 3)])
+    peer = world.peers[2]
+    peer.stuck = {("t", 0)}
+    peer.goes_on.clear()
+    world.send("stuck", ("t", 0), ("t", 1), ("t", 2), producer_id=1)
+    world.send("goes on", ("t", 2), ("t", 3), producer_id=2)
+    await until(lambda: world.done)
+    assert world.done == ["goes on"]
+    peer.goes_on.set()
+    await until(lambda: len(world.done) == 2)
+    asked = [{each[0]: each[5]["t"] for each in request} for request in peer.requests]
+    assert sorted(asked, key=str) == [{1: [0, 1]}, {1: [2], 2: [2]}, {2: [3]}]
+
+
+async def test_a_leader_of_ours_is_asked_for_all_together(world: World) -> None:
+    """It says in time which partitions are stuck."""
+    world.peers[2].broker.answers[ApiKey.HEADRACE_GROUP_END_TXN] = lambda *_: None
+    world.lead("t", 2, 2, followers=[(3,), (1,)])
+    world.send("a", ("t", 0), ("t", 1))
+    await until(lambda: world.done)
+    assert world.peers[2].requests == [[(7, 3, True, 9, 2, {"t": [0, 1]})]]
+
+
+async def test_a_leader_that_becomes_another_kind_of_broker(world: World) -> None:
+    peer = world.peers[2]
+    world.lead("t", 2, 2, followers=[(3,), (1,)])
+    for is_ours in (False, True, False):
+        peer.broker.answers.pop(ApiKey.HEADRACE_GROUP_END_TXN, None)
+        if is_ours:
+            peer.broker.answers[ApiKey.HEADRACE_GROUP_END_TXN] = lambda *_: None
+        world.fence(2, True)  # it starts again; its connections end
+        world.fence(2, False)
+        for name in ("first", "then"):
+            peer.requests.clear()
+            world.send(name, ("t", 0), ("t", 1))
+            await until(lambda: world.done == [name])  # noqa: B023
+            world.done.clear()
+        assert len(peer.requests) == (1 if is_ours else 2)
+
+
+async def test_followers_beyond_a_bound_share_their_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_sender, "LANES_MAX", 2)
+    monkeypatch.setattr(marker_sender, "HELD_AFTER_MS", 60_000)
+    world.lead("t", 2, 2, 2, followers=[(1,), (3,), (1, 3)])
+    peer = world.peers[2]
+    peer.goes_on.clear()
+    for number in range(3):
+        world.send(f"{number}", ("t", number), producer_id=number)
+    await until(lambda: len(peer.requests) == 2)
+    await asyncio.sleep(0.05)
+    assert len(peer.requests) == 2
+    peer.goes_on.set()
+    await until(lambda: len(world.done) == 3)
+    for number in range(9):
+        world.send(f"{number}", ("t", number % 3), producer_id=number)
+        await until(lambda: len(world.done) == 4 + number)  # noqa: B023
+    assert len(world.sender._lanes) == 2
 
 
 @pytest.mark.parametrize("says_so", [True, False])
@@ -352,10 +419,12 @@ async def test_what_a_partition_takes_or_cannot_take_is_done(world: World, code:
 async def test_a_coordinator_that_is_fenced_sends_nothing_more(world: World, code: ErrorCode) -> None:
     world.lead("t", 2, 3)
     world.peers[2].script = [code]
+    world.peers[2].goes_on.clear()
     world.peers[3].script = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     marking = world.send("a", ("t", 0), ("t", 1))
+    await until(lambda: world.peers[2].requests and world.peers[3].requests)
+    world.peers[2].goes_on.set()
     await until(lambda: not world.sender.deliveries)
-    await until(lambda: world.peers[3].requests)
     await asyncio.sleep(3 * marker_sender.BACKOFF_MS / 1000)
     assert marking.left and not world.done
     assert len(world.peers[2].requests) == len(world.peers[3].requests) == 1

@@ -5,8 +5,12 @@ broker there is one connection, one request at a time, and what comes meanwhile 
 this broker leads itself markers are written without a socket.
 
 A leader of Apache Kafka answers a request when its last partition has its marker, and reads nothing more from that
-connection before. So a request without an answer steps aside after `HELD_AFTER_MS`: markers of partitions that it does
-not name go on over a second connection. A partition that a leader has not written in time goes apart until it has.
+connection before. So to such a leader there is a connection for each set of followers that are in sync: partitions wait
+for a follower of their own, and for no other. And a request without an answer steps aside after `HELD_AFTER_MS`:
+markers of partitions that it does not name go on over a second connection. A partition that a leader has not written in
+time goes apart until it has. What a request without an answer names is not asked for beside it: the answers tell that a
+transaction is over, and a marker that still comes then ends the next transaction of its producer, unless it has an
+epoch of its own (`transaction.version` 2) and the leader is told so (WriteTxnMarkers v2).
 
 A marker is sent until its partition holds it. Where that does not succeed the leader is looked up anew after a pause,
 or as soon as the metadata say something new of it. A marker that was written, and whose answer was lost, is written
@@ -18,11 +22,12 @@ coordinates the transaction then sends the markers again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
+from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.env.node import Node, Owner, Timer
     from headrace.metadata.delta import ImageDelta
-    from headrace.metadata.image import ClusterImage, Endpoint
+    from headrace.metadata.image import ClusterImage, Endpoint, Partition
     from headrace.transactions.asks import Marking, TopicPartition
 
 BACKOFF_MS: Final = 20
@@ -49,6 +54,8 @@ HELD_AFTER_MS: Final = 200
 """So long a request may hold up the markers of other partitions: more than a leader of ours takes for any."""
 ANSWER_MARGIN_MS: Final = 1_000
 """A leader of Apache Kafka says at `request.timeout.ms` which partitions are not written: so much later it is here."""
+LANES_MAX: Final = 16
+"""Sets of followers with connections of their own, by leader; those beyond that share them."""
 REQUEST_MARKERS_MAX: Final = 1_000
 """Transactions of one request; the others wait for the next."""
 
@@ -99,6 +106,10 @@ _Batch: TypeAlias = dict[int, tuple[_Delivery, set["TopicPartition"]]]
 """What one request holds, by producer id, as its answer names it."""
 
 
+_Way: TypeAlias = tuple[int, frozenset[int]]
+"""A leader, and the followers that it waits for; none where it does not wait, or that is not known yet."""
+
+
 class MarkerSender:
     """See the module. Nothing here is without bound: a transactional id has one end on its way, and as many partitions
     as its transaction."""
@@ -121,9 +132,11 @@ class MarkerSender:
         self._write_here = write_here
         self._metadata: Metadata | None = None
         self._deliveries: dict[tuple[Hashable, str], _Delivery] = {}
-        self._lanes: dict[int, _Lane] = {}
-        self._aside: dict[int, _Lane] = {}
-        """By broker, for what is held there."""
+        self._lanes: dict[_Way, _Lane] = {}
+        self._aside: dict[_Way, _Lane] = {}
+        """For what is held there."""
+        self._all_or_none: set[int] = set()
+        """Leaders that answer for all partitions of a request together, however long one of them takes."""
         self._held: dict[TopicPartition, int] = {}
         """Partitions that hold others up, and the broker that has not written them in time; no more than there are."""
         self._fresh: list[_Delivery] = []
@@ -194,32 +207,60 @@ class MarkerSender:
         if here:
             self._write(here)
 
-    def _queue(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> set[TopicPartition] | None:
+    def _queue(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Queues markers for other leaders; returns the partitions that this broker leads. One that is no more needs
         none."""
         assert self._metadata is not None
         image = self._metadata.image
-        by_leader: dict[int, set[TopicPartition]] = {}
+        here: set[TopicPartition] = set()
+        by_way: dict[_Way, set[TopicPartition]] = {}
         for each in sorted(partitions):
             partition = image.topics.partition(*each)
             if self._held.get(each) != (partition and partition.leader):
                 self._held.pop(each, None)
             if partition is None:
                 delivery.marking.left.discard(each)
+            elif partition.leader == self._node_id:
+                here.add(each)
             else:
-                by_leader.setdefault(partition.leader, set()).add(each)
-        here = by_leader.pop(self._node_id, None)
-        for leader, led in by_leader.items():
-            if self.endpoint_of(leader) is None:
+                by_way.setdefault(self._way_to(partition), set()).add(each)
+        for way, led in by_way.items():
+            if self.endpoint_of(way[0]) is None:
                 self._again(delivery, led)
                 continue
             held = led & self._held.keys()
             for lanes, partitions_there in ((self._lanes, led - held), (self._aside, held)):
                 if partitions_there:
-                    if leader not in lanes:
-                        lanes[leader] = _Lane(self, self._node, self._owner, leader)
-                    lanes[leader].add(delivery, partitions_there)
+                    self._lane(lanes, way).add(delivery, partitions_there)
         return here
+
+    def _way_to(self, partition: Partition) -> _Way:
+        waits = partition.leader in self._all_or_none
+        return partition.leader, frozenset(partition.isr) - {partition.leader} if waits else frozenset()
+
+    def _lane(self, lanes: dict[_Way, _Lane], way: _Way) -> _Lane:
+        """The lane of this way; where there are too many, in the place of one that rests, or else one of them."""
+        lane = lanes.get(way)
+        if lane is not None:
+            return lane
+        others = _lanes_to(way[0], lanes)
+        if len(others) >= LANES_MAX:
+            resting = next((each for each in others if not each.is_busy), None)
+            if resting is None:
+                return min(others, key=lambda each: each.waiting)
+            resting.hang_up()
+            del lanes[resting.way]
+        lane = lanes[way] = _Lane(self, self._node, self._owner, way)
+        return lane
+
+    def met(self, leader: int, link: AsyncConnection) -> bool:
+        """Whether a leader is known only now as one of Apache Kafka's: what goes there is to be divided."""
+        if link.channel.supports(ApiKey.HEADRACE_GROUP_END_TXN):
+            self._all_or_none.discard(leader)
+            return False
+        is_news = leader not in self._all_or_none
+        self._all_or_none.add(leader)
+        return is_news
 
     def _every_lane(self) -> list[_Lane]:
         return [*self._lanes.values(), *self._aside.values()]
@@ -243,13 +284,15 @@ class MarkerSender:
     # --- what holds others up ----------------------------------------------------------------------------------------
 
     def late(self, lane: _Lane, batch: _Batch) -> None:
-        """A request without an answer steps aside, unless another one has: there are two connections to a broker."""
-        aside = self._aside.get(lane.leader)
+        """A request without an answer steps aside, unless another one has: there are two connections of a way."""
+        aside = self._aside.get(lane.way)
         if aside is not None and (aside is lane or aside.is_busy):
             return
         if aside is not None:
             aside.hang_up()
-        self._aside[lane.leader] = self._lanes.pop(lane.leader)
+        elif len(_lanes_to(lane.leader, self._aside)) >= LANES_MAX:
+            return
+        self._aside[lane.way] = self._lanes.pop(lane.way)
         self._held.update(dict.fromkeys(_partitions_of(batch), lane.leader))
         self.route_anew(lane)
 
@@ -371,13 +414,14 @@ class MarkerSender:
 
 
 class _Lane:
-    """One other broker: what is queued for it, and the connection to it."""
+    """One way to another broker: what is queued for it, and the connection to it."""
 
-    def __init__(self, sender: MarkerSender, node: Node, owner: Owner, leader: int) -> None:
+    def __init__(self, sender: MarkerSender, node: Node, owner: Owner, way: _Way) -> None:
         self._sender = sender
         self._node = node
         self._owner = owner
-        self.leader = leader
+        self.way = way
+        self.leader = way[0]
         self._queue: dict[_Delivery, set[TopicPartition]] = {}
         self._task: Task[None] | None = None
         self._link: AsyncConnection | None = None
@@ -394,6 +438,11 @@ class _Lane:
         """Whether anything is under way or waits."""
         return self._task is not None
 
+    @property
+    def waiting(self) -> int:
+        """Transactions whose markers go into the next request, or later."""
+        return len(self._queue)
+
     def drained(self) -> list[tuple[_Delivery, set[TopicPartition]]]:
         """What waits, and does not any more."""
         waiting, self._queue = self._queue, {}
@@ -403,11 +452,13 @@ class _Lane:
         try:
             while batch := self._take():
                 try:
-                    response = await self._ask(await self._connected(), batch)
+                    link = await self._connected()
+                    if self._sender.met(self.leader, link):
+                        self._put_back(batch)
+                    else:
+                        self._sender.heard(self.leader, batch, await self._ask(link, batch))
                 except ClientError as error:
                     self._sender.unheard(self.leader, batch, error)
-                else:
-                    self._sender.heard(self.leader, batch, response)
                 self._sender.route_anew(self)
         finally:
             self._task = None
@@ -432,6 +483,10 @@ class _Lane:
                 if len(batch) >= REQUEST_MARKERS_MAX:
                     break
         return batch
+
+    def _put_back(self, batch: _Batch) -> None:
+        for delivery, partitions in batch.values():
+            self._queue.setdefault(delivery, set()).update(partitions)
 
     async def _connected(self) -> AsyncConnection:
         link = self._link
@@ -464,6 +519,10 @@ class _Lane:
         link, self._link = self._link, None
         if link is not None:
             link.close()
+
+
+def _lanes_to(leader: int, lanes: Mapping[_Way, _Lane]) -> list[_Lane]:
+    return [each for each in lanes.values() if each.leader == leader]
 
 
 def _partitions_of(batch: _Batch) -> set[TopicPartition]:
