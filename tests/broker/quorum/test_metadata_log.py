@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,4 +53,28 @@ async def test_a_read_that_ends_within_a_batch_goes_on_with_it(tmp_path: Path, m
         reads += 1
         offset = log.apply(Replay(quorum.image), offset, log.end_offset, max_bytes, 1 << 30)
     assert reads <= 4
+    await node.close()
+
+
+@pytest.mark.parametrize("end", [1, 2, 4], ids=["at-a-batch", "within-a-batch", "at-the-end"])
+@pytest.mark.parametrize("newer", [0, 1], ids=["own", "leaders"])
+async def test_a_log_that_goes_on_from_another_leaders_records_gives_way(tmp_path: Path, newer: int, end: int) -> None:
+    """A deposed leader has loaded the snapshot of the next one, and dies before its own log is cut: what is behind the
+    snapshot's end was never committed. A snapshot of its own leaves the log as it is."""
+    config = BrokerConfig.load({"log.dirs": str(tmp_path)})
+    node = PosixNode()
+    quorum, _ = open_quorum(node, config)
+    log, first = quorum.log, quorum.log.end_offset
+    topics = [encode_record(TopicRecord(name=f"t{n}", topic_id=bytes(15) + bytes([n])), 0) for n in range(1, 5)]
+    for values in (topics[:1], topics[1:]):
+        for batch in data_batches(values, base_offset=log.end_offset, leader_epoch=quorum.epoch, timestamp_ms=0):
+            assert (
+                log.log.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller").error is ErrorCode.NONE
+            )
+    begins = log.log.log_start_offset
+    image = replace(quorum.image, offset=first + end - 1, epoch=quorum.epoch + newer)
+    log.files.write(image, quorum.sets.newest, 0)
+    log.log.flush()
+    again, _ = open_quorum(node, config)
+    assert again.log.log.log_start_offset == (first + end if newer else begins)
     await node.close()

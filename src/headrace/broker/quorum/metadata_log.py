@@ -57,15 +57,6 @@ class LoadedMetadata:
         if content.voters is not None:
             self.sets = VoterHistory(content.voters, content.end.offset - 1 if content.end.offset > 0 else NOT_IN_LOG)
 
-    def is_joined(self, end_offset: int) -> bool:
-        """Whether a log that ends here holds what the newest snapshot ends with, or begins behind it."""
-        if end_offset < self.snapshot.offset:
-            return False
-        return (
-            LogView(self.start.offset, end_offset, self.epochs, self.start.epoch).epoch_below(self.snapshot.offset)
-            == self.snapshot.epoch
-        )
-
     def view(self, end_offset: int) -> LogView:
         """The shape of the log, for the quorum."""
         return LogView(self.start.offset, end_offset, self.epochs, self.start.epoch, self.snapshot)
@@ -106,17 +97,30 @@ class MetadataLog:
             )
         if self.log.log_start_offset > 0:
             loaded.start = next(each for each in snapshots if each.offset >= self.log.log_start_offset)
-        controls = self._scan(loaded)
-        if not loaded.is_joined(self.log.end_offset):
+        if not self._joins(end):
             # A crash came between a snapshot of the leader's and the end of the log that it takes the place of.
             self.log.truncate_fully_and_start_at(end.offset)
-            loaded.start, loaded.epochs, loaded.log_bytes, controls = end, [], 0, []
+            loaded.start = end
+        controls = self._scan(loaded)
         loaded.last_epoch = loaded.epochs[-1].epoch if loaded.epochs else loaded.start.epoch
         for base_offset, records in controls:
             loaded.sets.note_all(base_offset, records)
         if not committed_only(loaded.sets.newest):
             self._replay_log(loaded)
         return loaded
+
+    def _joins(self, snapshot: Position) -> bool:
+        """Whether the log holds what the newest snapshot ends with, or begins behind it. Raises StorageError, OSError."""
+        if self.log.end_offset < snapshot.offset:
+            return False
+        if self.log.log_start_offset == snapshot.offset:
+            return True
+        last = snapshot.offset - 1
+        try:
+            _, header = next(iter_headers(self._read(last, self.log.end_offset, 1)))
+        except CANNOT_READ as error:
+            raise self._damaged(last, error) from error
+        return header.partition_leader_epoch == snapshot.epoch
 
     def _scan(self, loaded: LoadedMetadata) -> list[tuple[int, list[ControlRecord | None]]]:
         """Takes in the epochs of the log from its start on, and its bytes behind the snapshot. Returns the control
