@@ -110,7 +110,7 @@ class MetadataLog:
         return loaded
 
     def _joins(self, snapshot: Position) -> bool:
-        """Whether the log holds what the newest snapshot ends with, or begins behind it. Raises StorageError, OSError."""
+        """Whether the log has what the newest snapshot ends with, or begins behind it. Raises StorageError, OSError."""
         if self.log.end_offset < snapshot.offset:
             return False
         if self.log.log_start_offset == snapshot.offset:
