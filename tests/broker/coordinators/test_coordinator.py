@@ -165,6 +165,15 @@ async def test_a_clock_that_is_set_ends_no_session(broker: FakeBroker) -> None:
     assert broker.ask(k12_heartbeat, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+async def test_a_clock_that_is_set_makes_no_timer_late(broker: FakeBroker) -> None:
+    """The one that runs is for the end of a session; the rebalance that begins then is not to wait for it."""
+    member = broker.join().value.member_id
+    broker.clock.wall_ms += 3_600_000
+    waiting = broker.join(member)
+    await asyncio.sleep(0.02)
+    assert waiting.resolved
+
+
 async def test_a_huge_decision_goes_out_in_several_batches_of_one_append(broker: FakeBroker) -> None:
     assert error_of(commit_many(broker, 3_000)) == ErrorCode.NONE
     broker.replicas.hold()

@@ -130,6 +130,7 @@ class Coordinator(Generic[S]):
         step_ms = wall_ms - int(self._clock.monotonic() * 1000) - self._clock_base_ms
         if abs(step_ms) > _CLOCK_STEP_MS:
             self._clock_base_ms += step_ms
+            self._wake_ms += step_ms
             self.runtime.clock_stepped(step_ms)
         return wall_ms
 
