@@ -163,7 +163,7 @@ class Copier(Transactor):
         for _ in range(SEND_TRIES_MAX):
             said = await self.coordinator_says(request, AddOffsetsToTxnResponse, 3)
             if said is not None and said.error_code not in RETRIED:
-                return bool(said.error_code == ErrorCode.NONE)
+                return self.is_taken(said.error_code)
             await self.client.rest()
         return False
 

@@ -299,14 +299,18 @@ class Transactor:
             said = await self.coordinator_says(request, AddPartitionsToTxnResponse, 3)
             if said is not None:
                 error = said.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-                if error == ErrorCode.NONE:
-                    return True
                 if error not in RETRIED:
-                    return False
+                    return self.is_taken(error)
                 if error in _MOVED:
                     self.client.moved(None)
             await self.client.rest()
         return False
+
+    def is_taken(self, error: int) -> bool:
+        """Whether partitions or offsets belong to its transaction; a producer that is refused begins anew."""
+        if error != ErrorCode.NONE:
+            self._identity = None
+        return error == ErrorCode.NONE
 
     # --- the end
 
