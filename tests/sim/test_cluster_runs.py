@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +19,7 @@ from headrace.sim.cluster_run import (
     run_raised_seed,
     run_transactions_seed,
 )
+from headrace.sim.run import Result
 from headrace.sim.sabotage import (
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_GROUPS,
@@ -39,8 +41,13 @@ SEEDS_GROUPED = (26, *(pytest.param(seed, marks=pytest.mark.soak) for seed in ra
 BLOCKS = [1, *(pytest.param(block, marks=pytest.mark.soak) for block in (0, 2))]
 BLOCK_SEEDS = 6
 
-FOUND_APART = {51: "a heartbeat that came while the active controller stopped met an assertion"}
-"""Seeds that broke something once, and why."""
+BROKE = (
+    pytest.param(run_apart_seed, 51, id="a heartbeat that came while the active controller stopped met an assertion"),
+    pytest.param(run_dynamic_seed, 500321, id="a follower that waited for its disk ended the rest of a stop"),
+    pytest.param(run_raised_seed, 500240, id="a deposed controller took its log for damaged beside a newer snapshot"),
+    pytest.param(run_raised_seed, 500294, id="a clock that was set forward held a rebalance up"),
+)
+"""Seeds that broke something once, and what."""
 
 FOUND_AT = {
     "acknowledges-before-others-have-it": 2,
@@ -159,9 +166,9 @@ def test_a_cluster_that_raises_kraft_version_keeps_its_promises(seed: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", FOUND_APART)
-def test_what_broke_once_holds(seed: int) -> None:
-    assert run_apart_seed(seed).objection is None
+@pytest.mark.parametrize(("run", "seed"), BROKE)
+def test_what_broke_once_holds(run: Callable[[int], Result], seed: int) -> None:
+    assert run(seed).objection is None
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.topic_creation import create_topics
 from headrace.broker.telemetry.log_lines import Line, LogLines
 from headrace.broker.telemetry.request_errors import FAMILY
+from headrace.env.node import settle
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig
@@ -125,7 +126,7 @@ class SelfTopics:
         for topic in (LOGS_TOPIC, METRICS_TOPIC):
             done = self._broker.node.future()
             key = (topic, self._partition(topic))
-            self._broker.replicas.when_ready(key, partial(done.set_result, None), for_appends=True)
+            self._broker.replicas.when_ready(key, partial(settle, done), for_appends=True)
             await done
 
     async def _create(self) -> None:

@@ -21,6 +21,12 @@ from headrace.env.network import Network
 from headrace.env.workers import Helper, Workers
 
 
+def settle(waited: Future[Any], value: Any = None) -> None:
+    """Says a value to a task that waits for it, unless it has been ended meanwhile."""
+    if not waited.done():
+        waited.set_result(value)
+
+
 class Lock(AbstractContextManager[Any], Protocol):
     """What keeps two threads out of the same state: `with lock:`. The thread that holds it may take it again.
 

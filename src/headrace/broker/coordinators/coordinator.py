@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from headrace.broker.coordinators.loading import read_piece
+from headrace.env.node import settle
 from headrace.machine.outcome import Outcome
 from headrace.machine.runtime import LogPiece, Runtime, Shard, ShardRuntime, ShardState
 from headrace.wire.batch import CorruptBatch
@@ -408,9 +409,7 @@ class Coordinator(Generic[S]):
         end_offset = runtime.written_offset
         if end_offset > led.high_watermark:
             reached = self._node.future()
-            self._partitions.when_committed(
-                led, end_offset, lambda error: None if reached.done() else reached.set_result(error)
-            )
+            self._partitions.when_committed(led, end_offset, partial(settle, reached))
             error = await reached
             if error is not ErrorCode.NONE:
                 raise OSError(f"what lies below offset {end_offset} is not committed: {error.name}")

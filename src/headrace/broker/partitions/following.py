@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.node import settle
 from headrace.log.results import AppendResult
 from headrace.wire.errors import ErrorCode
 
@@ -99,7 +101,7 @@ class Following:
         while flusher.behind if is_waited_for else flusher.pressed:
             done = self._node.future()
             when = flusher.when_caught_up if is_waited_for else flusher.when_relieved
-            when(lambda done=done: done.done() or done.set_result(None))  # type: ignore[misc]
+            when(partial(settle, done))
             await done
 
     async def cut(self, replica: Replica, offset: int) -> bool:
@@ -140,7 +142,7 @@ class Following:
         waiting = []
         for replica in replicas:
             done = self._node.future()
-            replica.when_synced(replica.log.end_offset, done.set_result)
+            replica.when_synced(replica.log.end_offset, partial(settle, done))
             waiting.append(done)
             if not done.done():
                 self._flusher.request(replica)

@@ -9,8 +9,10 @@ processor as well.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.node import settle
 from headrace.env.workers import HelperDied
 from headrace.log.validate import Checked, Invalid, Opening, check_client_batch, check_in_helper
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
@@ -122,7 +124,7 @@ class Openings:
         budget = self._budget
         while not budget.take(size) and not budget.overdraw(size, self):
             woken = self._node.future()
-            budget.wait(lambda woken=woken: woken.done() or woken.set_result(None))  # type: ignore[misc]
+            budget.wait(partial(settle, woken))
             await woken
 
 
