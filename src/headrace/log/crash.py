@@ -93,6 +93,8 @@ class Recovery:
                 # Compaction leaves such gaps, but never in what only `delete` cleans up: a file did not survive. Where
                 # one cannot tell, nothing is cut, and producers are read from the batches alone.
                 trusted_to = min(trusted_to, end_offset)
+                if not self.distrusted:  # else its end was damaged, and what lies before that was safe
+                    report = report._replace(gap_offset=trusted_to)
             if trusted_to < 1 << 63 and not self.config.compact:
                 reason = f"the segment before it ends at offset {end_offset}"
                 report = report._replace(cut_path=segment.path, cut_offset=end_offset, cut_reason=reason)

@@ -31,7 +31,7 @@ _OUT_OF_RANGE = ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
 class Log(Appender):
     """See the module. Made by `recovery.open_log` and `LogManager`, not by hand."""
 
-    __slots__ = ("is_future", "recovery_report", "topic_id")
+    __slots__ = ("gap_offset", "is_future", "recovery_report", "topic_id")
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class Log(Appender):
         self.topic_id = topic_id
         self.is_future = False
         self.recovery_report = report
+        self.gap_offset = report.gap_offset
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {self.log_start_offset}..{self.end_offset})"
@@ -226,6 +227,8 @@ class Log(Appender):
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
         """Drops everything from `offset` on, epochs that begin there too, though no record has them. Raises OSError."""
+        if offset <= self.gap_offset:
+            self.gap_offset = -1
         if offset >= self.end_offset:
             with self._flushing.guard:
                 self.epochs.truncate_from_end(offset)
@@ -268,6 +271,7 @@ class Log(Appender):
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Drops everything, and continues at `offset`. Raises OSError."""
         listed, disk = self.segment_list, self.resources.disk
+        self.gap_offset = -1
         with self._flushing.guard, listed.lock:
             listed.give_up_swap()
             for segment in reversed(listed.segments):

@@ -102,6 +102,9 @@ class RecoveryReport(NamedTuple):
     cut_path: str = ""
     cut_offset: int = -1
     cut_reason: str = ""
+    gap_offset: int = -1
+    """Where records are missing behind what was safe, and one cannot tell whether compaction or a power loss took them;
+    -1: nowhere."""
     rebuilt: tuple[str, ...] = ()
     """Names of files that were missing or damaged, and were written again from the batches."""
     unindexed: tuple[Segment, ...] = ()

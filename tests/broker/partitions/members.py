@@ -149,13 +149,13 @@ class Member:
         assert found is not None, f"broker {self.node_id} has no log of {topic}-{index}"
         return found
 
-    async def append(self, *values: bytes, topic: str = "t", **fields: Any) -> None:
+    async def append(self, *values: bytes, topic: str = "t", key: bytes | None = None, **fields: Any) -> None:
         """Appends one batch, as acks=1 does, once that may be done."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.replicas.when_ready((topic, 0), lambda: ready.set_result(None), for_appends=True)
         await ready
         now_ms = self.node.clock.now_ms()
-        chunk = build_batch([Record(i, now_ms, None, each) for i, each in enumerate(values)], **fields)
+        chunk = build_batch([Record(i, now_ms, key, each) for i, each in enumerate(values)], **fields)
         result = self.replicas.append_many(self.replica(topic), [chunk], now_ms)[0]
         assert not result.error, result
 

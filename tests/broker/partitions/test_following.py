@@ -11,6 +11,7 @@ from broker.partitions.members import Cluster, Member, content
 from headrace.broker.partitions.replica import Replica
 from headrace.replicas.partition import Fetched, Role
 from headrace.sim.disk import SimDisk
+from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
 
 
@@ -79,6 +80,36 @@ def test_a_stopped_and_a_killed_follower_come_back() -> None:
         await cluster.machines[2].ready()
         assert await cluster[1].produce(b"d", timeout_ms=60_000) is ErrorCode.NONE
         await cluster.until(lambda: same(cluster, 1, 2))
+
+    cluster.run(test)
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["out-of-sync", "in-sync"])
+def test_a_compacted_log_that_may_have_lost_the_end_of_a_segment_is_fetched_anew_from_there(stays: bool) -> None:
+    """After a power loss a file may lack its end, and the next one be whole. One that counts as in sync is not cut: it
+    may be asked to lead."""
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create(segment_bytes="1048576", cleanup_policy="compact")
+        for number in range(60):
+            await cluster[1].append(b"x" * 40_000, key=b"%d" % number)
+        await cluster.until(lambda: same(cluster, 1, 2))
+        follower = cluster[2].log()
+        path, base = follower.segments[0].path, follower.segments[1].base_offset
+        cluster.machines[2].take_away()
+        disk = cluster.machines[2].disk
+        with disk.looked_at():
+            *_, (last, header) = iter_headers(disk.read_file(path))
+            disk.open(path).truncate(last)
+        await cluster[1].append(b"y", key=b"y")
+        if not stays:
+            await cluster.until(lambda: cluster.partition().isr == (1,), 60)
+        cluster.machines[2].bring_back()
+        await cluster.machines[2].ready()
+        assert header.next_offset == base
+        await cluster.until(lambda: cluster[2].log().end_offset == cluster[1].log().end_offset)
+        assert same(cluster, 1, 2) is not stays
 
     cluster.run(test)
 

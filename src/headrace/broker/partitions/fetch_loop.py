@@ -93,7 +93,8 @@ class FetchLoop:
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
         self._blind: list[Followed] = []
-        """Those whose logs know no epoch to compare: they are cut to what is known to be committed (KIP-101)."""
+        """Those whose logs know no epoch to compare: they are cut to what is known to be committed (KIP-101). And those
+        that a power loss may have left a gap in: they are cut to its beginning."""
         self._address: tuple[str, int] | None = None
         self._changed = asyncio.Event()
         self._stopped = False
@@ -109,7 +110,7 @@ class FetchLoop:
         self._replicas[key] = replica
         epoch = log.epochs.latest
         followed = self.machine.follow(key, replica.leader_epoch, log.end_offset, epoch, log.log_start_offset)
-        if epoch < 0 and replica.high_watermark < log.end_offset:
+        if replica.missing_from >= 0 or (epoch < 0 and replica.high_watermark < log.end_offset):
             self.machine.begin_cut(followed)
             self._blind.append(followed)
         self._changed.set()
@@ -212,7 +213,9 @@ class FetchLoop:
     async def _cut_blindly(self, followed: Followed) -> None:
         if self.machine.is_current(followed):
             replica = self._replicas[followed.key]
-            self._note_cut(followed, replica, await self._following.cut(replica, replica.high_watermark))
+            missing_from = replica.missing_from
+            offset = replica.high_watermark if missing_from < 0 else missing_from
+            self._note_cut(followed, replica, await self._following.cut(replica, offset))
 
     async def _sync(self) -> None:
         """What a request reports is on disk before, where acknowledgements wait for the disk."""

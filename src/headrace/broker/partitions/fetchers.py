@@ -62,10 +62,11 @@ class Fetchers:
 
     def follow(self, replica: Replica) -> None:
         """Fetches a replica from the leader, and under the epoch, that its state names; one that is fetched so already
-        goes on."""
+        goes on, unless it is to be cut first."""
         state = replica.state
         known = self._by_replica.get(replica)
-        if known is not None and (known.leader, known.leader_epoch(replica)) == (state.leader, state.leader_epoch):
+        way = (state.leader, state.leader_epoch)
+        if known is not None and (known.leader, known.leader_epoch(replica)) == way and replica.missing_from < 0:
             return
         self.forget(replica)
         if state.leader == NO_LEADER or self._stopped:

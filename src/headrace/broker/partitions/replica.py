@@ -127,6 +127,13 @@ class Replica:
         return self.state.low_watermark(self.log.log_start_offset)
 
     @property
+    def missing_from(self) -> int:
+        """Where a power loss may have taken records out of its log that its leader has; -1: nowhere. While it counts as
+        in sync nothing is cut: it may be asked to lead."""
+        log, state = self.log, self.state
+        return log.gap_offset if log.gap_offset >= log.log_start_offset and state.node_id not in state.isr else -1
+
+    @property
     def leader_epoch(self) -> int:
         """The epoch that its leader leads under."""
         return self.state.leader_epoch
@@ -161,6 +168,7 @@ class Replica:
             log.epochs.assign(start.epoch, start.offset)
             self.takes_appends = not log.epochs.dirty
         self.error = ErrorCode.NONE
+        log.gap_offset = -1  # what it has is what there is
         self.shared = not state.is_alone
         self.answers_wait = self.flush_gated or self.shared
         if before != (self.error, state.leader_epoch, state.partition_epoch):
