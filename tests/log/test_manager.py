@@ -20,6 +20,21 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, build_batch
 
 
+def test_a_broker_that_was_never_registered_leaves_the_epoch_of_the_one_before(tmp_path: Path) -> None:
+    """It found no controller, and was stopped: nothing was written, so the next one is as eligible as it was."""
+    make(tmp_path).shutdown(broker_epoch=42)
+    for _ in range(2):
+        unregistered = make(tmp_path)
+        assert [home.broker_epoch for home in unregistered.online()] == [42]
+        unregistered.shutdown()
+    crashed = make(tmp_path)
+    crashed.unlock()
+    again = make(tmp_path)
+    assert [home.broker_epoch for home in again.online()] == [-1]
+    again.shutdown()
+    assert (tmp_path / ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+
+
 def test_a_clean_stop_and_start(tmp_path: Path) -> None:
     manager = make(tmp_path / "a", tmp_path / "b")
     logs = [manager.get_or_create("t", index, TOPIC_ID, settings_of(manager)) for index in range(4)]

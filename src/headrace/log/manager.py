@@ -537,7 +537,11 @@ class LogManager:
     # Stopping
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes every log and marks the directories clean; one whose disk fails on the way is not marked."""
+        """Closes every log and marks the directories clean; one whose disk fails on the way is not marked.
+
+        A broker that was never registered (-1) has written nothing: the marker keeps the epoch of the one before, so
+        that it is still eligible to lead (KIP-966).
+        """
         for home in self.online():
             try:
                 for log in self.logs_in(home.path):
@@ -557,7 +561,7 @@ class LogManager:
             try:
                 # What was not opened since an unclean start has not been recovered either.
                 if home.clean or not unopened:
-                    home.mark_clean(broker_epoch)
+                    home.mark_clean(home.broker_epoch if broker_epoch < 0 else broker_epoch)
             except OSError as error:
                 home.fail(error)
         self.logs.clear()
