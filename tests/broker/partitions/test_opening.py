@@ -156,6 +156,30 @@ def test_a_topic_deleted_while_its_log_is_opened(tmp_path: Path, monkeypatch: py
         assert (produced.error_code, produced.base_offset) == (0, 0)
 
 
+def test_the_logs_of_a_huge_topic_are_taken_away_some_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic of the same name has none of their records, and a stop leaves none of their folders."""
+    monkeypatch.setattr(opening, "TAKEN_AWAY_A_TURN", 2)
+    turns: list[int] = []
+    real = opening.Opener._take_more_away
+
+    def counted(self: opening.Opener) -> None:
+        turns.append(len(self._doomed))
+        real(self)
+
+    monkeypatch.setattr(opening.Opener, "_take_more_away", counted)
+    deletion = DeleteTopicsRequest([DeleteTopicState("t")], [], 5000)
+    with running_broker(data=tmp_path) as served, Raw(served.port) as raw:
+        create_topic(served.port, "t", 40)
+        raw.ask(produce("t", batch(b"old"), partition=39), 9)
+        raw.ask(deletion, 6)
+        create_topic(served.port, "t", 40)
+        produced = raw.ask(produce("t", batch(b"new"), partition=39), 9).responses[0].partition_responses[0]
+        assert (produced.error_code, produced.base_offset) == (0, 0)
+        assert max(turns) > 20
+        raw.ask(deletion, 6)
+    assert not {f"t-{index}" for index in range(40)} & {folder.name for folder in tmp_path.iterdir()}
+
+
 def test_a_defect_in_opening_is_reported_and_takes_that_partition_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 OPENED_AT_ONCE: Final = 64
 """New partitions of one change of the image that are opened before the change is answered."""
+TAKEN_AWAY_A_TURN: Final = 64
+"""Logs of partitions that are gone whose folders get other names in one turn of the event loop."""
 OPENED_A_SLICE: Final = 32
 """Partitions that a worker opens between two reports to the event loop."""
 
@@ -88,6 +90,10 @@ class Opener:
         self._lock = node.lock()
         self._at_work: dict[Key, None] = {}
         self._waiting: dict[Key, list[Callable[[], None]]] = {}
+        self._doomed: dict[Key, None] = {}
+        """Partitions that are gone, and whose logs are still to be taken away; no more than there were."""
+        self._taken_away = 0
+        """In this turn of the event loop."""
         self._has_slice = False
         self._stopped = False
         self._errors = metrics.counter("storage.errors")
@@ -97,6 +103,8 @@ class Opener:
     def expect(self, key: Key, topic: Topic) -> None:
         """This broker leads or follows a partition of which it has no replica yet."""
         self.put_off.pop(key, None)
+        if key in self._doomed:
+            self._take_away(key)  # another topic of that name
         self.unopened[key] = topic
 
     def forget(self, key: Key) -> None:
@@ -106,11 +114,27 @@ class Opener:
         self._settled(key)
 
     def delete(self, key: Key) -> None:
-        """Takes the log of a partition away whose topic was deleted, or that this broker is to have no more."""
+        """Takes the log of a partition away whose topic was deleted, or that this broker is to have no more: at once,
+        unless there are many."""
         if key in self._at_work:
             return  # its files must stay where they are until the worker has done with them; `_finish` sees to it
+        if self._taken_away < TAKEN_AWAY_A_TURN:
+            self._take_away(key)
+        else:
+            self._doomed[key] = None
+
+    def _take_away(self, key: Key) -> None:
+        self._doomed.pop(key, None)
+        if not self._taken_away:
+            self._owner.soon(self._take_more_away)
+        self._taken_away += 1
         with self._lock:
             self._logs.delete(*key)
+
+    def _take_more_away(self) -> None:
+        self._taken_away = 0
+        for key in list(islice(self._doomed, TAKEN_AWAY_A_TURN)):
+            self._take_away(key)
 
     def when_open(self, key: Key, callback: Callable[[], None]) -> None:
         """Calls back when a partition that is unopened is opened, or never will be: a worker opens it next."""
@@ -126,6 +150,8 @@ class Opener:
     def stop(self) -> None:
         """Opens nothing more; whoever waits finds out."""
         self._stopped = True
+        for key in list(self._doomed):
+            self._take_away(key)
         self._owner.close()
         self.unopened.clear()
         for key in list(self._waiting):
