@@ -11,6 +11,7 @@ from controller.test_departure import applied, context_of, image_of
 
 from headrace.broker.quorum.proposals import prepare
 from headrace.controller import drawing, pieces, placement
+from headrace.controller.configs import Alteration, AlterOperation, decide_alter_configs
 from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ControllerContext
 from headrace.controller.directories import decide_assign_directories
 from headrace.controller.heartbeats import Beat, decide_heartbeat
@@ -28,7 +29,7 @@ from headrace.controller.topics import decide_create_topics, decide_delete_topic
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.framing import decode_record
-from headrace.metadata.image import NO_LEADER, ClusterImage, Features, Partition, Topic, TopicsImage
+from headrace.metadata.image import NO_LEADER, ClusterImage, Features, Partition, ResourceType, Topic, TopicsImage
 from headrace.metadata.new_partitions import NewPartitions
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
@@ -215,6 +216,28 @@ def test_a_broker_assigns_thousands_of_directories_in_pieces() -> None:
     image, reply, sizes = finished(image, lambda i: decide_assign_directories(i, context, 1, chosen))
     assert max(sizes) <= pieces.PIECE_RECORDS and len(reply.results) == TOPICS * PARTITIONS
     assert {each.directory_of(1) for topic in image.topics for each in topic.partitions} == {directory}
+
+
+def test_settings_of_many_topics_are_altered_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer stands where its alteration does, and what one request may write is counted over all pieces."""
+    monkeypatch.setattr(pieces, "PIECE_RECORDS", 7)
+    monkeypatch.setattr("headrace.controller.configs.MAX_RECORDS_PER_REQUEST", 2 * TOPICS - 2)
+    image, context = image_of((1, 2)), context_of()
+    changes = [(name, AlterOperation.SET, "60000") for name in ("retention.ms", "segment.ms")]
+    names = [topic.name for topic in image.topics]
+    wanted = [Alteration(ResourceType.TOPIC, name, changes) for name in (*names, "nobody", "twice", "twice")]
+    _, only_checked, sizes = finished(image, lambda i: decide_alter_configs(i, wanted, context, validate_only=True))
+    assert sizes == [0] * len(sizes)
+    image, answers, sizes = finished(image, lambda i: decide_alter_configs(i, wanted, context))
+    assert max(sizes) <= 8 and sum(sizes) == 2 * TOPICS - 2 and answers == only_checked
+    assert [each.code for each in answers] == [
+        *[ErrorCode.NONE] * (TOPICS - 1),
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        *[ErrorCode.INVALID_REQUEST] * 2,
+    ]
+    overridden = [name for name in names if image.configs.topic_overrides(name)]
+    assert overridden == names[:-1]
 
 
 def test_topics_are_deleted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from headrace.controller.sessions import BrokerSessions
 from headrace.wire.errors import ErrorCode
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MAX_RECORDS_PER_REQUEST = 10_000
 """One request may write at most this many records, as Kafka's QuorumController bounds it."""
 

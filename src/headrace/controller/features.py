@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headrace.controller.configs import MIN_INSYNC_REPLICAS
-from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.context import MIN_INSYNC_REPLICAS, ApiError, ControllerContext
 from headrace.machine import Decision
 from headrace.metadata import bootstrap, levels
 from headrace.metadata.image import Broker, ClusterImage, Controller, ResourceType

@@ -26,8 +26,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from headrace.controller import placement
-from headrace.controller.configs import MIN_INSYNC_REPLICAS
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, MIN_INSYNC_REPLICAS, ControllerContext
 from headrace.metadata import image as im
 from headrace.metadata import levels
 from headrace.metadata.delta import merge_change
