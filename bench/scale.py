@@ -28,7 +28,7 @@ from headrace.broker.partitions.lost_leaders import LostLeaders
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import open_quorum
 from headrace.broker.requests.apis.k03_metadata import handle as metadata
-from headrace.broker.serve import GC_THRESHOLDS
+from headrace.broker.serve import set_up_interpreter
 from headrace.broker.settings.config_rules import rules_of
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
@@ -229,7 +229,7 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     size = Size(asked.brokers, asked.topics, asked.partitions)
     path = asked.into or result_file("scale-")
-    gc.set_threshold(*GC_THRESHOLDS)
+    set_up_interpreter()
     with tempfile.TemporaryDirectory(prefix="headrace-scale-") as directory:
         asyncio.run(measure(size, Table(size, path), Path(directory)))
     print(f"kept in {path}")
