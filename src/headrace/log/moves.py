@@ -76,7 +76,8 @@ def open_copy(manager: LogManager, current: Log, path: str) -> Log:
 def common_end(current: Log, future: Log) -> int:
     """Up to where a copy has what its log has, by the leader epochs, as a follower finds it (KIP-279).
 
-    A crash may have taken the end of the log, on which it has grown again, and left the copy of that end.
+    A crash may have taken the end of the log, on which it has grown again, and left the copy of that end. It may have
+    taken records out of the copy too, from `gap_offset` on.
     """
     epoch = future.epochs.latest
     while epoch >= 0:
@@ -85,7 +86,8 @@ def common_end(current: Log, future: Log) -> int:
             break
         epoch, copied_end = future.end_offset_for_epoch(known)
         if epoch == known:
-            return min(end_offset, copied_end)
+            end = min(end_offset, copied_end)
+            return end if future.gap_offset < 0 else min(end, future.gap_offset)
     return 0
 
 

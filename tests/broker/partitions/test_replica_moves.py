@@ -181,6 +181,35 @@ def test_a_copy_is_cut_to_what_a_crash_left_of_its_log(homes: Homes, tmp_path: P
     assert not (source / "t-0").exists() and not copies(crashed)
 
 
+def test_a_copy_is_cut_to_where_a_crash_has_left_a_gap(homes: Homes, tmp_path: Path) -> None:
+    """The end of a segment is lost, and the next one is whole: the log has what the copy has not."""
+    crashed = tmp_path / "crashed one", tmp_path / "crashed two"
+    values = [b"%d" % n * 30_000 for n in range(30)]
+    with served_from(*homes) as (served, raw):
+        create_topic(served.port, "t", cleanup_policy="compact", segment_bytes="1048576")
+        for number, value in enumerate(values):
+            assert raw.ask(produce("t", batch(value, key=b"%d" % number)), 9).responses[0].partition_responses[0]
+        path = begin(served, homes)
+        for home, copy in zip(homes, crashed, strict=True):
+            shutil.copytree(home, copy, ignore=shutil.ignore_patterns("*.tmp"))
+    source = next(home for home in crashed if (home / "t-0").is_dir())
+    target = next(home for home in crashed if home is not source)
+    copied = target / path.name / "00000000000000000000.log"
+    keep = [at for at, _ in iter_headers(copied.read_bytes())][-1]
+    with copied.open("r+b") as file:
+        file.truncate(keep)
+    with served_from(*crashed) as (served, raw):
+        until((target / "t-0").is_dir)
+        names = sorted(each.name for each in (target / "t-0").glob("*.log"))
+    assert len(names) > 1
+    with served_from(*crashed) as (_, raw):
+        got: list[bytes | None] = []
+        while len(got) < len(values):
+            data = bytes(raw.ask(fetch("t", len(got)), 11).responses[0].partitions[0].records)
+            got += [record.value for at, _ in iter_headers(data) for record in decode_batch(data, at)]
+    assert got == values
+
+
 def test_a_move_that_was_called_off_stays_so(homes: Homes) -> None:
     with served_from(*homes) as (served, raw):
         create_topic(served.port, "t")
