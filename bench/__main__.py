@@ -225,6 +225,9 @@ BENCHES = {"--cluster": "bench.cluster.__main__", "--scale": "bench.scale"}
 
 
 def main(argv: list[str]) -> int:
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # a broker starts as a user's does, whose Python keeps what it compiles
     for option, module in BENCHES.items():
         if option in argv:
             return int(import_module(module).main([each for each in argv if each != option]))
