@@ -81,7 +81,7 @@ FOUND_IN_RAISES_AT = {
 """The same, of raises of kraft.version."""
 FOUND_IN_TRANSACTIONS_AT = {
     "answers-what-is-not-committed": 1,
-    "sends-markers-too-early": 11,
+    "sends-markers-too-early": 13,
     "takes-any-marker": 20,
     "takes-a-batch-after-its-marker": 3,
     "counts-offsets-at-once": 1,
