@@ -45,17 +45,9 @@ def _move_alone(self: PartitionState, *_: int) -> bool:
     return True
 
 
-def _cut_to_what_is_committed(real: Real) -> Real:
-    """As Kafka did before KIP-101."""
-
-    def follow(self: FetchLoop, replica: Replica) -> None:
-        real(self, replica)
-        followed = self.machine.partitions[replica.topic_id, replica.index]
-        if followed.state is FetchState.FETCHING:
-            self.machine.begin_cut(followed)
-            self._blind.append(followed)
-
-    return follow
+def _committed_end(replica: Replica) -> int:
+    """Where Kafka cut a follower's log before KIP-101."""
+    return min(replica.high_watermark, replica.log.end_offset)
 
 
 def _never_diverges(real: Real) -> Real:
@@ -162,7 +154,7 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
             (PartitionState, "_may_join", lambda self, node_id, follower: self._is_eligible(node_id, follower))
         ],
         "never-shrinks": [(PartitionState, "shrink", _nothing)],
-        "cuts-to-the-high-watermark": [(FetchLoop, "follow", _cut_to_what_is_committed(FetchLoop.follow))],
+        "cuts-to-the-high-watermark": [(FetchLoop, "_kept_end", staticmethod(_committed_end))],
         "never-cuts": [(Fetcher, "heard", _never_diverges(Fetcher.heard))],
         "loses-starts-of-epochs": [(LeaderEpochs, "assign", _assign_some(LeaderEpochs.assign))],
         "appends-late-answers": [(Fetcher, "heard", _append_whatever_comes)],

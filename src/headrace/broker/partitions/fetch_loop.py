@@ -110,7 +110,7 @@ class FetchLoop:
         self._replicas[key] = replica
         epoch = log.epochs.latest
         followed = self.machine.follow(key, replica.leader_epoch, log.end_offset, epoch, log.log_start_offset)
-        if replica.missing_from >= 0 or (epoch < 0 and replica.high_watermark < log.end_offset):
+        if self._kept_end(replica) < log.end_offset:
             self.machine.begin_cut(followed)
             self._blind.append(followed)
         self._changed.set()
@@ -210,12 +210,18 @@ class FetchLoop:
         if timer is not None:
             timer.cancel()
 
+    @staticmethod
+    def _kept_end(replica: Replica) -> int:
+        """Where a log is cut before its leader says anything; its end, where it is not."""
+        log = replica.log
+        if replica.missing_from >= 0:
+            return replica.missing_from
+        return log.end_offset if log.epochs.latest >= 0 else min(replica.high_watermark, log.end_offset)
+
     async def _cut_blindly(self, followed: Followed) -> None:
         if self.machine.is_current(followed):
             replica = self._replicas[followed.key]
-            missing_from = replica.missing_from
-            offset = replica.high_watermark if missing_from < 0 else missing_from
-            self._note_cut(followed, replica, await self._following.cut(replica, offset))
+            self._note_cut(followed, replica, await self._following.cut(replica, self._kept_end(replica)))
 
     async def _sync(self) -> None:
         """What a request reports is on disk before, where acknowledgements wait for the disk."""
