@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.quorum.codec import FETCH_BYTES_MAX
 from headrace.broker.quorum.metadata_log import MetadataLog
 from headrace.broker.storage.storage_format import StorageError
+from headrace.env.node import settle
 from headrace.raft.events import Reply
 from headrace.raft.messages import FetchResponse, FetchSnapshotResponse
 from headrace.wire.errors import ErrorCode
@@ -51,8 +52,7 @@ class Answers:
         # What was to be read may be gone: this node leads no more, its log was cut, or a snapshot took its place.
         if error is not None and not isinstance(error, (OSError, StorageError)):
             self._node.defects.report(error, "an answer out of the metadata log")
-        if not answer.done():
-            answer.set_result(given)
+        settle(answer, given)
 
     def _piece(self, message: FetchSnapshotResponse, max_bytes: int) -> FetchSnapshotResponse:
         try:

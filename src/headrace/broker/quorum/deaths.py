@@ -16,6 +16,8 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from headrace.env.node import settle
+
 if TYPE_CHECKING:
     from asyncio import Future
 
@@ -103,16 +105,13 @@ class DeathWatch:
 
         def connected(stream: Stream) -> None:
             stream.close()
-            if not asked.done():
-                asked.set_result(False)
+            settle(asked, False)
 
         def failed(error: OSError) -> None:
-            if not asked.done():
-                asked.set_result(error.errno == errno.ECONNREFUSED)
+            settle(asked, error.errno == errno.ECONNREFUSED)
 
         def timed_out() -> None:
-            if not asked.done():
-                asked.set_result(False)
+            settle(asked, False)
 
         timer = self._owner.later(ATTEMPT_S, timed_out)
         connecting = self._node.network.connect(host, port, on_connected=connected, on_failure=failed)

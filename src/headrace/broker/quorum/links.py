@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.quorum.codec import PRE_VOTE_VERSION, Codec, told_leader
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, RefusedError, UnreachableError
+from headrace.env.node import settle
 from headrace.raft.control import VoterEndpoint
 from headrace.raft.events import Answered, Send, Unreachable
 from headrace.raft.messages import VoteRequest, VoteResponse
@@ -143,8 +144,8 @@ class VoterLinks:
             self._finish()
 
     def _finish(self) -> None:
-        if self._finished is not None and not self._finished.done():
-            self._finished.set_result(None)
+        if self._finished is not None:
+            settle(self._finished)
 
     def close(self) -> None:
         """Ends every connection; nobody is heard of any more."""

@@ -14,6 +14,7 @@ from headrace.broker.quorum.controller import Controller, ControllerError
 from headrace.broker.storage.storage_format import StorageError
 from headrace.controller.heartbeats import HeartbeatReply
 from headrace.controller.requests import Heartbeat, RegisterBroker
+from headrace.env.node import settle
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ class Membership:
 
     def _look_for_itself(self) -> None:
         known = self._quorum.image.brokers.get(self._id)
-        if known is not None and known.epoch >= self.epoch and not self._found.done():
-            self._found.set_result(None)
+        if known is not None and known.epoch >= self.epoch:
+            settle(self._found)
 
     def _changed(self, _old: ClusterImage, _new: ClusterImage, _delta: ImageDelta) -> None:
         if self.epoch >= 0:
@@ -126,8 +127,8 @@ class Membership:
 
     def heartbeat_now(self) -> None:
         """There is news for the controller: it does not wait for its turn."""
-        if self._early is not None and not self._early.done():
-            self._early.set_result(None)
+        if self._early is not None:
+            settle(self._early)
 
     async def _beat(self) -> None:
         """Heartbeats, one at a time, until this broker is released."""
@@ -176,8 +177,8 @@ class Membership:
         self._refusal = reply.error
         if reply.error is not ErrorCode.NONE:
             return
-        if not reply.is_fenced and not self._unfenced.done():
-            self._unfenced.set_result(None)
+        if not reply.is_fenced:
+            settle(self._unfenced)
         if reply.should_shut_down and self._leaving:
             self._release("")
 
@@ -190,8 +191,7 @@ class Membership:
     def _release(self, why: str) -> None:
         if why:
             self._log.warning("broker stops without being fenced", why=why)
-        if not self._released.done():
-            self._released.set_result(None)
+        settle(self._released)
 
     # --- going
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.disk import is_full, is_passing
+from headrace.env.node import settle
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -72,8 +73,7 @@ class Syncs:
     def _ended(self) -> None:
         under_way, self._under_way = self._under_way, None
         assert under_way is not None
-        if not under_way.done():
-            under_way.set_result(None)
+        settle(under_way)
 
     async def all(self) -> None:
         """Returns when none is under way."""

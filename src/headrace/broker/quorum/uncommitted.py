@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.env.node import settle
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import ClusterImage
@@ -118,8 +119,8 @@ class Uncommitted:
             if decided.change is not None:
                 records += decided.change.after.offset - decided.change.before.offset
                 self._publish(decided.change)
-            if not decided.is_piece and not decided.asked.done():
-                decided.asked.set_result(decided.reply)
+            if not decided.is_piece:
+                settle(decided.asked, decided.reply)
         self._go_on_soon()
 
     def _go_on_soon(self) -> None:
