@@ -225,9 +225,8 @@ BENCHES = {"--cluster": "bench.cluster.__main__", "--scale": "bench.scale"}
 
 
 def main(argv: list[str]) -> int:
-    os.environ.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # a broker starts as a user's does, whose Python keeps what it compiles
+    # A user's Python keeps what it has compiled, which is half of a broker's start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for option, module in BENCHES.items():
         if option in argv:
             return int(import_module(module).main([each for each in argv if each != option]))

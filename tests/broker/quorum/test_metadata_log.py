@@ -68,9 +68,8 @@ async def test_a_log_that_goes_on_from_another_leaders_records_gives_way(tmp_pat
     topics = [encode_record(TopicRecord(name=f"t{n}", topic_id=bytes(15) + bytes([n])), 0) for n in range(1, 5)]
     for values in (topics[:1], topics[1:]):
         for batch in data_batches(values, base_offset=log.end_offset, leader_epoch=quorum.epoch, timestamp_ms=0):
-            assert (
-                log.log.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller").error is ErrorCode.NONE
-            )
+            done = log.log.append(batch, leader_epoch=quorum.epoch, now_ms=0, origin="controller")
+            assert done.error is ErrorCode.NONE
     begins = log.log.log_start_offset
     image = replace(quorum.image, offset=first + end - 1, epoch=quorum.epoch + newer)
     log.files.write(image, quorum.sets.newest, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from broker.controllers import started
 from broker.quorum.test_driver import SlowSync, config_of, names_of, topic, write
 
 from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.uncommitted import PIECES_AHEAD_MAX, SETTLED_RECORDS
 from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
@@ -21,8 +23,19 @@ from headrace.metadata.image import ClusterImage
 from headrace.metadata.replay import Replay
 
 
-async def test_others_are_answered_between_the_pieces_of_a_decision(node: PosixNode, tmp_path: Path) -> None:
+@pytest.fixture
+async def quorum(node: PosixNode, tmp_path: Path) -> AsyncIterator[QuorumDriver]:
     quorum, _ = await started(node, config_of(tmp_path / "data"))
+    yield quorum
+    await quorum.close()
+
+
+@pytest.fixture
+async def slow(quorum: QuorumDriver, monkeypatch: pytest.MonkeyPatch) -> SlowSync:
+    return SlowSync(quorum, monkeypatch)
+
+
+async def test_others_are_answered_between_the_pieces_of_a_decision(quorum: QuorumDriver) -> None:
     seen: list[int] = []
     published: list[int] = []
     quorum.on_image(lambda _old, new, _delta: published.append(len(new.topics)))
@@ -39,7 +52,6 @@ async def test_others_are_answered_between_the_pieces_of_a_decision(node: PosixN
     assert await whole == "after 3"
     assert seen == [0, 2, 3], "each piece is decided on what was decided before it"
     assert published == [1, 2, 3, 4], "each piece is published for itself"
-    await quorum.close()
 
 
 async def test_a_decision_ends_between_its_pieces_where_the_node_stops(node: PosixNode, tmp_path: Path) -> None:
@@ -60,8 +72,7 @@ async def test_a_decision_ends_between_its_pieces_where_the_node_stops(node: Pos
         await asked
 
 
-async def test_pieces_of_many_decisions_have_a_turn_of_the_loop_each(node: PosixNode, tmp_path: Path) -> None:
-    quorum, _ = await started(node, config_of(tmp_path / "data"))
+async def test_pieces_of_many_decisions_have_a_turn_of_the_loop_each(quorum: QuorumDriver) -> None:
     pieces: list[int] = []
 
     def piece(number: int, left: int, _image: ClusterImage) -> Decision[int]:
@@ -77,14 +88,9 @@ async def test_pieces_of_many_decisions_have_a_turn_of_the_loop_each(node: Posix
     assert [await each for each in asked] == list(range(10))
     assert max(in_a_turn) == 1
     assert pieces == [*range(10)] * 4, "each comes forward in its turn"
-    await quorum.close()
 
 
-async def test_pieces_go_on_before_they_are_committed_and_some_wait(
-    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quorum, _ = await started(node, config_of(tmp_path / "data"))
-    slow = SlowSync(quorum, monkeypatch)
+async def test_pieces_go_on_before_they_are_committed_and_some_wait(quorum: QuorumDriver, slow: SlowSync) -> None:
     last = PIECES_AHEAD_MAX + 3
     seen: list[int] = []
 
@@ -105,14 +111,9 @@ async def test_pieces_go_on_before_they_are_committed_and_some_wait(
     assert await other == "other", "it does not wait for the rest of the pieces"
     assert await whole == f"after {last}"
     assert len(quorum.image.topics) == last + 1
-    await quorum.close()
 
 
-async def test_pieces_ahead_end_where_the_lead_is_lost(
-    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quorum, _ = await started(node, config_of(tmp_path / "data"))
-    slow = SlowSync(quorum, monkeypatch)
+async def test_pieces_ahead_end_where_the_lead_is_lost(quorum: QuorumDriver, slow: SlowSync) -> None:
     pieces: list[int] = []
 
     def piece(image: ClusterImage) -> Decision[None]:
@@ -129,7 +130,6 @@ async def test_pieces_ahead_end_where_the_lead_is_lost(
         await asyncio.sleep(0)
     assert len(pieces) == decided
     slow.let(99)
-    await quorum.close()
 
 
 def large(number: int, _: ClusterImage) -> Decision[int]:
@@ -137,11 +137,7 @@ def large(number: int, _: ClusterImage) -> Decision[int]:
     return Decision(number, topic(f"t{number}", number, SETTLED_RECORDS))
 
 
-async def test_what_is_committed_at_once_is_published_in_several_turns(
-    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quorum, _ = await started(node, config_of(tmp_path / "data"))
-    slow = SlowSync(quorum, monkeypatch)
+async def test_what_is_committed_at_once_is_published_in_several_turns(quorum: QuorumDriver, slow: SlowSync) -> None:
     first = quorum.submit(lambda _: Decision(None, topic("first", 99)))
     await slow.begins()
     names = [f"t{number}" for number in range(5)]
@@ -157,14 +153,11 @@ async def test_what_is_committed_at_once_is_published_in_several_turns(
         assert [each.done() for each in asked] == [name in names_of(quorum.image) for name in names]
     assert max(in_a_turn) == 1
     assert sum(in_a_turn) == 5
-    await quorum.close()
 
 
 async def test_a_lead_that_is_lost_before_all_is_published_leaves_the_rest_to_the_log(
-    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quorum: QuorumDriver, slow: SlowSync
 ) -> None:
-    quorum, _ = await started(node, config_of(tmp_path / "data"))
-    slow = SlowSync(quorum, monkeypatch)
     first = quorum.submit(lambda _: Decision(None, topic("first", 99)))
     await slow.begins()
     asked = [quorum.submit(partial(large, at)) for at in range(3)]
@@ -191,13 +184,11 @@ async def test_a_lead_that_is_lost_before_all_is_published_leaves_the_rest_to_th
     assert resigned == [["first", "t0"]]
     assert not await whole, "it waits for no election"
     assert names_of(quorum.image) == ["first", "t0", "t1", "t2"]
-    await quorum.close()
 
 
 async def test_what_was_decided_elsewhere_is_taken_in_a_few_hundred_records_at_a_time(
-    node: PosixNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quorum: QuorumDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quorum, _ = await started(node, config_of(tmp_path / "data"))
     records: list[bytes] = []
 
     def decoded(value: bytes) -> Any:
@@ -223,4 +214,3 @@ async def test_what_was_decided_elsewhere_is_taken_in_a_few_hundred_records_at_a
     assert sizes == [200, 200, 200, 200, 1000], "whole batches, and at least one"
     assert turns == 4 + 4, "the records of a large batch are taken in little by little"
     assert image.topics == quorum.image.topics
-    await quorum.close()
