@@ -254,6 +254,26 @@ def test_all_may_stop_at_once_and_come_back() -> None:
                   .topics[0].error_code == 0)  # fmt: skip
 
 
+def test_the_active_controller_lets_who_leaves_go_first() -> None:
+    """Two of three stop, and the third stands still: without the controller there is none, and no other one soon."""
+    with headrace.testing.cluster(settings={"controller.quorum.fetch.timeout.ms": 60_000}) as cluster:
+        first = cluster.controller()
+        leaving, stands = (id_ for id_ in cluster.nodes if id_ != first)
+        assigned = [k19.CreatableReplicaAssignment(partition_index=0, broker_ids=[leaving, stands])]
+        topic = k19.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assigned)
+        with Link(cluster.nodes[first].port) as link:
+            assert link.ask(k19.CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7).topics[0].error_code == 0
+        until(lambda: cluster.leader("t", 0) == leaving)
+        cluster.pause(stands)
+        cluster.nodes[leaving].ask_to_stop()
+        until(lambda: cluster.nodes[first].inside.image.brokers[leaving].in_controlled_shutdown)
+        assert not cluster.nodes[first].inside.image.brokers[leaving].fenced, "the one that stands is to hear of it"
+        cluster.nodes[first].ask_to_stop()
+        cluster.nodes[leaving].join()
+        cluster.nodes[first].join()
+        cluster.kill(stands)
+
+
 def test_who_asks_for_a_leader_that_just_died_hears_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a broker that fetched from it, Metadata and FindCoordinator wait for the election."""
     monkeypatch.setattr(lost_leaders, "HOLD_S", PATIENCE_S)

@@ -17,7 +17,6 @@ from headrace.testing import TestCluster
 PARTITIONS = 1500
 PATIENT = {
     "controller.quorum.fetch.timeout.ms": "20000",
-    "controller.quorum.election.timeout.ms": "20000",
     "broker.session.timeout.ms": "30000",
 }
 """Three nodes make thousands of files in one process: nobody is to take a busy one for a dead one."""

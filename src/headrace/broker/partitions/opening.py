@@ -100,12 +100,14 @@ class Opener:
 
     # --- what is to be opened
 
-    def expect(self, key: Key, topic: Topic) -> None:
-        """This broker leads or follows a partition of which it has no replica yet."""
+    def expect(self, key: Key, topic: Topic) -> bool:
+        """This broker leads or follows a partition of which it has no replica yet; False where that was known."""
+        is_new = key not in self.unopened
         self.put_off.pop(key, None)
         if key in self._doomed:
             self._take_away(key)  # another topic of that name
         self.unopened[key] = topic
+        return is_new
 
     def forget(self, key: Key) -> None:
         """This broker need not open it any more."""

@@ -224,7 +224,8 @@ class ReplicaManager:
                     self._epoch_starts.add_new(self.by_name[key])
 
     def _follow(self, topic: Topic, changed: set[int] | None) -> list[Key]:
-        """Leads or follows the partitions of a topic that changed, or has them no more; returns those to be opened."""
+        """Leads or follows the partitions of a topic that changed, or has them no more; returns those to be opened that
+        were not before."""
         expected: list[Key] = []
         for partition in topic.partitions:
             if changed is not None and partition.index not in changed:
@@ -237,8 +238,7 @@ class ReplicaManager:
                 self._take_role(replica, partition)
             elif partition.leader == NO_LEADER:
                 self._opener.forget(key)  # there is nobody to follow, and nothing to serve
-            elif key not in self.offline:
-                self._opener.expect(key, topic)
+            elif key not in self.offline and self._opener.expect(key, topic):
                 expected.append(key)
         return expected
 

@@ -36,7 +36,7 @@ AGAIN_S: Final = 0.1
 SAID_AFTER_S: Final = 2.0
 """How long a broker that starts waits for a controller before it says so: an election may be under way."""
 LEAVE_S: Final = 300.0
-"""A broker that stops waits so long for its leaderships to go."""
+"""A broker that stops waits so long for its leaderships to go, and the active controller for others that stop."""
 
 _FINAL: Final = frozenset(
     {ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION}
@@ -204,6 +204,17 @@ class Membership:
             timer = self._owner.later(LEAVE_S, self._release, "its leaderships were not moved in time")
             await self._released
             timer.cancel()
+            await self._let_others_leave()
+
+    async def _let_others_leave(self) -> None:
+        """The active controller goes last: where several stop at once, those after it may be too few for another one,
+        and would wait for it in vain. One that is dead it fences at the end of its session."""
+        last = self._node.clock.monotonic() + LEAVE_S
+        while self._quorum.decides and self._node.clock.monotonic() < last:
+            brokers = self._quorum.image.brokers.values()
+            if not any(each.in_controlled_shutdown and not each.fenced for each in brokers if each.id != self._id):
+                return
+            await asyncio.sleep(LEAVING_S)
 
     async def close(self) -> None:
         """Sends nothing any more."""
