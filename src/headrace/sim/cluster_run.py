@@ -320,8 +320,9 @@ class ClusterRun:
         for nemesis in nemeses:
             nemesis.heal()
         for machine in self.everybody.values():
-            # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
-            if not machine.disks_are_sound or machine.broker is None:
+            # Whoever repaired a disk starts the node again. Others start or stop in peace: a node that is killed before
+            # it is registered is eligible no more (KIP-966), and the last one in sync may have lost its power.
+            if not machine.disks_are_sound:
                 machine.kill()
         for machine in self.everybody.values():
             await machine.ready()
