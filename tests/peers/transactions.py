@@ -8,6 +8,7 @@ from headrace.client import reading
 from headrace.client.cluster import TRANSACTION, Client
 from headrace.client.describe import describe_features
 from headrace.client.reading import Fetcher, visible_batches
+from headrace.client.transaction_states import list_transactions
 from headrace.wire.messages.k57_update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -57,6 +58,14 @@ def state_of(client: Client, transactional_id: str, *, settled: bool = True) -> 
         is_over = not settled or not found.transaction_state.startswith("Prepare")
         if is_over or time.monotonic() > until:
             return found.transaction_state
+        time.sleep(0.01)
+
+
+def await_markers(client: Client) -> None:
+    """Returns when every transaction that was decided has its markers: until then a part of it may be out of sight."""
+    until = time.monotonic() + PATIENCE_S
+    while waiting := [each for each in list_transactions(client) if each.state.startswith("Prepare")]:
+        assert time.monotonic() < until, f"markers are missing: {waiting}"
         time.sleep(0.01)
 
 
