@@ -254,7 +254,7 @@ def test_all_may_stop_at_once_and_come_back() -> None:
                   .topics[0].error_code == 0)  # fmt: skip
 
 
-def test_the_active_controller_lets_who_leaves_go_first() -> None:
+def test_the_active_controller_stops_after_the_others() -> None:
     """Two of three stop, and the third stands still: without the controller there is none, and no other one soon."""
     with headrace.testing.cluster(settings={"controller.quorum.fetch.timeout.ms": 60_000}) as cluster:
         first = cluster.controller()

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from aiokafka.partitioner import murmur2
-from peers.transactions import await_markers, visible
+from peers.transactions import visible
 
 import headrace
 import headrace.testing
@@ -173,10 +173,8 @@ def test_a_batch_write_exactly_once_is_seen_whole_or_not_at_all(spark: Any, brok
     with pytest.raises(Exception, match="the last row fails"):
         broken.write.format("headrace").options(**options).mode("append").save()
     with Client(broker.bootstrap) as client:
-        await_markers(client)
         assert visible(client, "whole") == []
         frame.write.format("headrace").options(**options).mode("append").save()
-        await_markers(client)
         assert sorted(map(int, visible(client, "whole"))) == list(range(count))
 
 

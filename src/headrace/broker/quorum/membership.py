@@ -211,8 +211,8 @@ class Membership:
         and would wait for it in vain. One that is dead it fences at the end of its session."""
         last = self._node.clock.monotonic() + LEAVE_S
         while self._quorum.decides and self._node.clock.monotonic() < last:
-            brokers = self._quorum.image.brokers.values()
-            if not any(each.in_controlled_shutdown and not each.fenced for each in brokers if each.id != self._id):
+            others = [each for each in self._quorum.image.online_brokers() if each.id != self._id]
+            if not any(each.in_controlled_shutdown for each in others):
                 return
             await asyncio.sleep(LEAVING_S)
 
