@@ -240,8 +240,8 @@ class QuorumRun:
         for each in self.faults:
             each.heal()
         for machine in self.machines.values():
-            # Whoever repaired a disk starts the node again; a clean stop that the end of the faults cut short hangs.
-            if not machine.disks_are_sound or machine.broker is None:
+            # Whoever repaired a disk starts the node again.
+            if not machine.disks_are_sound:
                 machine.kill()
                 await machine.ready()
                 machine.disks_are_sound = True
