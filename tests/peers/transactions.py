@@ -61,14 +61,6 @@ def state_of(client: Client, transactional_id: str, *, settled: bool = True) -> 
         time.sleep(0.01)
 
 
-def await_markers(client: Client) -> None:
-    """Returns when every transaction that was decided has its markers: until then a part of it may be out of sight."""
-    until = time.monotonic() + PATIENCE_S
-    while waiting := [each for each in list_transactions(client) if each.state.startswith("Prepare")]:
-        assert time.monotonic() < until, f"markers are missing: {waiting}"
-        time.sleep(0.01)
-
-
 def visible(client: Client, topic: str) -> list[bytes]:
     """The values that a reader of committed records sees now, when every marker that is due has been written.
 
@@ -88,11 +80,10 @@ def visible_records(client: Client, topic: str) -> dict[int, list[Record]]:
 
 
 def settled_ends(client: Client, topic: str) -> dict[int, int]:
-    """Where committed records end, once that has not moved for a moment."""
-    ends = reading.latest_offsets(client, topic, isolation="read_committed")
-    while True:
-        time.sleep(0.1)
-        again = reading.latest_offsets(client, topic, isolation="read_committed")
-        if again == ends:
-            return ends
-        ends = again
+    """Where committed records end, once every transaction that was decided has its markers: until then a part of it may
+    be out of sight."""
+    until = time.monotonic() + PATIENCE_S
+    while waiting := [each for each in list_transactions(client) if each.state.startswith("Prepare")]:
+        assert time.monotonic() < until, f"markers are missing: {waiting}"
+        time.sleep(0.01)
+    return reading.latest_offsets(client, topic, isolation="read_committed")
