@@ -369,3 +369,20 @@ def test_a_gap_before_the_end_of_a_log_is_no_damage(open_at: Open, make_batch: C
     log.close()
     for recovery_point in (0, 3, 10):
         assert open_at(clean=True, recovery_point=recovery_point).end_offset == 10
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_gap_is_told_where_something_lies_behind_it(open_at: Open, append: Append, policy: str) -> None:
+    """What is cut at the gap has none: it would be cut there once more, when all that was missing has come again."""
+    settings = {**SMALL, "cleanup_policy": frozenset({policy})}
+    log = open_at(settings)
+    while len(log.segments) < 3:
+        append(log, b"x" * 40)
+    log.close()
+    path = Path(log.segments[0].path)
+    *_, (last, header) = iter_headers(path.read_bytes())
+    os.truncate(path, last)
+    found = open_at(settings, clean=False)
+    is_kept = policy == "compact"
+    assert found.gap_offset == (header.base_offset if is_kept else -1)
+    assert found.end_offset == (log.end_offset if is_kept else header.base_offset)

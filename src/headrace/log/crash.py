@@ -93,7 +93,9 @@ class Recovery:
                 # Compaction leaves such gaps, but never in what only `delete` cleans up: a file did not survive. Where
                 # one cannot tell, nothing is cut, and producers are read from the batches alone.
                 trusted_to = min(trusted_to, end_offset)
-                if not self.distrusted:  # else its end was damaged, and what lies before that was safe
+                # What only `delete` cleans up is cut here, and nothing lies behind the gap then. A distrusted log's end
+                # was damaged, and what lies before that was safe.
+                if self.config.compact and not self.distrusted:
                     report = report._replace(gap_offset=trusted_to)
             if trusted_to < 1 << 63 and not self.config.compact:
                 reason = f"the segment before it ends at offset {end_offset}"
