@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.env.posix import PIECE_BYTES, READ_ON_BYTES, PosixDisk, PosixFile, in_memory
+from headrace.env.posix import READ_ON_BYTES, PosixDisk, PosixFile
+from headrace.env.posix_page_cache import CACHESTAT, PIECE_BYTES, in_memory, pages_counted_by
 
 PAGE = 4096
 SIZE = 3 * 1024 * 1024
 PATIENCE_S = 30
+NO_SUCH_CALL = 100_000
 
 
 def resident(descriptor: int, at: int, size: int) -> list[bool]:
@@ -161,3 +163,34 @@ def test_a_hole_is_noticed(monkeypatch: pytest.MonkeyPatch, hole: tuple[int, int
     monkeypatch.setattr(os, "preadv", SlowDisk((start + hole[0], hole[1])).preadv)
     assert not in_memory(-1, start, 4 * PIECE_BYTES)
     assert in_memory(-1, start - 1 - PIECE_BYTES, PIECE_BYTES)
+
+
+def test_a_hole_of_one_page_is_noticed_where_the_system_counts_pages(cold: PosixFile) -> None:
+    """A system that wants memory takes pages here and there, and a loop that sends over one waits for the disk."""
+    cold.read(0, SIZE)
+    counted = pages_counted_by(CACHESTAT)(cold.fileno(), PAGE + 1, 3 * PAGE)
+    assert counted in (4, -1)
+    evict(cold.fileno(), 41 * PAGE, PAGE)
+    assert in_memory(cold.fileno(), 0, 2 * PIECE_BYTES) is (counted < 0)
+    assert in_memory(cold.fileno(), 42 * PAGE, 2 * PIECE_BYTES)
+
+
+def test_a_system_that_counts_no_pages_is_asked_once(cold: PosixFile) -> None:
+    asked = pages_counted_by(NO_SUCH_CALL)
+    assert [asked(cold.fileno(), 0, PAGE) for _ in range(3)] == [-1, -1, -1]
+
+
+def test_a_file_that_cannot_be_counted_ends_nothing(cold: PosixFile) -> None:
+    cold.read(0, SIZE)
+    asked = pages_counted_by(CACHESTAT)
+    assert asked(-1, 0, PAGE) == -1
+    assert asked(cold.fileno(), 0, PAGE) == pages_counted_by(CACHESTAT)(cold.fileno(), 0, PAGE)
+
+
+def test_threads_count_for_themselves(cold: PosixFile) -> None:
+    cold.read(0, SIZE)
+    asked = pages_counted_by(CACHESTAT)
+    wanted = {pages: asked(cold.fileno(), 0, pages * PAGE) for pages in range(1, 9)}
+    with ThreadPoolExecutor(8) as pool:
+        for pages, held in pool.map(lambda n: (n % 8 + 1, asked(cold.fileno(), 0, (n % 8 + 1) * PAGE)), range(5000)):
+            assert held == wanted[pages]

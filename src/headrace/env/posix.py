@@ -22,17 +22,15 @@ from headrace.env.clock import Clock
 from headrace.env.disk import Disk
 from headrace.env.entropy import Entropy
 from headrace.env.node import Lock
+from headrace.env.posix_page_cache import NOWAIT, PIECE_BYTES, in_memory
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
-_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _advise = getattr(os, "posix_fadvise", None)
 _probe = [bytearray(1)]
 
 VMSTAT_BYTES = 1 << 16
 
-PIECE_BYTES = 128 * 1024
-"""What is asked of the disk at once when data is read ahead: every system takes that whole, and quickly."""
 READ_ON_BYTES = 4 * PIECE_BYTES
 """How far what the disk is asked for runs ahead of what is waited for."""
 HOLE_PROBES = (1_071_104, 2_244_608, 4_419_584, 8_708_096)
@@ -54,25 +52,6 @@ _held_locks: set[str] = set()
 
 _held_locks_guard = threading.Lock()
 _ahead_guard = threading.Lock()
-
-
-def in_memory(file: int, position: int, size: int) -> bool:
-    """Whether `size` bytes at `position` can be read from the page cache, as far as a few probes tell.
-
-    After a no, all of the range must be read before it is probed again: a vain probe has the kernel fetch the page that
-    it looked for, so a second look would find that page, and not the hole before it.
-    """
-    try:
-        os.preadv(file, _probe, position, _NOWAIT)
-        for at in range(PIECE_BYTES, size, PIECE_BYTES):
-            os.preadv(file, _probe, position + at, _NOWAIT)
-        os.preadv(file, _probe, position + size - 1, _NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-    return True
 
 
 @functools.cache
@@ -156,7 +135,7 @@ class PosixFile:
     def read_cached_into(self, at: int, buffer: memoryview) -> int:
         """See File.read_cached_into."""
         try:
-            return os.preadv(self._descriptor, (buffer,), at, _NOWAIT)
+            return os.preadv(self._descriptor, (buffer,), at, NOWAIT)
         except BlockingIOError:
             return 0
         except OSError as error:

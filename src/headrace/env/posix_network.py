@@ -16,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
-from headrace.env.posix import in_memory, open_files_limit, reserved_descriptors
+from headrace.env.posix import open_files_limit, reserved_descriptors
+from headrace.env.posix_page_cache import NOWAIT, in_memory
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -32,8 +33,6 @@ CONTENDED_S: Final = 50e-6
 """A processor that was offered and comes back later than this is wanted by somebody with work to do."""
 BUSY_POLL_MISSES_MAX: Final = 10
 """After this many vain moments in a row one event in a thousand is followed by another try."""
-
-_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -103,7 +102,7 @@ class PosixStream:
         """See `Stream`."""
         file = part.file.fileno()
         position = part.position + at
-        flags = 0 if may_wait else _NOWAIT
+        flags = 0 if may_wait else NOWAIT
         done = 0
         while done < len(buffer):
             try:
