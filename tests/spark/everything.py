@@ -23,8 +23,6 @@ import headrace.spark
 
 GROUP = "everything"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-UPDATES = "at-least-once" if "SPARK_REMOTE" in os.environ else "exactly-once"
-"""Over Connect the body of a foreachBatch does not know of its query, which exactly once needs."""
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
@@ -66,9 +64,7 @@ class Program:
     def update(self) -> None:
         """Counts in update mode."""
         counts = self._numbers().groupBy("key").count().selectExpr("key", "string(count) AS value")
-        options = {**self.brokers, "topic": "counts", "delivery": UPDATES}
-        writer = counts.writeStream.outputMode("update").foreachBatch(headrace.spark.write_updates(options))
-        self._to_its_end(writer, "update")
+        self._to_its_end(self._updates(counts, "counts", "update"), "update")
 
     def state(self) -> None:
         """Sums that a StatefulProcessor keeps, from a topic into a topic."""
@@ -76,9 +72,7 @@ class Program:
         sums = keyed.groupBy("key").transformWithState(
             statefulProcessor=Sums(), outputStructType="key STRING, value STRING", outputMode="Update", timeMode="None"
         )
-        options = {**self.brokers, "topic": "sums", "delivery": UPDATES}
-        writer = sums.writeStream.outputMode("update").foreachBatch(headrace.spark.write_updates(options))
-        self._to_its_end(writer, "state")
+        self._to_its_end(self._updates(sums, "sums", "state"), "state")
 
     def state_sink(self) -> None:
         """The same in append mode, which a sink of Python's takes itself."""
@@ -92,6 +86,12 @@ class Program:
     def _numbers(self) -> DataFrame:
         options = {**self.brokers, "subscribe": "numbers", "startingOffsets": "earliest", "kafka.group.id": GROUP}
         return self.spark.readStream.format("headrace").options(**options).load().select("key", "value")
+
+    def _updates(self, rows: DataFrame, topic: str, name: str) -> Any:
+        """A writer of update mode, exactly once. Over Connect the checkpoint tells it of its query."""
+        options = {**self.brokers, "topic": topic, "delivery": "exactly-once"}
+        options["checkpointLocation"] = f"{self.directory}/{name}"
+        return rows.writeStream.outputMode("update").foreachBatch(headrace.spark.write_updates(options))
 
     def _to_its_end(self, writer: Any, name: str) -> None:
         query = writer.option("checkpointLocation", f"{self.directory}/{name}").trigger(availableNow=True).start()

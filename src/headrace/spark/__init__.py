@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -44,16 +45,29 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
 
     Spark (4.3) takes no sink written in Python in update mode, so every batch is written through the batch sink. The
     options are those of the sink; ValueError, in one sentence, for what is wrong with them. With `delivery` set to
-    exactly-once, `checkpointLocation` among them lets the offsets of sources be committed too.
+    exactly-once, `checkpointLocation` among them lets the offsets of sources be committed too; over Spark Connect it
+    must be there, as nothing else tells of which query a batch is.
     """
-    from headrace.spark.delivery import OF_BATCH
+    from pyspark.sql.utils import is_remote
+
+    from headrace.spark.checkpoint_offsets import query_of
+    from headrace.spark.delivery import OF_BATCH, OF_QUERY
     from headrace.spark.options import sink_options
 
     chosen = dict(options)
-    once = sink_options(chosen).exactly_once is not None
+    how = sink_options(chosen).exactly_once
+    if how is not None and is_remote() and not how.checkpoint:
+        query_of("")  # says at once what would end the first batch
+    run_id = ""
 
     def write(rows: DataFrame, batch_id: int) -> None:
-        of_batch = {OF_BATCH: str(batch_id)} if once else {}
+        nonlocal run_id
+        of_batch = {}
+        if how is not None:
+            of_batch[OF_BATCH] = str(batch_id)
+            if is_remote():
+                run_id = run_id or str(uuid.uuid4())  # made on the server, where a query that starts again has another
+                of_batch[OF_QUERY] = f"{query_of(how.checkpoint)} {run_id}"
         rows.write.format("headrace").options(**chosen, **of_batch).mode("append").save()
 
     return write

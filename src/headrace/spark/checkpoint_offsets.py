@@ -43,6 +43,21 @@ def query_id(checkpoint: Path) -> str:
     return found
 
 
+def query_of(checkpoint: str) -> str:
+    """The same for whom Spark does not tell of which query a batch is. Raises ValueError, in one sentence, where the
+    directory is not one of this machine, or has no query."""
+    directory = local_directory(checkpoint)
+    try:
+        if directory is not None:
+            return query_id(directory)
+    except (OSError, ValueError, KeyError):
+        pass  # what is wrong with it, the sentence says
+    raise ValueError(
+        "Over Spark Connect, write_updates with delivery exactly-once needs the option 'checkpointLocation', the "
+        f"query's own, in a directory that the server can read: {checkpoint!r} has no query."
+    )
+
+
 def source_ends(checkpoint: str, batch_id: int) -> list[SourceEnd]:
     """Of our sources, those that commit offsets to a group; none where the file is not here to be read."""
     directory = local_directory(checkpoint)

@@ -18,6 +18,8 @@ MAX_BYTES: Final = 256 << 20
 MARKER_MISSING: Final = ("fail", "trust")
 OF_BATCH: Final = "headracebatch"
 """Not for programs: the number of the batch of a stream that a batch write is all of, as `write_updates` says it."""
+OF_QUERY: Final = "headracequery"
+"""Not for programs: the ids of that stream's query and of its run, where Spark does not tell tasks (over Connect)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class ExactlyOnce:
     checkpoint: str = ""
     of_batch: int | None = None
     """Where a batch write is the whole of a stream's batch, the number of that one."""
+    of_query: tuple[str, str] | None = None
+    """Ids of the query and of its run, where tasks are not told by Spark."""
     mode: str = EXACTLY_ONCE
     commit_topic: str = ""
 
@@ -74,4 +78,6 @@ def delivery(known: Mapping[str, str], given: Mapping[str, str]) -> ExactlyOnce 
     of_batch = beside.get(OF_BATCH)
     checkpoint = beside.get("checkpointlocation", "")
     batch_id = None if of_batch is None else int(of_batch)
-    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, batch_id, chosen, commit_topic)
+    query_id, _, run_id = beside.get(OF_QUERY, "").partition(" ")
+    of_query = (query_id, run_id) if query_id else None
+    return ExactlyOnce(int(most), topic, missing == "trust", checkpoint, batch_id, of_query, chosen, commit_topic)

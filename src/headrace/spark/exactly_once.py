@@ -39,6 +39,8 @@ from headrace.wire.apis import ApiKey
 
 NO_BATCH: Final = -1
 """The batch of a task that is not of a stream."""
+TaskNames = tuple[str, str, int]
+"""The ids of a query and of its run, and the number of a batch."""
 
 
 class Part(Protocol):
@@ -114,8 +116,23 @@ def encoded_task(rows: Iterable[tuple[Encoded, Sources]], options: SinkOptions) 
     return done
 
 
-def task_names() -> tuple[str, str, int]:
+_told: list[TaskNames] = []
+
+
+@contextmanager
+def told(names: TaskNames) -> Iterator[None]:
+    """Inside the block this task is of these: Spark tells the tasks of a stream itself, but not over Connect."""
+    _told.append(names)
+    try:
+        yield
+    finally:
+        _told.pop()
+
+
+def task_names() -> TaskNames:
     """Of which query, run and batch this task is; outside a stream it is of none."""
+    if _told:
+        return _told[-1]
     task = TaskContext.get()
     batch_id = None if task is None else task.getLocalProperty("streaming.sql.batchId")
     if task is None or batch_id is None:

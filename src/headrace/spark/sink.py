@@ -225,13 +225,19 @@ class BatchWriter(DataSourceArrowWriter):
         once = options.exactly_once
         # said to be all of a stream's batch, it is committed as that
         self.of_batch = None if once is None else once.of_batch
+        self.of_query = None if once is None else once.of_query
         self.write_id = str(uuid.uuid4()) if self.of_batch is None else ""
         if once is not None:
-            # the number is no part of what a query's batches have in common
-            self.options = replace(options, exactly_once=replace(once, of_batch=None))
+            # these are no part of what a query's batches have in common
+            self.options = replace(options, exactly_once=replace(once, of_batch=None, of_query=None))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return way_of(self.options).write(iterator, self.options, self.write_id)
+        if self.of_query is None or self.of_batch is None:
+            return way_of(self.options).write(iterator, self.options, self.write_id)
+        from headrace.spark.exactly_once import told
+
+        with told((*self.of_query, self.of_batch)):
+            return way_of(self.options).write(iterator, self.options, self.write_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
