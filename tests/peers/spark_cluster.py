@@ -102,24 +102,33 @@ class _Processes(ABC):
 
 
 class Standalone(_Processes):
-    """A master and two workers of one core, each with a working directory of its own."""
+    """A master and workers of one core, one on each of `hosts`, each with a working directory of its own.
+
+    Spark runs a slow task a second time on another host only: names of this machine do for that, if they differ.
+    """
 
     master = ""
-    workers = 2
+
+    def __init__(
+        self, directory: Path, python: str = sys.executable, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")
+    ) -> None:
+        super().__init__(directory, python)
+        self.hosts = hosts
 
     def start(self) -> None:
         """Returns when both workers are registered."""
         runner = str(self.home / "bin" / "spark-class")
         deploy = "org.apache.spark.deploy"
         java = {"SPARK_DAEMON_JAVA_OPTS": class_archive.QUICK, "SPARK_DAEMON_MEMORY": MEMORY}
-        listening = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        self._start("master", [runner, f"{deploy}.master.Master", *listening], self.directory / "master", java)
+        listening = ("--port", "0", "--webui-port", "0")
+        command = [runner, f"{deploy}.master.Master", "--host", "127.0.0.1", *listening]
+        self._start("master", command, self.directory / "master", java)
         self.master = self._until_said("master", r"Starting Spark master at (spark://\S+)")
-        for number in range(1, self.workers + 1):
+        for number, host in enumerate(self.hosts, 1):
             own = self.directory / f"worker-{number}"
-            command = [runner, f"{deploy}.worker.Worker", *listening, "--cores", "1", "--memory", "1g"]
+            command = [runner, f"{deploy}.worker.Worker", "--host", host, *listening, "--cores", "1", "--memory", "1g"]
             self._start(own.name, [*command, "--work-dir", str(own / "apps"), self.master], own, java)
-        self._until_said("master", "Registering worker", self.workers)
+        self._until_said("master", "Registering worker", len(self.hosts))
 
     def submit(
         self, program: Path, *arguments: str, options: Sequence[str] = (), variables: Mapping[str, str] | None = None
