@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import re
 import shutil
 import signal
@@ -30,6 +31,9 @@ STOP_PATIENCE_S = 60.0
 SHELL_STARTS = 6
 SHELL_PATIENCE_S = 30.0
 TOOL_PATIENCE_S = 120.0
+PORTS = 10_000, 32_768
+"""Linux gives outgoing connections those from the second one on."""
+_chance = random.SystemRandom()
 CLUSTER_ID = "aGVhZHJhY2UtdGVzdHMtMQ"
 
 LOG4J = (
@@ -65,10 +69,16 @@ def class_path(of: jars.JarSet = jars.KAFKA) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on now, and none that the system gives to outgoing connections: a broker that stops
+    finds it free when it starts again."""
+    while True:
+        port = _chance.randrange(*PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def java(*arguments: str, heap: tuple[str, ...] = ("-Xmx256M",), of: jars.JarSet = jars.KAFKA) -> list[str]:
