@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click import BadParameter
 from click.testing import CliRunner
+from peers.kafka import free_port
 
 from headrace.cli import main
 from headrace.cli.serve import default_data_directory, properties_of
@@ -139,9 +140,7 @@ def test_a_second_broker_on_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_kafka_file_is_taken_and_options_win(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        controller = probe.getsockname()[1]
+    controller = free_port()
     file = tmp_path / "server.properties"
     file.write_text(
         f"process.roles=broker,controller\nnode.id=5\nlog.dirs={tmp_path / 'one'},{tmp_path / 'two'}\n"

@@ -18,6 +18,7 @@ import pytest
 from broker.telemetry.pages import get
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
+from peers.kafka import free_port
 from testing.acknowledged import PARTITIONS, TOPIC, Load, until
 
 from headrace.cli import main
@@ -323,11 +324,7 @@ def test_restarts_back_off_and_have_an_end() -> None:
 
 def test_a_node_that_waits_for_the_others_can_be_ended(tmp_path: Path) -> None:
     """As when the supervisor is stopped while its nodes start."""
-    ports = []
-    for _ in range(4):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
+    ports = [free_port() for _ in range(4)]
     file = tmp_path / "server.properties"
     file.write_text(
         "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"

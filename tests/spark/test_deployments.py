@@ -19,10 +19,9 @@ from peers.spark_cluster import ConnectServer, Standalone
 
 import headrace
 import headrace.testing
-from headrace.client.admin import create_topic
 from headrace.client.groups import fetch_offsets
-from headrace.client.producer import Producer
 
+from . import numbered
 from .packed import python_without_it, zipped
 
 ROWS = 200
@@ -37,11 +36,7 @@ def broker() -> Iterator[Any]:
     """With the topics of the program."""
     with headrace.testing.broker() as running:
         with running.client() as client:
-            for topic in ("numbers", *TOPICS):
-                create_topic(client, topic, partitions=2)
-            with Producer(client) as producer:
-                for number in range(ROWS):
-                    producer.send("numbers", b"%d" % number, key=b"%d" % (number % 7), partition=number % 2)
+            numbered.make(client, ROWS, *TOPICS)
         yield running
 
 

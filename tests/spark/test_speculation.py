@@ -12,10 +12,10 @@ from peers.spark_cluster import Standalone
 from peers.transactions import SMALL, settled_ends, visible
 
 import headrace.testing
-from headrace.client.admin import create_topic
 from headrace.client.cluster import Client
-from headrace.client.producer import Producer
 from headrace.client.reading import latest_offsets
+
+from . import numbered
 
 PROGRAM = Path(__file__).parent / "speculating.py"
 ROWS = 400
@@ -38,11 +38,7 @@ def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_both_attempts_of_a_task_write(bootstrap: str, tmp_path: Path) -> None:
     """Of which one counts. Nothing is left open either."""
     with Client(bootstrap) as client:
-        for topic in ("numbers", *PARTS):
-            create_topic(client, topic, partitions=2)
-        with Producer(client) as producer:
-            for number in range(ROWS):
-                producer.send("numbers", b"%d" % number, key=b"%d" % (number % 7), partition=number % 2)
+        numbered.make(client, ROWS, *PARTS)
         work = tmp_path / "work"
         work.mkdir()
         with Standalone(tmp_path / "cluster", hosts=("127.0.0.2", "127.0.0.3")) as cluster:

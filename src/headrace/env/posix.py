@@ -27,7 +27,6 @@ from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
 _advise = getattr(os, "posix_fadvise", None)
-_probe = [bytearray(1)]
 
 VMSTAT_BYTES = 1 << 16
 
@@ -209,7 +208,7 @@ class PosixFile:
             os.sched_yield()
             awaited = begin - READ_ON_BYTES
             if awaited >= at:
-                os.preadv(descriptor, _probe, min(awaited + PIECE_BYTES, end) - 1)
+                os.pread(descriptor, 1, min(awaited + PIECE_BYTES, end) - 1)
 
     def size(self) -> int:
         """See File.size."""

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 PIECE_BYTES: Final = 128 * 1024
 """What is asked of the disk at once when data is read ahead: every system takes that whole, and quickly."""
 
-_PAGE: Final = mmap.PAGESIZE
 CACHESTAT: Final = 451
 """The number of cachestat(2), Linux 6.5, which is the same on each architecture that Python runs on there."""
+_PAGE: Final = mmap.PAGESIZE
 _probe: Final = [bytearray(1)]
 
 PagesHeld = Callable[[int, int, int], int]
@@ -51,14 +51,10 @@ def in_memory(file: int, position: int, size: int) -> bool:
     return True
 
 
-def _is_not_told(_file: int, _position: int, _size: int) -> int:
-    return -1
-
-
 def _first_look(file: int, position: int, size: int) -> int:
-    """Finds out whether the system tells, and answers as it does from then on."""
+    """Only whoever sends records from files needs ctypes, which is brought here."""
     global _pages_held
-    _pages_held = pages_counted_by(CACHESTAT) if sys.platform == "linux" else _is_not_told
+    _pages_held = pages_counted_by(CACHESTAT)
     return _pages_held(file, position, size)
 
 
@@ -67,13 +63,13 @@ _pages_held: PagesHeld = _first_look
 
 def pages_counted_by(number: int) -> PagesHeld:
     """cachestat(2) under its number. A system that does not have it, or does not let us, is not asked again."""
-    import ctypes  # for whoever sends records from files, and nobody else
+    import ctypes
 
     call = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter: it takes a microsecond
     call.restype = ctypes.c_long
     call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
-    buffers = threading.local()
-    is_told = True
+    buffers = threading.local()  # several brokers may run in one process, each on a thread of its own
+    is_told = sys.platform == "linux"
 
     def pages_held(file: int, position: int, size: int) -> int:
         nonlocal is_told

@@ -90,11 +90,10 @@ class Recovery:
         for index in range(first, len(segments)):
             segment = segments[index]
             if index > first and segment.base_offset > max(end_offset, recovery_point):
-                # Compaction leaves such gaps, but never in what only `delete` cleans up: a file did not survive. Where
-                # one cannot tell, nothing is cut, and producers are read from the batches alone.
+                # Compaction leaves such gaps, but never in what only `delete` cleans up: a file did not survive, and
+                # the log is cut there and has no gap. Where one cannot tell, nothing is cut, and producers are read
+                # from the batches alone. A distrusted log's end was damaged, and what lies before that was safe.
                 trusted_to = min(trusted_to, end_offset)
-                # What only `delete` cleans up is cut here, and nothing lies behind the gap then. A distrusted log's end
-                # was damaged, and what lies before that was safe.
                 if self.config.compact and not self.distrusted:
                     report = report._replace(gap_offset=trusted_to)
             if trusted_to < 1 << 63 and not self.config.compact:

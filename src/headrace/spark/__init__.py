@@ -50,14 +50,14 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     """
     from pyspark.sql.utils import is_remote
 
-    from headrace.spark.checkpoint_offsets import query_of
+    from headrace.spark.checkpoint_offsets import no_query, query_of
     from headrace.spark.delivery import OF_BATCH, OF_QUERY
     from headrace.spark.options import sink_options
 
     chosen = dict(options)
     how = sink_options(chosen).exactly_once
     if how is not None and is_remote() and not how.checkpoint:
-        query_of("")  # says at once what would end the first batch
+        raise no_query("")  # now, and not with the first batch
     run_id = ""
 
     def write(rows: DataFrame, batch_id: int) -> None:

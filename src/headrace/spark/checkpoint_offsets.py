@@ -52,7 +52,12 @@ def query_of(checkpoint: str) -> str:
             return query_id(directory)
     except (OSError, ValueError, KeyError):
         pass  # what is wrong with it, the sentence says
-    raise ValueError(
+    raise no_query(checkpoint)
+
+
+def no_query(checkpoint: str) -> ValueError:
+    """What is wrong, over Spark Connect, with a checkpoint that tells of no query."""
+    return ValueError(
         "Over Spark Connect, write_updates with delivery exactly-once needs the option 'checkpointLocation', the "
         f"query's own, in a directory that the server can read: {checkpoint!r} has no query."
     )

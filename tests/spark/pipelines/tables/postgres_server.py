@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from peers.kafka import free_port
 
 USER, PASSWORD = "headrace", "s3cret:/pass"
 START_PATIENCE_S = 60.0
@@ -40,13 +40,6 @@ class Server:
         """As `table-sync` takes it, and without a table as PostgreSQL's own client does."""
         password = PASSWORD.replace(":", "%3A").replace("/", "%2F")
         return f"postgresql://{USER}:{password}@127.0.0.1:{self.port}/{database}{'#' * bool(table)}{table}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
