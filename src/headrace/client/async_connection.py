@@ -28,6 +28,7 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.env import Node, Owner, Timer
     from headrace.env.network import Stream
+    from headrace.wire.messages.k18_api_versions import ApiVersionsResponse
 
 R = TypeVar("R", bound=Response)
 
@@ -84,11 +85,8 @@ class AsyncConnection:
 
     async def _negotiate(self, timeout_s: float) -> None:
         """ApiVersions, newest first; a broker that lacks that version answers with version 0 and error 35."""
-        from headrace.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-
-        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
         for version in (API_VERSIONS_NEWEST, 0):
-            response = await self.ask(request, ApiVersionsResponse, version=version, timeout_s=timeout_s)
+            response = await self.ask_versions(version=version, timeout_s=timeout_s)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
         if response.error_code != ErrorCode.NONE:
@@ -113,6 +111,13 @@ class AsyncConnection:
         self._waiting.append((call, future, timer))
         self._push()
         return future
+
+    def ask_versions(self, *, timeout_s: float, version: int | None = None) -> Future[ApiVersionsResponse]:
+        """Asks which versions the broker serves: every broker answers that, to everyone. See `ask`."""
+        from headrace.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
+        return self.ask(request, ApiVersionsResponse, version=version, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Ends the connection; what was asked and not answered fails with ConnectionLostError."""

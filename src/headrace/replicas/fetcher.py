@@ -12,6 +12,7 @@ KIP-227, from the client's side.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final, NamedTuple
@@ -20,6 +21,8 @@ from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO
 from headrace.wire.errors import ErrorCode
 
 UNKNOWN: Final = -1
+FIRST_BACKOFF_MS: Final = 10
+"""How soon a leader is asked again that does not know of itself yet; twice as long each time, up to the backoff."""
 Key = tuple[bytes, int]
 """A partition: topic id and index."""
 
@@ -30,6 +33,15 @@ _SESSION_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
+_NOT_YET: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a leader says that does not have the metadata yet which have reached its follower."""
 
 
 class FetchState(Enum):
@@ -59,7 +71,7 @@ class Step(Enum):
 class Followed:
     """One partition under one leader epoch. Whoever follows it again makes another one: old answers find the old."""
 
-    __slots__ = ("key", "last_epoch", "leader_epoch", "log_start", "offset", "state", "until_ms")
+    __slots__ = ("key", "last_epoch", "leader_epoch", "log_start", "offset", "refusals", "state", "until_ms")
 
     def __init__(self, key: Key, leader_epoch: int, offset: int, last_epoch: int, log_start: int) -> None:
         self.key = key
@@ -71,6 +83,8 @@ class Followed:
         self.log_start = log_start
         self.state = FetchState.FETCHING
         self.until_ms = 0
+        self.refusals = 0
+        """How often in a row the leader did not know yet that it leads."""
 
     @property
     def is_stopped(self) -> bool:
@@ -291,6 +305,11 @@ class Fetcher:
             followed.state = FetchState.STOPPED
             self._touch(key)
             return Step.NOTHING, followed
+        if error in _NOT_YET:
+            self.wait(followed, now_ms, FIRST_BACKOFF_MS << min(followed.refusals, 16))
+            followed.refusals += 1
+            return Step.NOTHING, followed
+        followed.refusals = 0
         if error or (answer.diverging is not None and min(answer.diverging) < 0):
             self.wait(followed, now_ms)
             return Step.NOTHING, followed
@@ -334,9 +353,9 @@ class Fetcher:
         followed.last_epoch = last_epoch
         followed.log_start = log_start
 
-    def wait(self, followed: Followed, now_ms: int) -> None:
-        """Something went wrong with a partition: it is tried again after a while."""
+    def wait(self, followed: Followed, now_ms: int, backoff_ms: int = sys.maxsize) -> None:
+        """Something went wrong with a partition: it is tried again after a while, `backoff_ms` at most."""
         followed.state = FetchState.WAITING
-        followed.until_ms = now_ms + self._backoff_ms
+        followed.until_ms = now_ms + min(backoff_ms, self._backoff_ms)
         self._waiting[followed] = None
         self._touch(followed.key)

@@ -49,6 +49,56 @@ def test_a_follower_catches_up_and_counts() -> None:
     cluster.run(test)
 
 
+def test_what_is_followed_later_is_not_kept_waiting_by_a_fetch_that_waits() -> None:
+    """Which does not name it, and would end after replica.fetch.wait.max.ms, 500: a producer would wait so long for a
+    leader that others make way for."""
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create()
+        assert await cluster[1].produce(b"a") is ErrorCode.NONE
+        await cluster.until(lambda: cluster[1].fetches.waiting == 1)
+        for name in ("u", "v"):
+            cluster.create(name)
+            assert await cluster[1].produce(b"b", topic=name, timeout_ms=100) is ErrorCode.NONE
+        cluster.change("u", leader=2)
+        cluster.change("u", leader=1)
+        assert await cluster[1].produce(b"c", topic="u", timeout_ms=100) is ErrorCode.NONE
+
+    cluster.run(test)
+
+
+def test_what_is_followed_while_the_leader_is_connected_to_is_asked_for_at_once() -> None:
+    cluster = Cluster(2)
+
+    async def test() -> None:
+        cluster.create()
+        await asyncio.sleep(0)
+        cluster.create("u")
+        assert await cluster[1].produce(b"b", topic="u", timeout_ms=100) is ErrorCode.NONE
+
+    cluster.run(test)
+
+
+@pytest.mark.parametrize("behind_ms", [1, 30, 250])
+def test_a_leader_that_hears_later_than_its_follower_is_asked_again_soon(behind_ms: int) -> None:
+    cluster = Cluster(2, replica_fetch_backoff_ms="1000")
+
+    async def test() -> None:
+        cluster.create("t", replicas=(2, 1), leader=2)
+        assert await cluster[2].produce(b"a") is ErrorCode.NONE
+        cluster.create("u")
+        assert await cluster[1].produce(b"a", topic="u") is ErrorCode.NONE
+        cluster.deaf = {1}
+        cluster.change(leader=1)
+        await asyncio.sleep(behind_ms / 1000)
+        cluster.deaf = set()
+        cluster.hears(1)
+        assert await cluster[1].produce(b"b", timeout_ms=max(100, behind_ms)) is ErrorCode.NONE
+
+    cluster.run(test)
+
+
 def test_what_was_there_before_is_fetched_in_pieces() -> None:
     cluster = Cluster(2)
 

@@ -116,6 +116,26 @@ def test_new_data_wake_a_parked_fetch_of_a_follower() -> None:
     cluster.run(test)
 
 
+def test_a_request_behind_it_ends_the_wait_of_a_follower_and_of_nobody_else() -> None:
+    """A follower says so that it has more to fetch."""
+    cluster = led()
+
+    async def test() -> None:
+        cluster.create()
+        connection = await cluster.client.connection()
+        for follower, wait_s in ((2, 0.0), (-1, 2.0)):
+            began = cluster.world.loop.time()
+            parked = asyncio.ensure_future(one(cluster, 0, follower=follower, wait_ms=2000))
+            await cluster.until(lambda: cluster[1].fetches.waiting == 1)
+            versions = await connection.ask_versions(timeout_s=10)
+            assert parked.done() and not versions.error_code
+            answer = await parked
+            assert (answer.error_code, len(answer.records), cluster[1].fetches.waiting) == (0, 0, 0)
+            assert wait_s <= cluster.world.loop.time() - began < wait_s + 0.1
+
+    cluster.run(test)
+
+
 def test_a_fetch_that_waited_for_nothing_tells_what_is_committed_by_then() -> None:
     cluster = led()
     cluster.register(3)

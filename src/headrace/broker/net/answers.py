@@ -15,13 +15,15 @@ class CloseConnectionError(Exception):
 class Pending(Generic[T]):
     """An answer that comes later: the handler returns it, keeps it, and resolves it exactly once."""
 
-    __slots__ = ("_on_resolved", "abandon", "resolved", "value")
+    __slots__ = ("_on_resolved", "abandon", "hurry", "resolved", "value")
 
-    def __init__(self, abandon: Callable[[], None] | None = None) -> None:
-        """`abandon` is called when nobody waits for the answer any more, because the connection is gone."""
+    def __init__(self, abandon: Callable[[], None] | None = None, *, hurry: Callable[[], None] | None = None) -> None:
+        """`abandon` is called when nobody waits for the answer any more, because the connection is gone. `hurry` is
+        called when the client has asked for something else behind this."""
         self.resolved = False
         self.value: T | None = None
         self.abandon = abandon
+        self.hurry = hurry
         self._on_resolved: Callable[[], None] | None = None
 
     def resolve(self, value: T | None) -> None:

@@ -381,7 +381,11 @@ class Connection:
     def wait_for(self, reply: Reply, pending: Pending[Any]) -> None:
         """Keeps the place of an answer that comes later."""
         self._expect(reply)
+        self._leave_to(reply, pending)
+
+    def _leave_to(self, reply: Reply, pending: Pending[Any]) -> None:
         reply.abandon = pending.abandon
+        reply.hurry = pending.hurry
         pending.when_resolved(lambda: self._resolved(reply, pending.value))
 
     async def _finish_task(self, reply: Reply, coroutine: Any) -> None:
@@ -389,7 +393,7 @@ class Connection:
             result = await coroutine
             if isinstance(result, Pending):
                 self.unblock(Blocked.HANDLER)
-                result.when_resolved(lambda: self._resolved(reply, result.value))
+                self._leave_to(reply, result)
                 return
         except CloseConnectionError as reason:
             self.close(str(reason))
@@ -401,6 +405,8 @@ class Connection:
         self._resolved(reply, result)
 
     def _expect(self, reply: Reply) -> None:
+        if self.unanswered and (hurry := self.unanswered[0].hurry) is not None:
+            hurry()
         self.unanswered.append(reply)
         reply.began = self.server.began
         self.server.requests_budget.force(reply.held)

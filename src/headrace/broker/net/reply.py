@@ -10,7 +10,7 @@ from headrace.wire.primitives import Part
 class Reply:
     """A request that has taken effect and whose answer has not left the connection's queue."""
 
-    __slots__ = ("abandon", "began", "correlation_id", "held", "kept", "key", "parts", "version")
+    __slots__ = ("abandon", "began", "correlation_id", "held", "hurry", "kept", "key", "parts", "version")
 
     def __init__(self, key: int, version: int, correlation_id: int, held: int) -> None:
         self.key = key
@@ -21,3 +21,4 @@ class Reply:
         self.began = 0.0  # when the request arrived, once its answer is waited for
         self.parts: list[Part] | None = None
         self.abandon: Callable[[], None] | None = None
+        self.hurry: Callable[[], None] | None = None

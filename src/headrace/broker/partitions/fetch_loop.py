@@ -89,6 +89,10 @@ class FetchLoop:
         self._throttles = throttles
         self._holds_back = False
         """Whether a partition is not asked for now, so that a rate is kept."""
+        self._waits = False
+        """Whether a fetch is at the leader, which may wait for more, and has not been ended yet."""
+        self._follows_more = False
+        """Whether something is followed that the newest request does not ask for."""
         self._gated = config.acks_flush == "before-reply"
         self._connection: AsyncConnection | None = None
         self._opening: asyncio.Task[AsyncConnection | ClientError] | None = None
@@ -114,6 +118,15 @@ class FetchLoop:
             self.machine.begin_cut(followed)
             self._blind.append(followed)
         self._changed.set()
+        self._follows_more = True
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        """A fetch that waits at the leader does not ask for what is followed since, and a producer may wait for that.
+        A leader that sees another request behind it answers it at once; one of Apache Kafka does not."""
+        if self._waits and self._connection is not None and not self._connection.closed:
+            self._waits = False
+            self._connection.ask_versions(timeout_s=self._config.replica_socket_timeout_ms / 1000)
 
     def forget(self, replica: Replica) -> None:
         """The partition is fetched from here no more."""
@@ -184,7 +197,7 @@ class FetchLoop:
     def _next_request(self) -> NextRequest | None:
         """What to ask for now, as far as the rate that is kept lets it."""
         now_ms = self._now_ms()
-        self._holds_back = False
+        self._holds_back = self._follows_more = False
         if not self._throttles.follower.is_limited:
             return self.machine.next_request(now_ms)
 
@@ -301,7 +314,11 @@ class FetchLoop:
             topics=self._topics(asked),
             forgotten_topics_data=_forgotten(asked),
         )
-        response = await connection.ask(request, FetchResponse, timeout_s=config.replica_socket_timeout_ms / 1000)
+        self._waits = request.max_wait_ms > 0
+        try:
+            response = await connection.ask(request, FetchResponse, timeout_s=config.replica_socket_timeout_ms / 1000)
+        finally:
+            self._waits = False
         if not self._is_reachable:
             self._is_reachable = True
             self._lost_leaders.reached(self.leader)
@@ -309,8 +326,13 @@ class FetchLoop:
         return response
 
     def _patience_ms(self) -> int:
-        """How long the leader may wait for more: no longer than until a partition that is held back may go on."""
+        """How long the leader may wait for more: no longer than until a partition that is not asked for may go on."""
+        if self._follows_more:
+            return 0
         longest: int = self._config.replica_fetch_wait_max_ms
+        wake_at_ms = self.machine.wake_at_ms()
+        if wake_at_ms is not None:
+            longest = min(longest, max(wake_at_ms - self._now_ms(), 1))
         if not self._holds_back:
             return longest
         return int(min(longest, 1000 * self._throttles.follower.wait_s))

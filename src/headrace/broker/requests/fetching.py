@@ -351,6 +351,13 @@ class Fetch:
         else:
             self._missing = self._min_bytes - self.bytes_read
 
+    def hurry(self) -> None:
+        """Nothing more is waited for: answers with what there is once the loop gets to it."""
+        self._max_wait_ms = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._broker.requests_owner.soon(self._time_is_up)
+
     def _time_is_up(self) -> None:
         if self._respond is not None:
             self._finish(self.read() if self._unmoved is None else self._seen_again(self._unmoved))

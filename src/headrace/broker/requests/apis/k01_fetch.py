@@ -97,7 +97,7 @@ def _fetch(
         )
     )
     can_wait = broker.fetches.waiting < broker.fetches.waiting_max
-    pending: Pending[FetchResponse] = Pending(fetch.cancel)
+    pending: Pending[FetchResponse] = Pending(fetch.cancel, hurry=None if follower < 0 else fetch.hurry)
     max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
     fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
     connection = context.connection
