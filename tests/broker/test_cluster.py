@@ -15,6 +15,7 @@ from headrace.broker.partitions import lost_leaders
 from headrace.broker.storage.storage_format import StorageError
 from headrace.client.producer import Producer
 from headrace.machine.decision import Decision
+from headrace.metadata.image import ClusterImage
 from headrace.security.authorizer import ClosedAuthorizer
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
@@ -224,6 +225,26 @@ def test_a_broker_that_stops_hands_over_and_comes_back(three: TestCluster) -> No
     three.restart(leaving)
     until(lambda: not left.image.brokers[leaving].fenced)
     until(lambda: all(len(p.isr) == 3 for p in left.image.topics.topics_by_name["handed-over"].partitions))
+
+
+@pytest.mark.parametrize("hands_over", [True, False])
+def test_a_broker_hands_over_before_it_stops_where_the_file_says_so(hands_over: bool) -> None:
+    with headrace.testing.cluster(settings={"controlled.shutdown.enable": hands_over}) as cluster:
+        stops = next(id_ for id_ in cluster.nodes if id_ != cluster.controller())
+        stays = cluster.nodes[cluster.controller()]
+        assigned = [k19.CreatableReplicaAssignment(partition_index=0, broker_ids=[stops, cluster.controller()])]
+        topic = k19.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=assigned)
+        with Link(stays.port) as link:
+            assert link.ask(k19.CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7).topics[0].error_code == 0
+        said: set[bool] = set()
+
+        def hear(_: object, image: ClusterImage, __: object) -> None:
+            said.add(image.brokers[stops].in_controlled_shutdown)
+
+        stays.call(lambda broker: broker.quorum.on_image(hear))
+        cluster.stop(stops)
+        until(lambda: stays.inside.image.brokers[stops].fenced)
+        assert (True in said) is hands_over
 
 
 def test_a_broker_that_is_gone_is_forgotten_and_may_come_back(three: TestCluster) -> None:

@@ -27,6 +27,7 @@ class BrokerFields:
     connection_max_queued_requests: int
     connections_max_idle_ms: int
     connections_max_waiting_fetches: int
+    controlled_shutdown_enable: bool
     controller_listener_names: tuple[str, ...]
     controller_quorum_auto_join_enable: bool
     controller_quorum_bootstrap_servers: tuple[str, ...]

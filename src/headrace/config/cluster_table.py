@@ -6,9 +6,11 @@ from typing import Final
 
 from .setting import LONG_MAX, Family, Setting, Type
 
-_OWN: Final = "a broker has no controller but its own yet"
+_ASKED_OTHERWISE: Final = "how long an answer of a controller may take goes by what is asked"
+_NOT_LOGGED: Final = "a controller works in pieces of some milliseconds, and logs none of them"
+_READY_OR_SAID: Final = "a start takes as long as its logs need, and `initial.broker.registration.timeout.ms` bounds the rest"
+_ONE_TRY: Final = "each try may take `socket.connection.setup.timeout.ms`"
 _NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
-_NO_TRANSACTIONS: Final = "this release does not serve transactions"
 _SMALL_PIECES: Final = "logs are read 64 KB at a time, so that others have their turn"
 
 CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
@@ -111,14 +113,13 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.BOOLEAN,
         True,
         "Whether a broker hands its leaderships over before it stops.",
-        unserved=_OWN,
     ),
     Setting(
         "controller.socket.timeout.ms",
         Type.INT,
         30000,
         "How long the controller waits on a connection to a broker.",
-        unserved=_OWN,
+        unserved=_ASKED_OTHERWISE,
     ),
     Setting(
         "controller.performance.always.log.threshold.ms",
@@ -127,7 +128,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "The controller logs an event that takes longer than this.",
         at_least=0,
         internal=True,
-        unserved=_OWN,
+        unserved=_NOT_LOGGED,
     ),
     Setting(
         "controller.performance.sample.period.ms",
@@ -136,7 +137,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How often the controller logs its speed.",
         at_least=100,
         internal=True,
-        unserved=_OWN,
+        unserved=_NOT_LOGGED,
     ),
     Setting(
         "server.max.startup.time.ms",
@@ -145,7 +146,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         "How long a start may take.",
         at_least=0,
         internal=True,
-        unserved=_OWN,
+        unserved=_READY_OR_SAID,
     ),
     Setting(
         "auto.leader.rebalance.enable",
@@ -179,7 +180,7 @@ CLUSTER_ROWS: Final[tuple[Setting, ...]] = (
         Type.LONG,
         30000,
         "The upper bound of that wait, which grows with every failure.",
-        unserved=_OWN,
+        unserved=_ONE_TRY,
     ),
     Setting(
         "num.replica.fetchers",

@@ -15,7 +15,6 @@ _NO_QUOTAS: Final = "this release does not serve quotas"
 _BY_CONNECTION: Final = (
     "`connection.max.queued.requests` bounds them for each connection, and `queued.max.request.bytes` bounds bytes"
 )
-_NO_ELECTION: Final = "there are no other replicas to elect yet"
 _STABLE: Final = "this broker serves only stable versions"
 
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -236,7 +235,6 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         False,
         "Default of the topic setting of this name.",
         update="cluster-wide",
-        unserved=_NO_ELECTION,
     ),
     Setting(
         "producer.id.expiration.ms",

@@ -123,7 +123,7 @@ TOPIC_ROWS: Final[tuple[Setting, ...]] = (
            "log.roll.ms", "log.roll.hours", at_least=1),
     _topic("unclean.leader.election.enable", _BOOLEAN, False,
            "Whether a replica out of sync may lead if no other is left, which loses records.",
-           "unclean.leader.election.enable", unserved="there are no other replicas to elect yet"),
+           "unclean.leader.election.enable"),
     Setting("record.validation", _STRING, "headers",
             "The checks of a compressed batch: its header and CRC, or (`full`) every record in it.",
             scope="topic", update="cluster-wide", choices=VALIDATIONS, synonyms=("record.validation",), ours=True),

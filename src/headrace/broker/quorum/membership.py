@@ -196,8 +196,9 @@ class Membership:
     # --- going
 
     async def leave(self) -> None:
-        """A clean stop: returns when this broker leads nothing any more, or waits in vain for a controller."""
-        if self._beating is not None:
+        """A clean stop: returns when this broker leads nothing any more, or waits in vain for a controller; at once
+        where `controlled.shutdown.enable` is false."""
+        if self._beating is not None and self._config().controlled_shutdown_enable:
             self._leaving = True
             self._heard_s = self._node.clock.monotonic()
             self.heartbeat_now()
