@@ -343,3 +343,15 @@ def content(log: Log) -> bytes:
     """Every byte of a log's segments, from its start."""
     disk = log.resources.disk
     return b"".join(bytes(disk.read_file(segment.path))[: segment.size] for segment in log.segments)
+
+
+def same(cluster: Cluster, *nodes: int, topic: str = "t") -> bool:
+    """Whether the logs of these brokers are alike to the byte."""
+    logs = [cluster[node].logs.get(topic, 0) for node in nodes]
+    first = logs[0]
+    return first is not None and all(
+        log is not None
+        and (log.end_offset, log.log_start_offset) == (first.end_offset, first.log_start_offset)
+        and content(log) == content(first)
+        for log in logs
+    )

@@ -6,25 +6,12 @@ import asyncio
 import errno
 
 import pytest
-from broker.partitions.members import Cluster, Member, content
+from broker.partitions.members import Cluster, Member, content, same
 
 from headrace.broker.partitions.replica import Replica
 from headrace.replicas.partition import Fetched, Role
-from headrace.sim.disk import SimDisk
 from headrace.wire.batch import iter_headers
 from headrace.wire.errors import ErrorCode
-
-
-def same(cluster: Cluster, *nodes: int, topic: str = "t") -> bool:
-    """Whether the logs of these brokers are alike to the byte."""
-    logs = [cluster[node].logs.get(topic, 0) for node in nodes]
-    first = logs[0]
-    return first is not None and all(
-        log is not None
-        and (log.end_offset, log.log_start_offset) == (first.end_offset, first.log_start_offset)
-        and content(log) == content(first)
-        for log in logs
-    )
 
 
 def cut(cluster: Cluster, one: int, other: int) -> None:
@@ -510,84 +497,6 @@ def test_several_connections_to_a_leader() -> None:
         for number in range(9):
             assert await cluster[1].produce(b"a", topic=f"t{number}") is ErrorCode.NONE
         assert len(cluster[1].server.connections) == 3
-
-    cluster.run(test)
-
-
-def test_what_is_far_behind_has_a_connection_of_its_own_for_as_long() -> None:
-    cluster = Cluster(2)
-
-    async def test() -> None:
-        cluster.create("near")
-        cluster.create("far", replicas=(1,))
-        for number in range(60):
-            await cluster[1].append(b"x" * 90_000, b"%d" % number, topic="far")
-        connections = cluster[1].server.connections
-        cluster.change("far", replicas=[1, 2])
-        await cluster.until(lambda: len(connections) == 2)
-        assert cluster.partition("far").isr == (1,)
-        assert await cluster[1].produce(b"a", topic="near") is ErrorCode.NONE
-        await cluster.until(lambda: cluster.partition("far").isr == (1, 2) and len(connections) == 1)
-        assert same(cluster, 1, 2, topic="far")
-        assert len(cluster[1].fetch_sessions) == 1, "what is short takes no place of a session"
-        for topic in ("far", "near"):
-            assert await cluster[1].produce(b"b", topic=topic) is ErrorCode.NONE
-        assert len(connections) == 1
-
-    cluster.run(test)
-
-
-def test_what_is_far_behind_and_alone_stays_where_it_is() -> None:
-    cluster = Cluster(2)
-
-    async def test() -> None:
-        cluster.create(replicas=(1,))
-        for number in range(60):
-            await cluster[1].append(b"x" * 90_000, b"%d" % number)
-        cluster.change(replicas=[1, 2])
-        seen: set[object] = set()
-
-        def is_in_sync() -> bool:
-            seen.update(cluster[1].server.connections)
-            return cluster.partition().isr == (1, 2)
-
-        await cluster.until(is_in_sync)
-        assert len(seen) == 1 and same(cluster, 1, 2)
-
-    cluster.run(test)
-
-
-def test_a_disk_that_is_behind_holds_up_what_is_far_behind_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Producers wait for what is in sync."""
-    pressure = 0.0
-    monkeypatch.setattr(SimDisk, "write_pressure", lambda _: pressure)
-    cluster = Cluster(2)
-
-    async def test() -> None:
-        nonlocal pressure
-        cluster.create("near")
-        cluster.create("far", replicas=(1,))
-        for number in range(300):
-            await cluster[1].append(b"x" * 90_000, b"%d" % number, topic="far")
-        follower = cluster[2]
-        await cluster.until(lambda: len(cluster[1].fetch_sessions) == 1)
-        pressure, syncing = 0.9, follower.node.syncs.submit
-        held: list[tuple[object, ...]] = []
-        follower.node.syncs.submit = lambda *work: held.append(work)  # type: ignore[method-assign]
-        cluster.change("far", replicas=[1, 2])
-        await cluster.until(lambda: held)
-        await asyncio.sleep(1)
-        stands = follower.log("far").end_offset
-        assert stands < cluster[1].log("far").end_offset
-        assert await cluster[1].produce(b"a", topic="near") is ErrorCode.NONE
-        await asyncio.sleep(1)
-        assert follower.log("far").end_offset == stands, "the disk has done nothing yet"
-        pressure = 0.1
-        follower.node.syncs.submit = syncing  # type: ignore[method-assign]
-        for work in held:
-            syncing(*work)  # type: ignore[arg-type]
-        await cluster.until(lambda: cluster.partition("far").isr == (1, 2))
-        assert same(cluster, 1, 2, topic="far")
 
     cluster.run(test)
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.env import LogSink, Node, Owner
     from headrace.metadata.image import Endpoint
+    from headrace.replicas.pieces import Piece
 
 _LEAST_VERSION: Final = 15
 """The first that tells the broker epoch (KIP-903)."""
@@ -399,13 +400,13 @@ class FetchLoop:
                 await self._pause(len(piece.data))
                 if not machine.is_current(followed):
                     return
-                done = following.append(replica, piece)
+                done = await self._append_piece(replica, piece, data.high_watermark)
                 if done is Appended.BEGINS_EARLIER:
                     machine.begin_cut(followed)
                     self._note_cut(followed, replica, await following.start_at(replica, piece.first_offset))
                     if not machine.is_current(followed):
                         return
-                    done = following.append(replica, piece)
+                    done = await self._append_piece(replica, piece, data.high_watermark)
                 if not machine.is_current(followed):
                     return
                 if done is not Appended.DONE:
@@ -423,6 +424,11 @@ class FetchLoop:
         # What is alone makes nothing wait.
         if machine.is_behind(followed, data.high_watermark) is not self.is_apart and (self.is_apart or len(self) > 1):
             self._change_lane(replica)
+
+    async def _append_piece(self, replica: Replica, piece: Piece, high_watermark: int) -> Appended:
+        if piece.next_offset < high_watermark:  # nobody waits for it
+            return await self._following.append_aside(replica, piece)
+        return self._following.append(replica, piece)
 
     async def _pause(self, size: int) -> None:
         """Lets others have their turn, and the disk come after, before the next bytes are appended."""

@@ -99,8 +99,9 @@ class Fetchers:
             return
         self._lanes_now = self._lanes()
         for replica in list(self._by_replica):
-            self.forget(replica)
-            self.follow(replica)
+            if not replica.is_held:  # whoever has its log in hand goes on with it
+                self.forget(replica)
+                self.follow(replica)
 
     def brokers_changed(self) -> None:
         """Brokers may be elsewhere by now."""

@@ -2,7 +2,8 @@
 
 Appends are done on the event loop, like a leader's, in pieces that take a millisecond or two each, and others have
 their turn between them: whether the piece may still be appended is looked at without a lock then. What waits for the
-disk (a cut, a sync) is done by a worker, and the role of a replica does not change while its log is cut.
+disk (a cut, a sync) is done by a worker, and so is what nobody waits for: a file system makes whoever writes much to a
+file wait until the disk has taken what came before. The role of a replica does not change while a worker has its log.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.partitions.replica import Replica
     from headrace.broker.telemetry.metrics import Registry
     from headrace.env import LogSink, Node
+    from headrace.log.log import Log
     from headrace.log.manager import LogManager
     from headrace.replicas.pieces import Piece
 
@@ -40,6 +42,10 @@ class Appended(Enum):
     """Not now: the disk is full, or the leader sent what cannot be appended."""
 
 
+def _begins_earlier(log: Log, piece: Piece) -> bool:
+    return piece.first_offset < log.end_offset == log.log_start_offset < piece.next_offset
+
+
 class Following:
     """See the module."""
 
@@ -51,31 +57,62 @@ class Following:
         failures: Failures,
         metrics: Registry,
         log: LogSink,
-        cut_is_over: Callable[[Replica], None],
+        released: Callable[[Replica], None],
     ) -> None:
-        """`cut_is_over` hears of each replica whose role may change again."""
+        """`released` hears of each replica whose role may change again."""
         self._node = node
         self._logs = logs
         self._flusher = flusher
         self._failures = failures
         self._log = log
-        self._cut_is_over = cut_is_over
+        self._released = released
         self._bytes_in = metrics.counter("replicas.fetched_bytes")
         self._cuts = metrics.counter("replicas.truncations")
 
     def append(self, replica: Replica, piece: Piece) -> Appended:
         """Appends a piece to a follower's log. A disk that fails takes the replica offline."""
-        log = replica.log
-        before = log.end_offset
-        if piece.first_offset < before == log.log_start_offset < piece.next_offset:
+        if _begins_earlier(replica.log, piece):
             return Appended.BEGINS_EARLIER
+        result: AppendResult | Exception
         try:
-            result = log.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
-        except OSError as error:
-            self._failures.storage_failed(replica, error)
-            return Appended.REFUSED
+            result = self._write(replica.log, piece)
         except Exception as error:
-            self._failures.defect(replica, error, "a follower's append")
+            result = error
+        return self._written(replica, piece, result)
+
+    async def append_aside(self, replica: Replica, piece: Piece) -> Appended:
+        """The same by a worker: the loop goes on while the disk is slow."""
+        log = replica.log
+        if _begins_earlier(log, piece):
+            return Appended.BEGINS_EARLIER
+        result: AppendResult | Exception
+
+        def write() -> AppendResult:
+            with log.lock:  # the log rolls for nobody else meanwhile
+                return self._write(log, piece)
+
+        assert not replica.is_held, "one worker at a time has the log"
+        replica.is_written_aside = True
+        try:
+            result = await self._node.workers.run(write)
+        except Exception as error:
+            result = error
+        finally:
+            replica.is_written_aside = False
+        appended = self._written(replica, piece, result) if replica.is_online else Appended.REFUSED
+        self._released(replica)
+        return appended
+
+    def _write(self, log: Log, piece: Piece) -> AppendResult:
+        return log.append(piece.data, leader_epoch=-1, now_ms=self._node.clock.now_ms(), origin="replica")
+
+    def _written(self, replica: Replica, piece: Piece, result: AppendResult | Exception) -> Appended:
+        """What came of an append."""
+        if isinstance(result, OSError):
+            self._failures.storage_failed(replica, result)
+            return Appended.REFUSED
+        if isinstance(result, Exception):
+            self._failures.defect(replica, result, "a follower's append")
             return Appended.REFUSED
         if result.error:
             self._refused(replica, result)
@@ -134,7 +171,7 @@ class Following:
             replica.was_cut()
         if failure is not None:
             self._failures.failed(replica, failure)
-        self._cut_is_over(replica)
+        self._released(replica)
         return failure is None
 
     async def sync(self, replicas: list[Replica]) -> list[bool]:

@@ -62,6 +62,7 @@ class Replica:
         "index",
         "internal",
         "is_being_cut",
+        "is_written_aside",
         "log",
         "offset_waiters",
         "shared",
@@ -93,7 +94,9 @@ class Replica:
         self.answers_wait = True
         """Whether an append may have to wait for its acknowledgement: for a sync, or for others."""
         self.is_being_cut = False
-        """Whether a worker cuts its log to its leader's: its role does not change meanwhile."""
+        """Whether a worker cuts its log to its leader's."""
+        self.is_written_aside = False
+        """Whether a worker appends to its log."""
         self.cuts = 0
         """How often that was done: who copies the log looks at it."""
         self.flushing = False
@@ -142,6 +145,11 @@ class Replica:
     def is_online(self) -> bool:
         """Whether it can be used at all, led or not."""
         return self.state.role is not Role.OFFLINE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a worker changes its log: its role does not change meanwhile."""
+        return self.is_being_cut or self.is_written_aside
 
     @property
     def serves_as_follower(self) -> bool:

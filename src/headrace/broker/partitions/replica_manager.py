@@ -132,9 +132,7 @@ class ReplicaManager:
     ) -> Fetchers:
         node = self._node
         self.throttles = Throttles(node.clock, self.node_id, settings)
-        following = Following(
-            node, self._logs, self.flusher, failures, metrics, self._log, cut_is_over=self._cut_is_over
-        )
+        following = Following(node, self._logs, self.flusher, failures, metrics, self._log, released=self._released)
         return Fetchers(
             node,
             config,
@@ -244,7 +242,7 @@ class ReplicaManager:
 
     def _take_role(self, replica: Replica, partition: Partition) -> None:
         """Leads or follows, as the metadata say."""
-        if replica.is_being_cut:
+        if replica.is_held:
             self._held_back.add(replica.key)
         elif partition.leader == self.node_id:
             self._fetchers.forget(replica)
@@ -256,7 +254,7 @@ class ReplicaManager:
             self._epoch_starts.forget(replica)
             self._fetchers.follow(replica)
 
-    def _cut_is_over(self, replica: Replica) -> None:
+    def _released(self, replica: Replica) -> None:
         key = replica.key
         if key not in self._held_back:
             return

@@ -146,7 +146,7 @@ class ReplicaMoves:
             while (
                 future is not None and logs.future_logs.get(key) is future and replica.is_online and not self._stopping
             ):
-                if replica.is_being_cut:
+                if replica.is_held:
                     await asyncio.sleep(CUT_PATIENCE_S)
                     continue
                 if replica.cuts != cuts:
@@ -201,7 +201,7 @@ class ReplicaMoves:
     def _take_over(self, key: Key, replica: Replica, future: Log) -> bool:
         """Copies what is still missing, if it is little, and lets the copy take the place of its log."""
         logs = self._logs
-        if logs.future_logs.get(key) is not future or not replica.is_online or replica.is_being_cut:
+        if logs.future_logs.get(key) is not future or not replica.is_online or replica.is_held:
             return False
         piece = next_piece(replica.log, future, PIECE_BYTES)
         if piece is not None:
