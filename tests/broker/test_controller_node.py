@@ -29,7 +29,9 @@ from headrace.env.posix_node import PosixNode
 from headrace.machine import Decision
 from headrace.metadata.image import ResourceType
 from headrace.raft.messages import Position, ReplicaKey, VoteRequest
+from headrace.wire.config_source import ConfigSource
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k52_vote as k52
 from headrace.wire.messages import k55_describe_quorum as k55
@@ -159,6 +161,22 @@ async def test_what_the_leader_takes_is_on_every_node(tmp_path: Path) -> None:
             said = await quorum.alter(node, 1000 + node)
             assert said is (ErrorCode.NONE if node == leader else ErrorCode.NOT_CONTROLLER)
         await until(lambda: set(quorum.stored().values()) == {str(1000 + leader)})
+
+    await three(tmp_path, body)
+
+
+async def test_every_node_says_which_settings_are_in_force(tmp_path: Path) -> None:
+    async def body(quorum: Quorum) -> None:
+        assert await quorum.alter(await quorum.active(), 1234) is ErrorCode.NONE
+        await until(lambda: set(quorum.stored().values()) == {"1234"})
+        for node in NODES:
+            for name in (str(node), ""):
+                asked = k32.DescribeConfigsResource(ResourceType.BROKER, name, [SETTING])
+                request = k32.DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+                (said,) = (await quorum.ask(node, request, k32.DescribeConfigsResponse)).results
+                (config,) = said.configs
+                assert (said.error_code, config.value) == (0, "1234")
+                assert config.config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER
 
     await three(tmp_path, body)
 

@@ -14,6 +14,7 @@ from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
 from headrace.broker.quorum.seat import QuorumSeat
 from headrace.broker.requests.apis import CLUSTER
 from headrace.broker.requests.dispatch import Dispatch
+from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
@@ -37,6 +38,7 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.API_VERSIONS,
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.ELECT_LEADERS,
@@ -99,7 +101,7 @@ class ControllerNode:
     cluster_id: str
 
     def __init__(self, config: BrokerConfig, node: Node) -> None:
-        self.config = config
+        self.dynamic = DynamicConfig(config, None, node.logger("settings"))
         self.node = node
         self._log = node.logger("controller")
         self.metrics = Registry()
@@ -127,6 +129,11 @@ class ControllerNode:
         self.monitor = monitor_of_controller(self)
 
     @property
+    def config(self) -> BrokerConfig:
+        """The settings in force as of now; replaced as a whole."""
+        return self.dynamic.config
+
+    @property
     def image(self) -> ClusterImage:
         """The cluster's metadata that are committed, as far as this node has heard."""
         return self.quorum.image
@@ -150,6 +157,8 @@ class ControllerNode:
             self.quorum = quorum
             quorum.on_failure = self.fail
             self.monitor.follows(quorum)
+            self.dynamic.start(lambda: quorum.image)
+            quorum.on_image(self.dynamic.changed)
             quorum.on_image(self._events.changed)
             quorum.on_image(AclWatch(self).changed)
             self.cluster_id = self.layout.cluster_id

@@ -8,7 +8,7 @@ from .setting import LONG_MAX, Family, Setting, Type
 
 _ASKED_OTHERWISE: Final = "how long an answer of a controller may take goes by what is asked"
 _NOT_LOGGED: Final = "a controller works in pieces of some milliseconds, and logs none of them"
-_READY_OR_SAID: Final = "a start takes as long as its logs need, and `initial.broker.registration.timeout.ms` bounds the rest"
+_READY_OR_SAID: Final = "logs may take their time, and `initial.broker.registration.timeout.ms` bounds the rest"
 _ONE_TRY: Final = "each try may take `socket.connection.setup.timeout.ms`"
 _NO_RECEIVE_BUFFER: Final = "the system sizes the buffers of a broker's own connections"
 _SMALL_PIECES: Final = "logs are read 64 KB at a time, so that others have their turn"

@@ -27,8 +27,8 @@ class DynamicConfig:
     hold such) is left out with a warning, and `refused` says why, by resource and setting.
     """
 
-    def __init__(self, config: BrokerConfig, logs: LogManager, log: LogSink) -> None:
-        """`config` is what the file says, before any change."""
+    def __init__(self, config: BrokerConfig, logs: LogManager | None, log: LogSink) -> None:
+        """`config` is what the file says, before any change. A node that is no broker has no `logs`."""
         self._log = log
         self.config = config
         """What is in force now; another value after each change."""
@@ -63,7 +63,7 @@ class DynamicConfig:
 
     def _configure(self, name: str, image: ClusterImage) -> None:
         topic = image.topics.by_name(name)
-        if topic is None:
+        if topic is None or self._logs is None:
             return
         config = self.topic(name, image)
         for partition in topic.partitions:
@@ -89,7 +89,9 @@ class DynamicConfig:
                     self._leave_out("all brokers", default, error)
                 else:
                     raise
-        self.config = self._logs.config = new
+        self.config = new
+        if self._logs is not None:
+            self._logs.config = new
 
     def _possible(self, resource: str, stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         possible = dict(stored)

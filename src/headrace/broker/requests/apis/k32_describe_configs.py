@@ -39,7 +39,7 @@ from headrace.wire.messages.k32_describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.requests.services import Services
+    from headrace.broker.requests.services import NodeServices
 
 _PLAIN_SOURCES = {
     int(Config.BROKER_LOGGER): ConfigSource.DYNAMIC_BROKER_LOGGER,
@@ -49,7 +49,7 @@ _PLAIN_SOURCES = {
 
 
 @handles(ApiKey.DESCRIBE_CONFIGS)
-def handle(broker: Services, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(node: NodeServices, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     """Describes each resource, in the request's order."""
     response = DescribeConfigsResponse()
     for resource in request.resources:
@@ -57,7 +57,7 @@ def handle(broker: Services, request: DescribeConfigsRequest, context: RequestCo
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         response.results.append(result)
         denied = config_access(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
-        found = ApiError(denied, message_of(denied)) if denied else _describe(broker, resource)
+        found = ApiError(denied, message_of(denied)) if denied else _describe(node, resource)
         if isinstance(found, ApiError):
             result.error_code, result.error_message = found
             continue
@@ -69,21 +69,21 @@ def handle(broker: Services, request: DescribeConfigsRequest, context: RequestCo
     return response
 
 
-def _describe(broker: Services, resource: DescribeConfigsResource) -> Sequence[Described] | ApiError:
-    name, image = resource.resource_name, broker.image
+def _describe(node: NodeServices, resource: DescribeConfigsResource) -> Sequence[Described] | ApiError:
+    name, image = resource.resource_name, node.image
     bad = ErrorCode.INVALID_REQUEST
     if resource.resource_type == Config.TOPIC:
         if (why := illegal_name(name)) is not None:
             return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
         if image.topics.by_name(name) is None:
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic(broker.config, image.configs.topic_overrides(name))
+        return describe_topic(node.config, image.configs.topic_overrides(name))
     if resource.resource_type == Config.BROKER:
-        return _describe_broker(broker, name)
+        return _describe_broker(node, name)
     if resource.resource_type == Config.BROKER_LOGGER:
         if not name:
             return ApiError(bad, "Broker id must not be empty")
-        return _not_this_broker(broker, name, "") or [_plain(*each) for each in loggers.levels().items()]
+        return _not_this_broker(node, name, "") or [_plain(*each) for each in loggers.levels().items()]
     if resource.resource_type == Config.CLIENT_METRICS:
         if not name:
             return ApiError(bad, "Client metrics subscription name must not be empty")
@@ -91,24 +91,24 @@ def _describe(broker: Services, resource: DescribeConfigsResource) -> Sequence[D
     if resource.resource_type == Config.GROUP:
         if not name:
             return ApiError(bad, "Group name must not be empty")
-        return describe_group(broker.config, image.configs.group_overrides(name))
+        return describe_group(node.config, image.configs.group_overrides(name))
     return ApiError(bad, f"Unsupported resource type: {resource.resource_type}")
 
 
-def _describe_broker(broker: Services, name: str) -> Sequence[Described] | ApiError:
+def _describe_broker(node: NodeServices, name: str) -> Sequence[Described] | ApiError:
     if not name:
-        return describe_broker_defaults(broker.config)
-    return _not_this_broker(broker, name, " or empty string,") or describe_broker(broker.config)
+        return describe_broker_defaults(node.config)
+    return _not_this_broker(node, name, " or empty string,") or describe_broker(node.config)
 
 
-def _not_this_broker(broker: Services, name: str, or_else: str) -> ApiError | None:
+def _not_this_broker(node: NodeServices, name: str, or_else: str) -> ApiError | None:
     try:
         number = int(name)
     except ValueError:
         return ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if number != broker.node_id:
+    if number != node.node_id:
         return ApiError(
-            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id}{or_else} but received {name}"
+            ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node.node_id}{or_else} but received {name}"
         )
     return None
 
