@@ -44,10 +44,12 @@ def test_what_is_said() -> None:
             "kafka.batch.size": "2000",
             "kafka.request.timeout.ms": "3",
             "kafka.delivery.timeout.ms": "4",
+            "kafka.transaction.timeout.ms": "5",
         }
     )
     assert (write.produce.acks, write.produce.batch_bytes) == (1, 2000)
     assert (write.cluster.request_timeout_ms, write.produce.delivery_timeout_ms) == (3, 4)
+    assert write.produce.transaction_timeout_ms == 5
 
 
 @pytest.mark.parametrize(

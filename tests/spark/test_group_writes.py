@@ -20,11 +20,11 @@ from headrace.client.cluster import Client
 from headrace.client.errors import BrokerError
 from headrace.client.reading import latest_offsets
 from headrace.client.transaction_groups import end_leftovers
-from headrace.client.transaction_states import list_transactions
+from headrace.client.transaction_states import describe_transaction, list_transactions
 from headrace.client.transactions import TransactionalProducer
 from headrace.spark import exactly_once
 from headrace.spark.exactly_once import EncodedTask, WholeBatch, commit_write, write_group_of
-from headrace.spark.group_commit import FEW_ROWS_SHARE, WrittenTask
+from headrace.spark.group_commit import FEW_ROWS_SHARE, TASK_TIMEOUT_MS, WrittenTask
 from headrace.spark.options import SinkOptions
 from headrace.wire.apis import ApiKey as A
 from headrace.wire.errors import ErrorCode
@@ -126,6 +126,21 @@ def test_all_of_it_waits_in_the_topic(write: BatchWrite) -> None:
     spans = commit_write(small, tasks, write.write_id)
     assert sum(span.count for span in spans) == len(write.expected(MANY, MANY, MANY))
     assert write.seen_now() == write.expected(MANY, MANY, MANY) and write.open_ids() == []
+
+
+def test_a_transaction_may_be_open_for_as_long_as_is_said(write: BatchWrite) -> None:
+    """Which the broker refuses where it allows less; what nobody has said it may shorten."""
+    usual = write.run(0)
+    write.options = replace(write.options, produce=replace(write.options.produce, transaction_timeout_ms=7000))
+    said = write.run(1)
+    assert usual.opened is not None and said.opened is not None
+    times = [describe_transaction(write.client, each.opened.transactional_id).timeout_ms for each in (usual, said)]
+    assert times == [TASK_TIMEOUT_MS, 7000]
+    few = [write.run(2, FEW)]
+    commit_write(write.options, [usual, said, *few], write.write_id)
+    write.options = replace(write.options, produce=replace(write.options.produce, transaction_timeout_ms=2**31 - 1))
+    with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
+        write.run(3)
 
 
 @pytest.mark.parametrize(

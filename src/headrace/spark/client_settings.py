@@ -65,6 +65,8 @@ class ProduceSettings:
     acks: int = -1
     batch_bytes: int = BATCH_BYTES
     delivery_timeout_ms: int = 120_000
+    transaction_timeout_ms: int = 0
+    """How long a transaction may be open; 0: as long as is usual for its kind."""
 
 
 FETCH: Final = FetchSettings()
@@ -113,6 +115,7 @@ def produce_settings(options: Mapping[str, str]) -> ProduceSettings:
         ACKS[acks],
         _number(options, "kafka.batch.size", PRODUCE.batch_bytes, least=1),
         _number(options, "kafka.delivery.timeout.ms", PRODUCE.delivery_timeout_ms, least=1),
+        _number(options, "kafka.transaction.timeout.ms", PRODUCE.transaction_timeout_ms, least=1),
     )
 
 

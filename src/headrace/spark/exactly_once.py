@@ -415,11 +415,12 @@ def _transactional_ids(client: Client, begins: str) -> list[str]:
 def producer_of(
     options: SinkOptions, client: Client, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS
 ) -> TransactionalProducer:
-    """A transactional producer with the sink's settings."""
+    """A transactional producer with the sink's settings; where these do not say for how long its transaction may be
+    open, `timeout_ms` does."""
     return TransactionalProducer(
         client,
         transactional_id,
-        timeout_ms=timeout_ms,
+        timeout_ms=options.produce.transaction_timeout_ms or timeout_ms,
         request_timeout_s=options.cluster.request_timeout_ms / 1000,
         delivery_timeout_s=options.produce.delivery_timeout_ms / 1000,
         compression=options.compression,

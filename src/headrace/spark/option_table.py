@@ -198,6 +198,12 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "How long the sink tries to deliver a batch before the task fails.", "120000",
         ),
         Option(
+            "kafka.transaction.timeout.ms", Use.SINK, "milliseconds",
+            "How long a transaction of an exactly-once sink may be open before its broker aborts it: no more than "
+            "`transaction.max.timeout.ms` there.",
+            otherwise="a minute for what the driver sends, 15 minutes for what tasks write",
+        ),
+        Option(
             "batchHeaders", Use.SINK, _FLAG,
             "Whether each record has headers `headrace.batch_id` (in a stream) and `headrace.partition` (the task).",
             "false",
@@ -248,7 +254,7 @@ _CLIENT_IGNORED: Final = (
     "metrics.sample.window.ms", "partition.assignment.strategy", "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms",
     "retries", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes", "session.timeout.ms",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "transaction.timeout.ms",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
 )  # fmt: skip
 """Settings of the Java client that tune how it works and say nothing of what is read or written."""
 IGNORED: Final = (
