@@ -148,7 +148,7 @@ FAILURE_WORKS = (
     Work((_gap("kill-start", "kill -9 of a leader, start after 0.1 s"),), killed("leader", AWAY_S)),
     Work(
         (
-            _gap("restart-gap", "clean restart of a leader: longest gap"),
+            Row("restart-gap", "clean restart of a leader: longest gap", "s", 0.5, True),
             Row("restart-in-sync", "the same: until all is in sync", "s", 0.5, True),
         ),
         restarted,
