@@ -114,6 +114,7 @@ class Standalone(_Processes):
     ) -> None:
         super().__init__(directory, python)
         self.hosts = hosts
+        self.submits_from = directory / "submitted-from"
 
     def start(self) -> None:
         """Returns when both workers are registered."""
@@ -137,11 +138,10 @@ class Standalone(_Processes):
         settings = [f"--conf={key}={value}" for key, value in QUIET.items()]
         command = [str(self.home / "bin" / "spark-submit"), "--master", self.master, "--executor-memory", MEMORY]
         command += ["--driver-memory", MEMORY, "--driver-java-options", class_archive.java_options(), *settings]
-        at = self.directory / "submitted-from"
-        at.mkdir(exist_ok=True)
+        self.submits_from.mkdir(exist_ok=True)
         return subprocess.run(
-            [*command, *options, str(program), *arguments], cwd=at, env={**self.environment, **(variables or {})},
-            capture_output=True, text=True, check=False, timeout=600,
+            [*command, *options, str(program), *arguments], cwd=self.submits_from,
+            env={**self.environment, **(variables or {})}, capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
 
 

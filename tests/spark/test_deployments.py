@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ import headrace.testing
 from headrace.client.groups import fetch_offsets
 
 from . import numbered
-from .packed import python_without_it, zipped
+from .packed import environment_in_an_archive, python_without_it, zipped
 
 ROWS = 200
 PROGRAM = Path(__file__).parent / "everything.py"
@@ -162,5 +163,22 @@ def test_a_standalone_cluster_that_is_sent_a_zip(broker: Any, tmp_path: Path) ->
             PROGRAM, broker.bootstrap, str(tmp_path / "checkpoints"), *ALL,
             options=["--py-files", archive],
             variables={"PYTHONPATH": archive},  # for the process that plans streams, which --py-files does not reach
+        )  # fmt: skip
+        check(broker, done, ALL)
+
+
+@pytest.mark.jvm
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_standalone_cluster_that_is_sent_an_environment(broker: Any, tmp_path: Path) -> None:
+    """No machine has the package or what it needs; the driver's has the environment under the same relative path."""
+    archive = environment_in_an_archive(tmp_path)
+    with Standalone(tmp_path / "cluster", "./environment/bin/python") as cluster:
+        cluster.submits_from.mkdir()
+        with tarfile.open(archive) as packed:
+            packed.extractall(cluster.submits_from / "environment", filter="fully_trusted")
+        done = cluster.submit(
+            PROGRAM, broker.bootstrap, str(tmp_path / "checkpoints"), *ALL,
+            options=["--archives", f"{archive}#environment"],
         )  # fmt: skip
         check(broker, done, ALL)

@@ -133,9 +133,9 @@ def test_a_transaction_may_be_open_for_as_long_as_is_said(write: BatchWrite) -> 
     usual = write.run(0)
     write.options = replace(write.options, produce=replace(write.options.produce, transaction_timeout_ms=7000))
     said = write.run(1)
-    assert usual.opened is not None and said.opened is not None
-    times = [describe_transaction(write.client, each.opened.transactional_id).timeout_ms for each in (usual, said)]
-    assert times == [TASK_TIMEOUT_MS, 7000]
+    for task, timeout_ms in ((usual, TASK_TIMEOUT_MS), (said, 7000)):
+        assert task.opened is not None
+        assert describe_transaction(write.client, task.opened.transactional_id).timeout_ms == timeout_ms
     few = [write.run(2, FEW)]
     commit_write(write.options, [usual, said, *few], write.write_id)
     write.options = replace(write.options, produce=replace(write.options.produce, transaction_timeout_ms=2**31 - 1))
