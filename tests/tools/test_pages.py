@@ -16,7 +16,7 @@ RESULTS = ROOT / "bench" / "results"
 BROKER_RUN = "20261125T095418.jsonl"
 LIFE_RUN = "20261125T102817.jsonl"
 """Starts, restarts and the row of bombs, in three rounds."""
-CLUSTER_RUN = "cluster-20261125T194841.jsonl"
+CLUSTER_RUN = "cluster-20261126T000106.jsonl"
 KILLS = ("kill-leader", "kill-controller", "kill-start")
 """Rows of which the page has the worst try."""
 SPARK_RUN = "spark-20261122T063932.jsonl"
