@@ -34,8 +34,9 @@ What may never happen
     - What is due waits for the wall clock; only ages of records and segments go by it.
 
 The threads that touch what
-    The event loop appends, rolls, cuts, takes segments out of the list, and reads without waiting. Workers flush, read
-    cold data, look what has expired, rename and remove files, compact, recover, and open logs, one thread a log.
+    The event loop appends, rolls, takes segments out of the list, and reads without waiting. Workers flush, read cold
+    data, look what has expired, rename and remove files, compact, recover, and open logs, one thread a log. A worker
+    cuts, and appends what a follower has far to catch up: with the lock, and while nobody else does either.
     - `SegmentList.segments` and `bases` are replaced, never changed, under its `lock`; any thread reads them. Nobody
       syncs under that lock, and the loop does not wait for it where a worker may be renaming: it comes back later.
     - `Flushing.guard` lets one thread flush at a time; cutting takes it too.

@@ -1,4 +1,5 @@
-"""The part of a log that is appended to: staging, writing and rolling, on one thread (the event loop).
+"""The part of a log that is appended to: staging, writing and rolling, on one thread at a time (the event loop, but for
+what a follower has far to catch up).
 
 The way of a batch: `append_many` checks and stages each, gives it its offset and leader epoch (both outside its
 checksum, so nothing is rewritten), and `_commit` writes all that was staged with one system call and takes note of it.
