@@ -7,7 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from importlib.metadata import distributions
+from importlib.metadata import version
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -55,7 +55,6 @@ def environment_in_an_archive(directory: Path) -> Path:
 
 def versions_here(directory: Path) -> Path:
     """The releases of the packages that this Python has, for pip."""
-    names = {each.metadata["Name"]: each.version for each in distributions()}
     made = directory / "constraints.txt"
-    made.write_text("".join(f"{name}=={version}\n" for name, version in names.items() if name in BESIDE_SPARK))
+    made.write_text("".join(f"{name}=={version(name)}\n" for name in BESIDE_SPARK))
     return made

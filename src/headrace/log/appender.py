@@ -54,7 +54,8 @@ Staged = tuple[int, int, int, int, int, AppendResult, AbortedTransaction | None]
 timestamp, leader epoch, the answer to its sender, and what the transaction index gets with it."""
 
 
-def _behind_prefix(chunk: Buffer | Accepted) -> memoryview:
+def behind_prefix(chunk: Buffer | Accepted) -> memoryview:
+    """What of a batch is not written anew: see `Producers.refused`."""
     return memoryview(chunk.data if isinstance(chunk, Accepted) else chunk)[_PREFIX_BYTES:]
 
 
@@ -359,7 +360,7 @@ class Appender:
         refused += [result for result in results if result.duplicate and result.last_offset >= self.end_offset]
         for result in refused:
             result.__init__(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))  # type: ignore[misc]
-        self.producers.refused([*parts[1::2], *(_behind_prefix(chunk) for chunk in unstaged)])
+        self.producers.refused([*parts[1::2], *(behind_prefix(chunk) for chunk in unstaged)])
 
     def roll(self, *, now_ms: int | None = None, first_timestamp: int = -1) -> None:
         """Starts a new segment, for a batch of that timestamp if any; an empty active one stays. Raises OSError."""

@@ -42,12 +42,12 @@ class Failures:
         self._cannot_go_on = cannot_go_on
         self._errors = metrics.counter("storage.errors")
 
-    def failed(self, replica: Replica, error: Exception) -> None:
+    def failed(self, replica: Replica, error: Exception, where: str = "a partition's work") -> None:
         """Something that was done to a replica failed: its disk, or the program."""
         if isinstance(error, OSError):
             self.storage_failed(replica, error)
         else:
-            self.defect(replica, error, "a partition's work")
+            self.defect(replica, error, where)
 
     def storage_failed(self, replica: Replica, error: OSError) -> None:
         """A disk failed under a replica: everything in its log directory goes offline, and nothing else.

@@ -108,11 +108,8 @@ class Following:
 
     def _written(self, replica: Replica, piece: Piece, result: AppendResult | Exception) -> Appended:
         """What came of an append."""
-        if isinstance(result, OSError):
-            self._failures.storage_failed(replica, result)
-            return Appended.REFUSED
         if isinstance(result, Exception):
-            self._failures.defect(replica, result, "a follower's append")
+            self._failures.failed(replica, result, "a follower's append")
             return Appended.REFUSED
         if result.error:
             self._refused(replica, result)

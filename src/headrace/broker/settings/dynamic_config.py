@@ -55,19 +55,20 @@ class DynamicConfig:
         own = ("", str(self.config.node_id))
         if any(kind == ResourceType.BROKER and name in own for kind, name in delta.changed_configs):
             self._update_broker(new)
-            changed = [topic.name for topic in new.topics]
+            changed = (topic.name for topic in new.topics)
         else:
-            changed = [name for kind, name in sorted(delta.changed_configs) if kind == ResourceType.TOPIC]
-        for name in changed:
-            self._configure(name, new)
+            changed = (name for kind, name in sorted(delta.changed_configs) if kind == ResourceType.TOPIC)
+        if self._logs is not None:
+            for name in changed:
+                self._configure(self._logs, name, new)
 
-    def _configure(self, name: str, image: ClusterImage) -> None:
+    def _configure(self, logs: LogManager, name: str, image: ClusterImage) -> None:
         topic = image.topics.by_name(name)
-        if topic is None or self._logs is None:
+        if topic is None:
             return
         config = self.topic(name, image)
         for partition in topic.partitions:
-            log = self._logs.get(name, partition.index)
+            log = logs.get(name, partition.index)
             if log is not None:
                 log.configure(config)
 

@@ -34,7 +34,7 @@ from headrace.broker.requests.verification import (
     producers_of,
     sequenced,
 )
-from headrace.log.appender import ANY_BATCH_BIT
+from headrace.log.appender import ANY_BATCH_BIT, behind_prefix
 from headrace.log.careful import refusal
 from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
@@ -76,8 +76,6 @@ _STAYS: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTE
 """Errors that leave the batch where it is."""
 _COMES_AGAIN: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 """Errors with which a client sends the same batch again, also here."""
-_PREFIX_BYTES: Final = 16
-"""What a broker writes anew of a batch."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -347,7 +345,7 @@ def _note_refused(broker: Services, topic: str, part: _Part) -> None:
     before one that is acknowledged for acknowledged too. So the log waits for this one."""
     held = broker.replicas.held((topic, part.index))
     if held is not None and len(part.records) >= BATCH_OVERHEAD:
-        held.log.producers.refused((memoryview(part.records)[_PREFIX_BYTES:],))
+        held.log.producers.refused((behind_prefix(part.records),))
 
 
 def _finish(request: ProduceRequest, waiting: Waiting) -> ProduceResponse | Pending[ProduceResponse] | None:
