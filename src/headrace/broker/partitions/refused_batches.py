@@ -1,0 +1,65 @@
+"""What idempotent producers sent to this broker before it led the partition: it is to come again before what follows.
+
+A client sends its next batches before it has an answer. Where a broker begins to lead in the middle of them, it has
+refused the first ones, and knows nothing of the producer yet: any batch would do as its first (KIP-360). Clients take
+all that they sent before an acknowledged batch for acknowledged too (librdkafka does), so what was refused would be
+lost. The log of a new leader waits for it instead: see `Producers.refused`.
+
+Once a client has read the refusal it sends the refused batch first, or begins a new epoch. So what was on its way
+counts alone, and a refusal is forgotten after `KEPT_S`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.wire.batch import BATCH_OVERHEAD, NO_PRODUCER_ID, read_header
+
+if TYPE_CHECKING:
+    from headrace.env import Clock
+    from headrace.wire.primitives import Buffer
+
+KEPT_S: Final = 10.0
+"""Less than the 30 s after which librdkafka gives up what it sent to an unknown topic, and goes on behind that."""
+KEPT_MAX: Final = 1000
+"""Of all partitions; beyond it the oldest refusal goes."""
+
+Place = tuple[str | bytes, int]
+"""The name of a topic, or the id of one that was not known yet, and a partition."""
+
+
+class RefusedBatches:
+    """See the module."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._noted: dict[tuple[Place, int, int], tuple[float, bytes]] = {}
+        """When a client was told to send it again (monotonic), and its header: the first batch of each place, producer
+        and epoch. The oldest comes first."""
+
+    def note(self, place: Place, batch: Buffer) -> None:
+        """A client was told to send a batch again. What is too short for one is passed over."""
+        if len(batch) < BATCH_OVERHEAD:
+            return
+        header = read_header(batch)
+        self._forget_old()
+        key = (place, header.producer_id, header.producer_epoch)
+        if header.producer_id == NO_PRODUCER_ID or key in self._noted:
+            return
+        if len(self._noted) >= KEPT_MAX:
+            del self._noted[next(iter(self._noted))]
+        self._noted[key] = (self._clock.monotonic(), bytes(batch[:BATCH_OVERHEAD]))
+
+    def take(self, *places: Place) -> list[bytes]:
+        """The headers of what was refused there and did not come again, in their order; they are noted no more."""
+        if not self._noted:
+            return []
+        self._forget_old()
+        return [self._noted.pop(key)[1] for key in list(self._noted) if key[0] in places]
+
+    def _forget_old(self) -> None:
+        oldest = self._clock.monotonic() - KEPT_S
+        for key, (noted, _) in list(self._noted.items()):
+            if noted >= oldest:
+                break
+            del self._noted[key]
