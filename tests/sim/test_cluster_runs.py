@@ -53,6 +53,7 @@ FOUND_AT = {
     "acknowledges-before-others-have-it": 2,
     "counts-the-leader-alone": 1,
     "lets-laggards-join": 2,
+    "takes-fenced-brokers-in": 1,
     "never-shrinks": 17,
     "cuts-to-the-high-watermark": 6,
     "never-cuts": 2,

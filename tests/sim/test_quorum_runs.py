@@ -11,9 +11,10 @@ from headrace.sim.sabotage import PLANTED_IN_QUORUMS, planted
 SEEDS_OF_A_PLANT = 60
 FOUND_AT = {
     "votes-twice": 57,
-    "names-a-snapshot-before-its-sync": 7,
+    "names-a-snapshot-before-its-sync": 25,
     "keeps-its-log-after-loading": 6,
-    "elects-any-log": 11,
+    "elects-any-log": 43,
+    "forgets-its-vote": 14,
 }
 """The first seed that finds a fault, if it is not among the very first: the search begins with it."""
 FOUND = {

@@ -16,7 +16,7 @@ from headrace.broker.partitions.opening import Opener
 from headrace.broker.partitions.replica import Replica
 from headrace.broker.quorum.deaths import DeathWatch
 from headrace.broker.quorum.driver import QuorumDriver
-from headrace.controller import partition_changes
+from headrace.controller import in_sync, partition_changes
 from headrace.controller.sessions import BrokerSessions
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.log import Log
@@ -100,6 +100,10 @@ async def _sync_nothing(_: FetchLoop) -> None:
     """It is on disk, it says."""
 
 
+def _yes(*_: object) -> bool:
+    return True
+
+
 def _nobody(*_: object) -> list[Any]:
     return []
 
@@ -152,6 +156,10 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
         "counts-the-leader-alone": [(PartitionState, "_move", _move_alone)],
         "lets-laggards-join": [
             (PartitionState, "_may_join", lambda self, node_id, follower: self._is_eligible(node_id, follower))
+        ],
+        "takes-fenced-brokers-in": [
+            (PartitionState, "_is_eligible", _yes),
+            (in_sync, "_is_eligible", _yes),
         ],
         "never-shrinks": [(PartitionState, "shrink", _nothing)],
         "cuts-to-the-high-watermark": [(FetchLoop, "_kept_end", staticmethod(_committed_end))],

@@ -28,6 +28,7 @@ from headrace.sim.faults import KINDS, Faults
 from headrace.sim.machine import Machine
 from headrace.sim.node import SimNode
 from headrace.sim.run import Result, play
+from headrace.sim.winners_cut_off import WinnersCutOff
 from headrace.sim.world import World
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k44_incremental_alter_configs import (
@@ -61,6 +62,7 @@ class Options:
     snapshot_bytes: int
     """After how much of the log each node writes a snapshot; what lies before the last one but one then goes."""
     piece_bytes: int
+    cuts_winners_off: bool
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -73,6 +75,7 @@ class Options:
             small_pieces=rng.random() < 0.2,
             snapshot_bytes=rng.choice((300, 500, 2_000, 20_000_000)),
             piece_bytes=rng.choice((100, 400, 1_000_000)),
+            cuts_winners_off=rng.random() < 0.3,
         )
 
 
@@ -142,6 +145,7 @@ class QuorumRun:
             for node in NODES
         ]
         self.after_snapshots = PowerAfterSnapshots(self.world, self.machines.values())
+        self.cut_off = WinnersCutOff(self.world, self.machines)
         self.quorum = Quorum(self.world, self._voting)
         self._followed: set[ControllerNode] = set()
         self._seen: dict[int, tuple[int, tuple[str, ...]]] = {}
@@ -169,7 +173,7 @@ class QuorumRun:
         """Runs to the end, or to the first objection. Raises what broke the simulator itself."""
         world = self.world
         world.trace.note("options", self.options)
-        with self.quorum.listening(), self.after_snapshots.listening():
+        with self.quorum.listening(), self.after_snapshots.listening(), self.cut_off.listening():
             play(world, self._main(), self._look, LOOK_S, "the controllers")
         return Result(
             world.seed,
@@ -177,7 +181,7 @@ class QuorumRun:
             world.loop.time(),
             sum(writer.confirmations for writer in self.writers),
             max(self._seen, default=0),
-            sum(faults.count for faults in self.faults) + self.after_snapshots.count,
+            sum(faults.count for faults in (*self.faults, self.after_snapshots, self.cut_off)),
             sum(machine.starts for machine in self.machines.values()),
             world.objection,
         )
@@ -233,8 +237,11 @@ class QuorumRun:
         faults = [world.loop.create_task(each.run()) for each in self.faults]
         if "power" in self.options.kinds:
             self.after_snapshots.begin()
+        if self.options.cuts_winners_off:
+            self.cut_off.begin()
         await sleep(self.options.faults_s)
         self.after_snapshots.end()
+        self.cut_off.end()
         for task in faults:
             task.cancel()
         for each in self.faults:

@@ -131,6 +131,7 @@ def _quorum_replacements() -> dict[str, Plant]:
         "elects-any-log": (Raft, "_vote", _any_log(vars(Raft)["_vote"])),
         "replies-before-commit": (Uncommitted, "push", _reply_at_once(Uncommitted.push)),
         "names-a-snapshot-before-its-sync": (SnapshotFiles, "_sync", _nothing),
+        "forgets-its-vote": (MetadataLog, "write_quorum_state", _nothing),
         "keeps-its-log-after-loading": (Log, "truncate_fully_and_start_at", _nothing),
     }
 

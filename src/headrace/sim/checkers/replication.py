@@ -1,5 +1,5 @@
-"""Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas, what
-is committed is committed by enough, and whoever may be elected has all of it."""
+"""Replication keeps its promises: an epoch of a partition has one leader, in-sync sets lie within the replicas and take
+in who may be elected (KIP-841), what is committed is committed by enough, and whoever may be elected has all of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.quorum.driver import QuorumDriver
+from headrace.broker.quorum.uncommitted import Uncommitted
 from headrace.replicas.partition import PartitionState, Role
-from headrace.sim.moments import after_each
+from headrace.sim.moments import after_each, before_each
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -37,6 +38,7 @@ class Replication:
         with ExitStack() as taps:
             taps.enter_context(after_each(PartitionState, "_commit", self._committed))
             taps.enter_context(after_each(QuorumDriver, "_publish", self._applied))
+            taps.enter_context(before_each(Uncommitted, "push", self._decided))
             yield
 
     def look(self) -> None:
@@ -63,6 +65,19 @@ class Replication:
     def _applied(self, _: QuorumDriver, change: Change) -> None:
         if change.after is self._newest():
             self._look_at_all()
+
+    def _decided(self, _: Uncommitted, __: int, change: Change | None, *___: object) -> None:
+        """Who comes into an in-sync set may be elected from then on: it is neither fenced nor about to leave."""
+        if change is None:
+            return
+        brokers = change.after.brokers
+        for delta in change.delta.topics.values():
+            for index in delta.changed if delta.new is not None else ():
+                old = delta.old.partitions[index].isr if delta.old and index < len(delta.old.partitions) else ()
+                for node in set(delta.new.partitions[index].isr) - set(old):
+                    if brokers[node].fenced or brokers[node].in_controlled_shutdown:
+                        text = f"{delta.name}-{index} takes node {node} in, which is fenced or about to leave"
+                        self._world.object(f"{text}: {delta.new.partitions[index]}")
 
     def _look_at(self, topic: Topic, partition: Partition) -> None:
         """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""

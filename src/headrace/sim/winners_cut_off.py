@@ -1,0 +1,55 @@
+"""A controller is elected and reaches nobody any more, and those who voted for it end and begin again: the others elect
+another one, and nobody may vote twice in the same epoch for that."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+from headrace.raft.machine import Raft
+from headrace.sim.moments import MomentFaults, before_each
+
+if TYPE_CHECKING:
+    from headrace.sim.machine import AnyMachine
+    from headrace.sim.world import World
+
+CHANCE: Final = 0.5
+"""How often an election is met."""
+LASTS_S: Final = (2.0, 8.0)
+"""The others may need several elections."""
+
+
+class WinnersCutOff(MomentFaults):
+    """See the module."""
+
+    def __init__(self, world: World, machines: Mapping[int, AnyMachine]) -> None:
+        super().__init__(world, "winners cut off")
+        self._machines = machines
+        self._lasts = False
+
+    def taps(self) -> list[AbstractContextManager[None]]:
+        """See MomentFaults."""
+        return [before_each(Raft, "become_leader", self._elected)]
+
+    def _elected(self, raft: Raft, granting: Sequence[int]) -> None:
+        if not self._is_on or self._lasts or self._rng.random() > CHANCE:
+            return
+        self._lasts = True
+        self.count += 1
+        self._world.trace.note("fault", "winner cut off", raft.me.id)
+        winner = self._machines[raft.me.id]
+        others = [machine for machine in self._machines.values() if machine is not winner]
+        for other in others:  # before anybody hears that it leads
+            self._world.network.partition(winner.host, other.host)
+        voters = [self._machines[node] for node in granting if node != raft.me.id]
+        self._owner.spawn(self._go_on(winner, others, voters))
+
+    async def _go_on(self, winner: AnyMachine, others: list[AnyMachine], voters: list[AnyMachine]) -> None:
+        for voter in voters:
+            voter.kill()
+        await sleep(self._rng.uniform(*LASTS_S))
+        for other in others:
+            self._world.network.mend(winner.host, other.host)
+        self._lasts = False
