@@ -93,7 +93,8 @@ soak: install
 
 # Whole brokers in virtual time: one alone, clusters, controllers beside brokers, voters that come and go, a raise of
 # kraft.version, transactions, alone and as groups, and controllers alone; make sim SEEDS=1-10000 for more,
-# KIND=--cluster for one of them.
+# KIND=--cluster for one of them. python -m headrace.sim --cluster --seed 7 --story tells what happens in a seed that fails,
+# with as few of its faults as still break something.
 sim: install
 	@for kind in $(or $(KIND),"" --cluster --apart --dynamic --raised --transactions --grouped --quorum); do \
 		$(RUN) -m headrace.sim $$kind --seeds $(or $(SEEDS),1-500) || exit 1; \

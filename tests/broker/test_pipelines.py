@@ -62,7 +62,7 @@ def test_what_is_acknowledged_is_there(headrace_broker: TestBroker) -> None:
             come_again(topic, topic_id, index, batch)
             refused += 1
             if refused == 2:
-                del replicas.come_again  # type: ignore[attr-defined]  # of the object, not of its class
+                del replicas.come_again  # of the object, not of its class
                 replicas._lead(replica, partition)
 
         replicas.come_again = refuse  # type: ignore[method-assign]

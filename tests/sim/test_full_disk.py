@@ -19,6 +19,7 @@ CALM = Options(
     small_pieces=False,
     snapshot_bytes=20_000_000,
     piece_bytes=1_000_000,
+    cuts_winners_off=False,
 )
 FULL_S = 10.0
 """Several times as long as an election takes."""

@@ -34,6 +34,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
+from headrace.sim.story import shortest_story
 
 Seeds = Callable[[int, Callable[[str], None] | None], Result]
 """One run: (seed, where its trace is said)."""
@@ -69,7 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
-    parser.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
+    told.add_argument(
+        "--story",
+        action="store_true",
+        help="tell what happens in a seed that fails, with as few faults as break it",
+    )
     given = parser.parse_args(arguments)
     if given.sabotage == "list":
         for name in EVERY_PLANT:
@@ -79,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no fault is called {given.sabotage!r}; --sabotage list names them")
     if (given.seed is None) == (given.seeds is None):
         parser.error("give --seed N or --seeds A-B")
+    if given.story and given.seed is None:
+        parser.error("--story is of one seed: give --seed N")
     run: Seeds = partial(run_seed, light=given.light)
     if given.quorum or given.sabotage in PLANTED_IN_QUORUMS:
         run = run_quorum_seed
@@ -96,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = run_cluster_seed
     try:
         with planted(given.sabotage) if given.sabotage else nullcontext():
+            if given.story:
+                return _tell(given.seed, run)
             if given.seed is not None:
                 return _one(given.seed, print if given.trace else None, run)
             return _many(given.seeds, run, stop=given.sabotage is not None)
@@ -120,6 +131,17 @@ def _one(seed: int, say: Callable[[str], None] | None, run: Seeds) -> int:
         sys.stderr.flush()
     print(f"digest: {result.digest}")
     return CONTENT if result.objection is None else OBJECTION
+
+
+def _tell(seed: int, run: Seeds) -> int:
+    story = shortest_story(run, seed)
+    for line in story.lines:
+        print(line)
+    if story.objection is None:
+        print(f"seed {seed} holds, with all of its {len(story.faults)} faults")
+        return CONTENT
+    print(f"seed {seed} fails with {len(story.faults)} faults, and without {len(story.left_out)} others")
+    return OBJECTION
 
 
 def _many(seeds: range, run: Seeds, *, stop: bool) -> int:

@@ -80,9 +80,9 @@ class ClusterFaults:
         while self._kinds:
             await sleep(self._rng.expovariate(1 / self._mean_s))
             kind = self._rng.choice(self._kinds)
-            self.count += 1
-            self._world.trace.note("fault", kind)
-            await self._handlers[kind]()
+            if self._world.strikes(kind):
+                self.count += 1
+                await self._handlers[kind]()
 
     def heal(self) -> None:
         """Every process goes on. The network is healed by `Faults.heal`."""

@@ -57,8 +57,8 @@ class CoordinatorFaults(MomentFaults):
             return
         self._rests_until = now + REST_S + self._rng.expovariate(1.0)
         kind = self._rng.choice(("dies", "speaks late", "stands still") if self._may_die else ("stands still",))
-        self.count += 1
-        self._world.trace.note("fault", "coordinator", kind)
+        if not self._strikes(f"a coordinator {kind}", machine.host):
+            return
         work = {"dies": self._dies, "speaks late": self._speaks_late, "stands still": self._stands_still}[kind]
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on

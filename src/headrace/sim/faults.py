@@ -70,9 +70,9 @@ class Faults:
         while self._kinds:
             await sleep(self._rng.expovariate(1 / self._mean_s))
             kind = self._rng.choice(self._kinds)
-            self.count += 1
-            self._world.trace.note("fault", kind)
-            await self._handlers[kind]()
+            if self._world.strikes(kind, self._machine.host):
+                self.count += 1
+                await self._handlers[kind]()
 
     def heal(self) -> None:
         """Everything works again, and connections that had fallen silent, or whose other end is no more, are gone."""

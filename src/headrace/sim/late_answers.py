@@ -43,7 +43,7 @@ class LateAnswers(MomentFaults):
             return
         stream: Any = vars(connection)["_stream"]
         is_broker = getattr(PROCESS.get(), "host", "") in self._hosts
-        if is_broker and isinstance(stream, SimStream) and self._rng.random() < CHANCE:
+        is_met = is_broker and isinstance(stream, SimStream) and self._rng.random() < CHANCE
+        if is_met and self._strikes("late answer", stream.node.host):
             assert stream.peer is not None
-            self.count += 1
             self._world.network.stall(stream.peer, self._rng.uniform(*LASTS_S))

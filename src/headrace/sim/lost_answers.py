@@ -43,9 +43,9 @@ class LostAnswers(MomentFaults):
         if controller is None or controller is self._machines[state.node_id]:
             return
         leader = self._machines[state.node_id]
+        if not self._strikes("lost answer", leader.host):
+            return
         self._lasts = True
-        self.count += 1
-        self._world.trace.note("fault", "lost answer")
         silent = {controller.host: None, **{self._machines[each].host: None for each in joining}}
         for host in silent:
             self._world.network.cut_one_way(host, leader.host)

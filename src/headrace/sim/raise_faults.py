@@ -59,8 +59,8 @@ class RaiseFaults(MomentFaults):
         if machine is None:
             return
         kind = self._rng.choice(self._kinds)
-        self.count += 1
-        self._world.trace.note("fault", "raise", kind, machine.host)
+        if not self._strikes(f"who raises {kind}", machine.host):
+            return
         work = {"stands still": self._stands_still, "is cut off": self._is_cut_off}.get(kind, self._dies)
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on

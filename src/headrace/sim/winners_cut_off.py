@@ -36,10 +36,10 @@ class WinnersCutOff(MomentFaults):
     def _elected(self, raft: Raft, granting: Sequence[int]) -> None:
         if not self._is_on or self._lasts or self._rng.random() > CHANCE:
             return
-        self._lasts = True
-        self.count += 1
-        self._world.trace.note("fault", "winner cut off", raft.me.id)
         winner = self._machines[raft.me.id]
+        if not self._strikes("winner cut off", winner.host):
+            return
+        self._lasts = True
         others = [machine for machine in self._machines.values() if machine is not winner]
         for other in others:  # before anybody hears that it leads
             self._world.network.partition(winner.host, other.host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from headrace.sim.loop import SimLoop
@@ -20,6 +21,10 @@ class Objection(Exception):
     """A checker saw a promise broken; the text says which."""
 
 
+LEFT_OUT: Final[ContextVar[frozenset[int]]] = ContextVar("faults that are left out", default=frozenset())
+"""By their numbers, of the worlds that are made meanwhile."""
+
+
 class World:
     """See the module. Every part draws from a generator of its own, so that one draw more in one changes no other."""
 
@@ -34,6 +39,8 @@ class World:
         """Since when nothing is broken, cut or slow; None while faults are on."""
         self._nodes: list[SimNode] = []
         self._without_power: dict[str, None] = {}
+        self._left_out = LEFT_OUT.get()
+        self._faults_due = 0
         self._is_over = False
 
     def rng(self, purpose: str) -> random.Random:
@@ -51,6 +58,15 @@ class World:
         """Objects unless a promise holds."""
         if not holds:
             self.object(text)
+
+    def strikes(self, kind: str, *what: str) -> bool:
+        """A fault is due: whether it comes. All have numbers in their order, also those that are left out."""
+        number = self._faults_due
+        self._faults_due += 1
+        if number in self._left_out:
+            return False
+        self.trace.note("fault", number, kind, *what)
+        return True
 
     # --- machines
 

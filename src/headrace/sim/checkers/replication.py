@@ -72,12 +72,13 @@ class Replication:
             return
         brokers = change.after.brokers
         for delta in change.delta.topics.values():
-            for index in delta.changed if delta.new is not None else ():
+            partitions = () if delta.new is None else delta.new.partitions
+            for index in delta.changed if partitions else ():
                 old = delta.old.partitions[index].isr if delta.old and index < len(delta.old.partitions) else ()
-                for node in set(delta.new.partitions[index].isr) - set(old):
+                for node in set(partitions[index].isr) - set(old):
                     if brokers[node].fenced or brokers[node].in_controlled_shutdown:
                         text = f"{delta.name}-{index} takes node {node} in, which is fenced or about to leave"
-                        self._world.object(f"{text}: {delta.new.partitions[index]}")
+                        self._world.object(f"{text}: {partitions[index]}")
 
     def _look_at(self, topic: Topic, partition: Partition) -> None:
         """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
