@@ -35,6 +35,7 @@ SEED_RAISED = 7
 """Two leaders fail that have appended what raises kraft.version, and it is cut from their logs; then it is raised."""
 SEED_CHANGED = 19
 """It is raised, and voters come and go more than a dozen times."""
+SEED_FENCED_WRONGLY = 1000041
 SEEDS_RAISED = (SEED_RAISED, SEED_CHANGED, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 30)))
 SEEDS_TRANSACTIONAL = (5, 8)
 SEEDS_GROUPED = (26, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(30, 40)))
@@ -164,6 +165,14 @@ def test_a_cluster_that_raises_kraft_version_keeps_its_promises(seed: int) -> No
     assert result.acknowledged > 0
     assert result.kraft_version == 1 or seed not in (SEED_RAISED, SEED_CHANGED)
     assert result.voter_changes > 10 or seed != SEED_CHANGED
+
+
+def test_a_broker_that_is_fenced_though_it_lives_loses_nothing() -> None:
+    """Its listener refuses the controller, its connections end, and it goes on (ADR 11)."""
+    told: list[str] = []
+    result = run_cluster_seed(SEED_FENCED_WRONGLY, told.append)
+    assert any("broker was fenced though it lives" in line for line in told)
+    assert result.objection is None and result.acknowledged > 0
 
 
 @pytest.mark.slow

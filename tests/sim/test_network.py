@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -119,6 +120,19 @@ def test_a_partition_holds_up_what_is_sent(pair: Pair) -> None:
 def test_nobody_listens(pair: Pair) -> None:
     pair.connect(port=10)
     assert isinstance(pair.failed[0], OSError)
+
+
+def test_who_refuses_new_connections_keeps_those_that_it_has(pair: Pair) -> None:
+    network = pair.world.network
+    network.refuse("client", "server")
+    pair.connect()
+    assert [each.errno for each in pair.failed] == [errno.ECONNREFUSED] and len(pair.accepted) == 1
+    pair.connected[0].send((b"on it goes",))
+    pair.run(1)
+    assert received(pair.accepted[0]) == b"on it goes"
+    network.mend("server", "client")
+    pair.connect()
+    assert len(pair.failed) == 1 and len(pair.accepted) == 2
 
 
 def test_a_killed_process_resets_and_a_machine_without_power_is_silent_until_it_is_back(pair: Pair) -> None:

@@ -30,6 +30,7 @@ CLUSTER_KINDS: Final = (
 )
 LOSSY_LINK: Final = "lossy link"
 ONE_LOSES: Final = "one loses power"
+REFUSES: Final = "refuses"
 LOOK_S: Final = 0.1
 OUSTED_S: Final = (5.0, 10.0)
 """Longer than a broker's session, also where the controllers have to elect one of theirs first."""
@@ -73,6 +74,7 @@ class ClusterFaults:
             "leave in turn": self._leave_in_turn,
             LOSSY_LINK: self._lossy_link,
             ONE_LOSES: self._one_loses_power,
+            REFUSES: self._refuses,
         }
 
     async def run(self) -> None:
@@ -170,6 +172,19 @@ class ClusterFaults:
             between = [each for each in one.streams() if each.peer_host == other.host]
             if between:
                 self._world.network.cut(self._rng.choice(between))
+
+    async def _refuses(self) -> None:
+        """A node lives on, and looks dead to the others: its connections end, and it takes no new ones of theirs."""
+        (machine,) = self._some(1)
+        others = [each for each in self._machines if each is not machine]
+        hosts = {each.host for each in others}
+        for other in others:
+            self._world.network.refuse(other.host, machine.host)
+        for stream in [each for each in machine.streams() if each.peer_host in hosts]:
+            self._world.network.cut(stream)
+        await sleep(self._rng.uniform(0.5, 6.0))
+        for other in others:
+            self._world.network.mend(machine.host, other.host)
 
     async def _one_loses_power(self) -> None:
         machine = self._rng.choice(self._may_be_emptied or self._machines)

@@ -35,7 +35,7 @@ from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
 from headrace.sim.client import SimClient
 from headrace.sim.cluster_client import ClusterClient
-from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, ClusterFaults
+from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, REFUSES, ClusterFaults
 from headrace.sim.cluster_options import SNAPSHOT_BYTES_RARE, Options
 from headrace.sim.coordinator_faults import CoordinatorFaults
 from headrace.sim.faults import Faults
@@ -160,7 +160,7 @@ class ClusterRun:
         self.cluster_faults = ClusterFaults(
             self.world,
             self.everybody,
-            self.options.cluster_kinds + ((LOSSY_LINK,) if self.options.links_are_lossy else ()),
+            self.options.cluster_kinds + self._more_kinds(),
             self.options.mean_s,
             in_sync=lambda: not self._out_of_sync(),
             leading=self._leading,
@@ -183,6 +183,10 @@ class ClusterRun:
         ]
         """Each, and whether this seed has it."""
         self._level = 0
+
+    def _more_kinds(self) -> tuple[str, ...]:
+        refuses = self.world.rng("refusals").random() < 0.25
+        return ((LOSSY_LINK,) if self.options.links_are_lossy else ()) + ((REFUSES,) if refuses else ())
 
     def _faults_of(self, node_id: int, machine: AnyMachine) -> Faults:
         def clients() -> list[str]:

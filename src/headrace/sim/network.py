@@ -4,7 +4,8 @@ Bytes of one connection arrive in order or not at all, as TCP has it. What a con
 - `cut`: both ends learn that it is gone;
 - `stall`: what one end sends comes late, and other connections do not wait for it (packets lost, and sent again);
 - `silence`: neither end learns anything; what is sent goes nowhere (a cable pulled, a machine without power);
-- `partition`: machines cannot reach each other; what is sent waits, and arrives when that is over.
+- `partition`: machines cannot reach each other; what is sent waits, and arrives when that is over;
+- `refuse`: new connections to a machine are refused, as by its firewall, and what runs on it goes on.
 """
 
 from __future__ import annotations
@@ -314,6 +315,7 @@ class SimNetwork:
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._slow: dict[tuple[str, str], tuple[float, float]] = {}
+        self._refused: dict[tuple[str, str], None] = {}
         self._lost: list[SimStream] = []
         """Ends of connections whose other end lost its power."""
 
@@ -366,7 +368,7 @@ class SimNetwork:
             listener = self._listeners.get((host, port))
             if self._is_cut(node.host, host) or self._is_cut(host, node.host) or not self.world.has_power(host):
                 return  # nobody answers: whoever connects gives up in his own time
-            if listener is None or not listener.listens:
+            if listener is None or not listener.listens or (node.host, host) in self._refused:
                 error = OSError(errno.ECONNREFUSED, "Connection refused")
                 self.world.loop.call_later(self.latency(host, node.host), refused, error, context=WORLD)
                 return
@@ -458,17 +460,24 @@ class SimNetwork:
         self.world.trace.note("slow link", one, other, bounds_s)
         self._slow[(one, other)] = self._slow[(other, one)] = bounds_s
 
+    def refuse(self, one: str, other: str) -> None:
+        """Whoever connects from one machine to another is refused, until `heal`, or `mend` of the two."""
+        self.world.trace.note("refuse", one, other)
+        self._refused[(one, other)] = None
+
     def mend(self, one: str, other: str) -> None:
         """Two machines reach each other as ever; what was held up goes on."""
         for pair in ((one, other), (other, one)):
             self._cut.pop(pair, None)
             self._slow.pop(pair, None)
+            self._refused.pop(pair, None)
         self._release()
 
     def heal(self) -> None:
         """Every machine reaches every other as ever; what was held up goes on."""
         self._cut.clear()
         self._slow.clear()
+        self._refused.clear()
         self._release()
 
     def _release(self) -> None:
