@@ -60,6 +60,19 @@ def test_they_are_forgotten_when_nothing_behind_them_can_be_on_its_way() -> None
     assert sequences(refused.take(("t", 0))) == [(1, 0, 4)]
 
 
+def test_an_old_one_gives_way_to_a_new_one_of_the_same_producer() -> None:
+    clock = Clock()
+    refused = RefusedBatches(clock)
+    refused.note(("a", 0), batch(1, 0))
+    refused.note(("b", 0), batch(1, 0))
+    clock.now_s += KEPT_S / 2
+    refused.note(("a", 0), batch(2, 0))
+    clock.now_s += KEPT_S / 2 + 1
+    refused.note(("b", 0), batch(1, 7))
+    assert sequences(refused.take(("b", 0))) == [(1, 0, 7)]
+    assert sequences(refused.take(("a", 0))) == [(2, 0, 0)]
+
+
 def test_they_are_no_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused_batches, "KEPT_MAX", 3)
     refused = RefusedBatches(Clock())

@@ -33,33 +33,46 @@ class RefusedBatches:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._noted: dict[tuple[Place, int, int], tuple[float, bytes]] = {}
-        """When a client was told to send it again (monotonic), and its header: the first batch of each place, producer
-        and epoch. The oldest comes first."""
+        self._noted: dict[Place, dict[tuple[int, int], tuple[float, bytes]]] = {}
+        """When a client was told to send it again (monotonic), and its header: of each place the first batch of each
+        producer and epoch. The oldest comes first."""
+        self._count = 0
 
     def note(self, place: Place, batch: Buffer) -> None:
         """A client was told to send a batch again. What is too short for one is passed over."""
         if len(batch) < BATCH_OVERHEAD:
             return
         header = read_header(batch)
-        self._forget_old()
-        key = (place, header.producer_id, header.producer_epoch)
-        if header.producer_id == NO_PRODUCER_ID or key in self._noted:
+        if header.producer_id == NO_PRODUCER_ID:
             return
-        if len(self._noted) >= KEPT_MAX:
-            del self._noted[next(iter(self._noted))]
-        self._noted[key] = (self._clock.monotonic(), bytes(batch[:BATCH_OVERHEAD]))
+        self._forget_old()
+        there = self._noted.setdefault(place, {})
+        whose = (header.producer_id, header.producer_epoch)
+        now = self._clock.monotonic()
+        if whose in there:
+            if there[whose][0] >= now - KEPT_S:
+                return
+            del there[whose]  # the new one is the youngest
+            self._count -= 1
+        self._count += 1
+        there[whose] = (now, bytes(batch[:BATCH_OVERHEAD]))
 
     def take(self, *places: Place) -> list[bytes]:
         """The headers of what was refused there and did not come again, in their order; they are noted no more."""
-        if not self._noted:
-            return []
-        self._forget_old()
-        return [self._noted.pop(key)[1] for key in list(self._noted) if key[0] in places]
+        found = [each for place in places for each in self._noted.pop(place, {}).values()]
+        self._count -= len(found)
+        oldest = self._clock.monotonic() - KEPT_S
+        return [header for noted, header in found if noted >= oldest]
 
     def _forget_old(self) -> None:
+        """Makes room for one more."""
         oldest = self._clock.monotonic() - KEPT_S
-        for key, (noted, _) in list(self._noted.items()):
-            if noted >= oldest:
-                break
-            del self._noted[key]
+        while self._noted:
+            place, there = next(iter(self._noted.items()))
+            first = next(iter(there))
+            if there[first][0] >= oldest and self._count < KEPT_MAX:
+                return
+            del there[first]
+            self._count -= 1
+            if not there:
+                del self._noted[place]
