@@ -18,18 +18,27 @@ def monitor_of_broker(broker: Broker) -> Monitor:
 
     def sections(monitor: Monitor) -> Sequence[Section]:
         from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
+        from headrace.broker.telemetry.group_numbers import GroupNumbers
         from headrace.broker.telemetry.log_sizes import LogSizes
         from headrace.broker.telemetry.partition_numbers import PartitionNumbers
+        from headrace.broker.telemetry.partition_series import PartitionSeries
         from headrace.broker.telemetry.registry_numbers import RegistryNumbers
 
         node_id, logs = broker.node_id, broker.logs
         led = broker.replicas.by_name.values
         partitions = PartitionNumbers(led, broker.config.metrics_topics_max, broker.metrics)
+        series = PartitionSeries(led, broker.config.metrics_partitions_max)
         sizes = LogSizes(lambda: logs, broker.config.metrics_partitions_max)
         cluster = ClusterNumbers(node_id, lambda: monitor.quorum, is_broker=True)
         registry = RegistryNumbers(broker.metrics, lambda: monitor.times, is_broker=True)
+        groups = GroupNumbers(broker.groups.committed_offsets, committed_end, broker.config.metrics_offsets_max)
         broker.metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))
-        return registry.families, partitions.families, sizes.families, cluster.families
+        shown = (registry, partitions, series, sizes, groups, cluster)
+        return [each.families for each in shown]
+
+    def committed_end(topic: str, index: int) -> int | None:
+        replica = broker.replicas.held((topic, index))
+        return None if replica is None else replica.high_watermark
 
     def not_ready() -> str:
         known = broker.image.brokers.get(broker.node_id)

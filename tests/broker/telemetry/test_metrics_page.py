@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 from broker.raw import Raw, batch, create_topic, fetch, produce
 from broker.telemetry.pages import Answer, get
@@ -182,6 +183,26 @@ def test_every_partition_has_the_size_of_its_log(node: TestBroker) -> None:
     assert found[key("kafka_log_log_size", topic="sized", partition="1")] == len(record)
     assert found[key("headrace_log_size_bytes")] >= len(record)
     assert found[key("headrace_partitions_without_series")] == 0
+
+
+def test_what_a_group_has_not_read(node: TestBroker) -> None:
+    create_topic(node.port, "read", 2)
+    with Raw(node.port) as raw:
+        for _ in range(3):
+            raw.ask(produce("read", batch(b"x"), partition=1), 9)
+    consumer = ck.Consumer({"bootstrap.servers": node.bootstrap, "group.id": "readers"})
+    consumer.commit(offsets=[ck.TopicPartition("read", 0, 0), ck.TopicPartition("read", 1, 1)], asynchronous=False)
+    consumer.close()
+    found = page(node)
+    of_group = {"consumergroup": "readers", "topic": "read"}
+    assert found[key("kafka_consumergroup_current_offset", **of_group, partition="1")] == 1
+    assert found[key("kafka_consumergroup_lag", **of_group, partition="0")] == 0
+    assert found[key("kafka_consumergroup_lag", **of_group, partition="1")] == 2
+    assert found[key("kafka_consumergroup_lag_sum", **of_group)] == 2
+    assert found[key("kafka_topic_partition_current_offset", topic="read", partition="1")] == 3
+    assert found[key("kafka_topic_partition_oldest_offset", topic="read", partition="1")] == 0
+    assert found[key("kafka_cluster_partition_underminisr", topic="read", partition="1")] == 0
+    assert found[key("headrace_group_offsets_without_series")] == 0
 
 
 def test_the_loop_is_idle_or_not(node: TestBroker) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headrace.broker.telemetry.families import Family
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.partition_numbers import PARTITIONS_AT_ONCE, PartitionNumbers
+from headrace.broker.telemetry.partition_series import PartitionSeries
 from headrace.metadata.image import Partition
 from headrace.replicas.partition import PartitionState
 
@@ -131,3 +132,19 @@ def test_thousands_of_partitions_leave_the_loop_its_turns(monkeypatch: pytest.Mo
         at_once, seen = max(at_once, len(looked) - seen), len(looked)
     assert len(looked) == 1000
     assert at_once <= PARTITIONS_AT_ONCE
+
+
+def test_partitions_one_by_one() -> None:
+    led = [replica("a", 0), replica("a", 1, isr=(1,)), replica("b", 0, isr=(1, 2)), replica("b", 1)]
+    led[0].state.high_watermark = 80
+    series = {
+        family.name: [(labels["topic"], labels["partition"], value) for _, labels, value in family.samples]
+        for family in PartitionSeries(lambda: led, 3).families()
+        if family is not None
+    }
+    assert series["kafka_topic_partition_current_offset"][0] == ("a", "0", 80)
+    assert series["kafka_topic_partition_oldest_offset"] == [("a", "0", 10), ("a", "1", 10), ("b", "0", 10)]
+    assert [value for _, _, value in series["kafka_cluster_partition_underminisr"]] == [0, 1, 0]
+    assert [value for _, _, value in series["kafka_cluster_partition_atminisr"]] == [0, 0, 1]
+    many = [replica("a", index) for index in range(PARTITIONS_AT_ONCE * 2)]
+    assert sum(family is None for family in PartitionSeries(lambda: many, 1000).families()) == 2

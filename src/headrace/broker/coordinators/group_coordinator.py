@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.coordinators.coordinator import Coordinator
@@ -61,6 +61,13 @@ class GroupCoordinator(Coordinator["GroupShard"]):
     def group_count(self) -> int:
         """Groups of all kinds that this broker keeps."""
         return sum(runtime.shard.group_count for runtime in self.runtime.shards.values())
+
+    def committed_offsets(self) -> Iterator[tuple[str, list[tuple[tuple[str, int], int]]]]:
+        """Each group, and where it is in each partition that it has committed. Others may do something meanwhile."""
+        for runtime in list(self.runtime.shards.values()):
+            for group_id, table in runtime.shard.state.offsets.committed_items():
+                offsets = table.positions.committed_items()
+                yield group_id, [(place, offset.position) for place, offset in offsets]
 
     @property
     def serves_consumer_groups(self) -> bool:

@@ -7,7 +7,7 @@ partitions at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from headrace.broker.telemetry.families import NO_LABELS, Family, Labels, counters, gauge, gauges
 
@@ -31,6 +31,24 @@ class LedReplica(Protocol):
     """The log: `end_offset`, `log_start_offset` and the setting `config.min_insync_replicas`."""
     bytes_in: int
     bytes_out: int
+
+
+class InSync(NamedTuple):
+    """How many replicas of a partition are in sync."""
+
+    is_whole: bool
+    """All of them."""
+    is_under: bool
+    """Fewer than min.insync.replicas: acks=all is refused."""
+    is_at: bool
+    """Just as many, and one more failure makes it fewer."""
+
+
+def in_sync(replica: LedReplica) -> InSync:
+    """As its leader sees it."""
+    count, all_of_them = len(replica.state.isr), len(replica.state.replicas)
+    least = min(replica.log.config.min_insync_replicas, all_of_them)
+    return InSync(count >= all_of_them, count < least, count == least < all_of_them)
 
 
 class Followed:
@@ -114,14 +132,10 @@ class PartitionNumbers:
     def _look_at(self, replica: LedReplica) -> None:
         state, log = replica.state, replica.log
         self._leaders += 1
-        in_sync, all_of_them = len(state.isr), len(state.replicas)
-        least = min(log.config.min_insync_replicas, all_of_them)
-        if in_sync < all_of_them:
-            self._under_replicated += 1
-        if in_sync < least:
-            self._under_min += 1
-        elif in_sync == least and all_of_them > least:
-            self._at_min += 1
+        found = in_sync(replica)
+        self._under_replicated += not found.is_whole
+        self._under_min += found.is_under
+        self._at_min += found.is_at
         if state.followers:
             for node_id, follower in state.followers.items():
                 followed = self._followed.get(node_id)
