@@ -11,10 +11,30 @@ import pytest
 
 from headrace.cli.consume import _places
 from headrace.cli.output import Progress
+from headrace.client import reading
 from headrace.client.cluster import Client
+from headrace.client.errors import BrokerError
 from headrace.client.membership import Member
+from headrace.wire.errors import ErrorCode
 
 CODES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def test_a_topic_whose_leader_is_gone_is_described_without_its_offsets(
+    run: Any, run_json: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader was there when the command asked who leads."""
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise BrokerError(code, f"topic {topic} partition 0")
+
+    run("topic", "create", topic, "-p", "1")
+    monkeypatch.setattr(reading, "list_offsets", gone)
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+    (found,) = run_json("topic", "describe", topic)[0]["partitions"]
+    assert (found["partition"], found["earliest"], found["latest"]) == (0, None, None)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert code.name in run("topic", "describe", topic, code=1).stderr
 
 
 def test_topics(run: Any, run_json: Any, topic: str) -> None:

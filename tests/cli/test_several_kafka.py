@@ -1,12 +1,16 @@
-"""The commands of a cluster against two nodes of Apache Kafka."""
+"""The commands of a cluster against nodes of Apache Kafka."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
 from click.testing import CliRunner, Result
 from peers.cluster import HeadraceCluster
@@ -14,24 +18,110 @@ from peers.cluster import HeadraceCluster
 from headrace.cli import main
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+PATIENCE_S = 60.0
+SOON_FENCED = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+def until(look: Callable[[], object]) -> None:
+    last = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < last, "it has not come true in time"
+        time.sleep(0.2)
+
+
+class Commands:
+    """Ours, on brokers of Apache Kafka."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._env = {"HEADRACE_BOOTSTRAP": bootstrap}
+
+    def run(self, *arguments: str, code: int = 0) -> Result:
+        done = CliRunner(env=self._env).invoke(main, arguments)
+        assert done.exit_code == code, (arguments, done.exit_code, done.output, done.exception)
+        return done
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
+
+    def partition(self, topic: str) -> dict[str, Any]:
+        (found,) = self.json("topic", "describe", topic)[0]["partitions"]
+        assert isinstance(found, dict)
+        return found
+
+    def answering(self) -> list[int]:
+        """The brokers that are up, of a cluster that is not healthy."""
+        return [each["id"] for each in self.json("cluster", "health", code=1)["brokers"] if each["answers"]]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_broker_that_dies(tmp_path: Path) -> None:
+    """A move that does not end is called off, an unclean leader is elected, and the dead broker is struck off."""
+    everybody = {1, 2, 3, 101}
+    with HeadraceCluster(tmp_path, SOON_FENCED, size=3, kafkas=everybody, controllers=1) as kafka:
+        commands = Commands(kafka.bootstrap)
+        commands.run("topic", "create", "t", "-p", "1", "-r", "2", "--set", "min.insync.replicas=1")
+        producer = ck.Producer({"bootstrap.servers": kafka.bootstrap})
+        for _ in range(2000):
+            producer.produce("t", b"x" * 1000)
+        assert producer.flush(30) == 0
+        leader, follower = commands.partition("t")["replicas"]
+        (third,) = {1, 2, 3} - {leader, follower}
+        move = [sys.executable, "-m", "headrace.cli", "partition", "move", "t:0", "--to", f"{leader},{third}"]
+        moving = subprocess.Popen([*move, "--throttle", "1000", "--execute", "-b", kafka.bootstrap])
+        until(lambda: len(commands.partition("t")["replicas"]) == 3)
+        moving.kill()
+        moving.wait()
+        commands.run("partition", "reassign", "--cancel", "--execute")
+        assert commands.partition("t")["replicas"] == [leader, follower]
+        assert commands.json("partition", "throttle", "--clear")["changes"] == [], "its limits went with it"
+
+        kafka.nodes[follower].kill()
+        until(lambda: commands.partition("t")["isr"] == [leader])
+        assert commands.run("cluster", "health", code=1)
+        producer.produce("t", b"the follower does not have it")
+        assert producer.flush(30) == 0
+        kafka.nodes[leader].kill()
+        until(lambda: commands.partition("t")["leader"] is None)
+        kafka.nodes[follower].start()
+        until(
+            lambda: follower in [b["id"] for b in commands.json("cluster", "health", code=1)["brokers"] if b["answers"]]
+        )
+        (needs,) = commands.json("partition", "elect", "unclean", "t")["partitions"]
+        assert (needs["partition"], needs["from"]) == (0, None)
+        commands.run("partition", "elect", "unclean", "t", "--execute")
+        assert commands.partition("t")["leader"] == follower
+
+        commands.run("broker", "drain", str(leader), "--execute")
+        assert sorted(commands.partition("t")["replicas"]) == sorted([follower, third])
+        commands.run("broker", "unregister", str(leader), "-y")
+        until(lambda: leader not in [each["id"] for each in commands.json("cluster", "describe")["brokers"]])
+
+
+def test_who_votes(tmp_path: Path) -> None:
+    """A controller of Apache Kafka's is a voter no more, and one again."""
+    with HeadraceCluster(tmp_path, {}, size=3, kafkas={1, 2, 3}, dynamic=True) as kafka:
+        commands = Commands(kafka.bootstrap)
+
+        def voters() -> list[int]:
+            return [each["id"] for each in commands.json("quorum", "describe")["replicas"] if each["voter"]]
+
+        until(lambda: voters() == [1, 2, 3])
+        leader = commands.json("quorum", "describe")["leader"]
+        other = next(node for node in (1, 2, 3) if node != leader)
+        file = kafka.nodes[other].file
+        assert file is not None
+        commands.run("quorum", "remove", str(other), "-y")
+        assert other not in voters()
+        assert "is no voter" in commands.run("quorum", "remove", str(other), "-y", code=1).stderr
+        commands.run("quorum", "add", "-c", str(file))
+        until(lambda: voters() == [1, 2, 3])
 
 
 def test_the_commands_of_a_cluster(tmp_path: Path) -> None:
     with HeadraceCluster(tmp_path, {"default.replication.factor": "1"}, size=2, kafkas={1, 2}) as kafka:
-
-        def run(*arguments: str, code: int = 0) -> Result:
-            done = CliRunner(env={"HEADRACE_BOOTSTRAP": kafka.bootstrap}).invoke(main, arguments)
-            assert done.exit_code == code, (arguments, done.exit_code, done.output, done.exception)
-            return done
-
-        def run_json(*arguments: str, code: int = 0) -> Any:
-            return json.loads(run(*arguments, "--json", code=code).stdout)
-
-        def partition(topic: str) -> dict[str, Any]:
-            (found,) = run_json("topic", "describe", topic)[0]["partitions"]
-            assert isinstance(found, dict)
-            return found
-
+        commands = Commands(kafka.bootstrap)
+        run, run_json, partition = commands.run, commands.json, commands.partition
         _reads(run, run_json)
         run("topic", "create", "moved", "-p", "1", "-r", "1", "--set", "min.insync.replicas=1")
         (old,) = partition("moved")["replicas"]

@@ -146,13 +146,21 @@ def _size(size: int | None) -> str | None:
 
 def _describe(client: Client, info: TopicInfo) -> dict[str, Any]:
     from headrace.client import admin, describe, reading
-    from headrace.client.errors import ClientError
+    from headrace.client.errors import BrokerError, ClientError
     from headrace.wire import uuids
     from headrace.wire.config_source import ConfigSource
+    from headrace.wire.errors import ErrorCode
 
     led = [(info.name, p.index) for p in info.partitions if p.leader in client.nodes]
-    earliest = reading.list_offsets(client, dict.fromkeys(led, reading.EARLIEST))
-    latest = reading.list_offsets(client, dict.fromkeys(led, reading.LATEST))
+    try:
+        earliest = reading.list_offsets(client, dict.fromkeys(led, reading.EARLIEST))
+        latest = reading.list_offsets(client, dict.fromkeys(led, reading.LATEST))
+    except BrokerError as error:
+        if error.code != ErrorCode.LEADER_NOT_AVAILABLE:
+            raise
+        # A leader has gone since: all but the offsets is to be seen then too. The cluster says now who leads.
+        (info,) = client.topics([info.name])
+        earliest = latest = {}
     sizes: dict[tuple[int, int], int] = {}
     try:
         for directory in describe.describe_log_dirs(client, [info.name]):
