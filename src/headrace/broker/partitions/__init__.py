@@ -7,6 +7,7 @@ What lives here
     `opening`            opens logs, on workers, and recovers them after a crash
     `epoch_starts`       writes down where leader epochs begin, before anything is appended under them
     `appending`          takes appends, and acknowledges them when their three conditions hold
+    `refused_batches`    what idempotent producers are to send again before what they sent behind it
     `failing`            disks that fail, and defects: what goes offline with them
     `fetchers`           which partition is fetched over which connection, where other brokers lead
     `fetch_loop`         one connection to a leader: asks, and does what its answers say
@@ -37,6 +38,7 @@ as offline: its disk failed, a defect made it untrustworthy, its topic is gone, 
 What may never happen
     - An append is acknowledged before what its producer asked for holds: written here (acks=1), on every in-sync
       replica of which there are enough (acks=all), and synced, where acknowledgements wait for the disk.
+    - A batch of an idempotent producer is taken before one that it sent earlier, and that was refused here just now.
     - A high watermark falls while this broker leads.
     - Something is appended under an epoch whose start is not on disk.
     - A follower appends what it was sent under another leader epoch than the one that it follows now, or by a leader of

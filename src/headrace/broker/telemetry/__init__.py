@@ -6,8 +6,8 @@ topic, failed requests.
 `request_errors.py` finds the error codes in an answer and counts them by API, `request_times.py` how long requests
 took, `loop_lag.py` how long the loop was held. `monitor.py` is the HTTP side of a node: `http_server.py` answers, and
 `exposition.py` makes the page of metrics of sections (`registry_numbers.py`, `partition_numbers.py`,
-`cluster_numbers.py`), which yield `families.py`. `broker/monitoring.py` brings the state of the other rooms to the
-sections, which know none of these rooms.
+`partition_series.py`, `log_sizes.py`, `group_numbers.py`, `cluster_numbers.py`), which yield `families.py`.
+`broker/monitoring.py` brings the state of the other rooms to the sections, which know none of these rooms.
 
 **What comes in and goes out.** Owners add to counters directly, one addition on a hot path; gauges are read when
 somebody asks for `statistics()`, which is all that consoles and tests read.
