@@ -34,10 +34,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
-from headrace.sim.story import shortest_story
-
-Seeds = Callable[[int, Callable[[str], None] | None], Result]
-"""One run: (seed, where its trace is said)."""
+from headrace.sim.story import Run, shortest_story
 
 EVERY_PLANT: Final = (
     *PLANTED,
@@ -88,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give --seed N or --seeds A-B")
     if given.story and given.seed is None:
         parser.error("--story is of one seed: give --seed N")
-    run: Seeds = partial(run_seed, light=given.light)
+    run: Run = partial(run_seed, light=given.light)
     if given.quorum or given.sabotage in PLANTED_IN_QUORUMS:
         run = run_quorum_seed
     elif given.apart:
@@ -123,7 +120,7 @@ def _range(text: str) -> range:
     return range(int(first), int(last) + 1)
 
 
-def _one(seed: int, say: Callable[[str], None] | None, run: Seeds) -> int:
+def _one(seed: int, say: Callable[[str], None] | None, run: Run) -> int:
     result = run(seed, say)
     print(_line(result))
     if result.objection is not None:
@@ -133,7 +130,7 @@ def _one(seed: int, say: Callable[[str], None] | None, run: Seeds) -> int:
     return CONTENT if result.objection is None else OBJECTION
 
 
-def _tell(seed: int, run: Seeds) -> int:
+def _tell(seed: int, run: Run) -> int:
     story = shortest_story(run, seed)
     for line in story.lines:
         print(line)
@@ -144,7 +141,7 @@ def _tell(seed: int, run: Seeds) -> int:
     return OBJECTION
 
 
-def _many(seeds: range, run: Seeds, *, stop: bool) -> int:
+def _many(seeds: range, run: Run, *, stop: bool) -> int:
     """A line a seed, and the pace at the end; `stop` at the first objection."""
     began = time.perf_counter()
     simulated_s = 0.0

@@ -36,5 +36,5 @@ class PowerAfterSnapshots(MomentFaults):
             self._world.loop.call_later(self._rng.uniform(0.0, WITHIN_S), self._cut, machine, context=WORLD.copy())
 
     def _cut(self, machine: AnyMachine) -> None:
-        if self._is_on and self._strikes("power after a snapshot", machine.host):
+        if self._is_on and self._world.strikes("power after a snapshot", machine.host):
             machine.kill(power=True)

@@ -61,7 +61,6 @@ class ClusterFaults:
         self._leading = leading
         self._may_be_emptied = list(may_be_emptied)
         self._rng = world.rng("faults of the cluster")
-        self.count = 0
         self._handlers: dict[str, Callable[[], Awaitable[None]]] = {
             "two die": self._two_die,
             "two stop": self._two_stop,
@@ -83,7 +82,6 @@ class ClusterFaults:
             await sleep(self._rng.expovariate(1 / self._mean_s))
             kind = self._rng.choice(self._kinds)
             if self._world.strikes(kind):
-                self.count += 1
                 await self._handlers[kind]()
 
     def heal(self) -> None:
@@ -94,6 +92,9 @@ class ClusterFaults:
 
     def _some(self, count: int) -> list[Machine[Any]]:
         return self._rng.sample(self._machines, count)
+
+    def _others(self, machine: Machine[Any]) -> list[str]:
+        return [each.host for each in self._machines if each is not machine]
 
     async def _two_die(self) -> None:
         for machine in self._some(2):
@@ -146,12 +147,10 @@ class ClusterFaults:
             await self._cut_off(self._rng.choice(leading), self._rng.uniform(*OUSTED_S))
 
     async def _cut_off(self, alone: Machine[Any], lasts_s: float) -> None:
-        others = [machine for machine in self._machines if machine is not alone]
-        for other in others:
-            self._world.network.partition(alone.host, other.host)
+        others = self._others(alone)
+        self._world.network.cut_off(alone.host, others)
         await sleep(lasts_s)
-        for other in others:
-            self._world.network.mend(alone.host, other.host)
+        self._world.network.rejoin(alone.host, others)
 
     async def _slow_link(self) -> None:
         pairs = [pair for pair in combinations(self._machines, 2) if self._rng.random() < 0.5]
@@ -176,15 +175,13 @@ class ClusterFaults:
     async def _refuses(self) -> None:
         """A node lives on, and looks dead to the others: its connections end, and it takes no new ones of theirs."""
         (machine,) = self._some(1)
-        others = [each for each in self._machines if each is not machine]
-        hosts = {each.host for each in others}
+        others = self._others(machine)
         for other in others:
-            self._world.network.refuse(other.host, machine.host)
-        for stream in [each for each in machine.streams() if each.peer_host in hosts]:
+            self._world.network.refuse(other, machine.host)
+        for stream in [each for each in machine.streams() if each.peer_host in others]:
             self._world.network.cut(stream)
         await sleep(self._rng.uniform(0.5, 6.0))
-        for other in others:
-            self._world.network.mend(machine.host, other.host)
+        self._world.network.rejoin(machine.host, others)
 
     async def _one_loses_power(self) -> None:
         machine = self._rng.choice(self._may_be_emptied or self._machines)

@@ -185,6 +185,7 @@ class ClusterRun:
         self._level = 0
 
     def _more_kinds(self) -> tuple[str, ...]:
+        """Drawn apart from the options, so that other seeds are as they were."""
         refuses = self.world.rng("refusals").random() < 0.25
         return ((LOSSY_LINK,) if self.options.links_are_lossy else ()) + ((REFUSES,) if refuses else ())
 
@@ -251,7 +252,7 @@ class ClusterRun:
             world.loop.time(),
             self.history.acknowledged_count,
             self.commits.acknowledged_count,
-            sum(faults.count for faults in self._all_faults()),
+            world.faults,
             sum(machine.starts for machine in self.everybody.values()),
             world.objection,
             self.transactions.committed,
@@ -259,9 +260,6 @@ class ClusterRun:
             self._level,
             sum(operator.confirmed for operator in self._operators),
         )
-
-    def _all_faults(self) -> list[Faults | ClusterFaults | MomentFaults]:
-        return [*self.faults, self.cluster_faults, *(each for each, _ in self._moments)]
 
     def _listeners(self) -> list[Quorum | Replication | Levels | MomentFaults]:
         return [self.quorum, self.replication, self.levels, *(each for each, _ in self._moments)]

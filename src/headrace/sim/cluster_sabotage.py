@@ -100,10 +100,6 @@ async def _sync_nothing(_: FetchLoop) -> None:
     """It is on disk, it says."""
 
 
-def _yes(*_: object) -> bool:
-    return True
-
-
 def _nobody(*_: object) -> list[Any]:
     return []
 
@@ -158,8 +154,8 @@ def cluster_plants() -> dict[str, list[tuple[Any, str, Any]]]:
             (PartitionState, "_may_join", lambda self, node_id, follower: self._is_eligible(node_id, follower))
         ],
         "takes-fenced-brokers-in": [
-            (PartitionState, "_is_eligible", _yes),
-            (in_sync, "_is_eligible", _yes),
+            (PartitionState, "_is_eligible", lambda *_: True),
+            (in_sync, "_is_eligible", lambda *_: True),
         ],
         "never-shrinks": [(PartitionState, "shrink", _nothing)],
         "cuts-to-the-high-watermark": [(FetchLoop, "_kept_end", staticmethod(_committed_end))],

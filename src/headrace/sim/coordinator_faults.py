@@ -57,7 +57,7 @@ class CoordinatorFaults(MomentFaults):
             return
         self._rests_until = now + REST_S + self._rng.expovariate(1.0)
         kind = self._rng.choice(("dies", "speaks late", "stands still") if self._may_die else ("stands still",))
-        if not self._strikes(f"a coordinator {kind}", machine.host):
+        if not self._world.strikes(f"a coordinator {kind}", machine.host):
             return
         work = {"dies": self._dies, "speaks late": self._speaks_late, "stands still": self._stands_still}[kind]
         if kind == "stands still":
@@ -74,8 +74,7 @@ class CoordinatorFaults(MomentFaults):
             self._world.network.slow_down(machine.host, other, (0.0, LATE_S))
         await sleep(self._rng.uniform(0.0, LATE_S))
         machine.kill()
-        for other in others:
-            self._world.network.mend(machine.host, other)
+        self._world.network.rejoin(machine.host, others)
 
     async def _stands_still(self, machine: AnyMachine) -> None:
         await sleep(self._rng.uniform(*PAUSE_S))

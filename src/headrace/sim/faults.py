@@ -51,7 +51,6 @@ class Faults:
         self._rng = world.rng(name)
         self._kinds = list(kinds)
         self._mean_s = mean_s
-        self.count = 0
         self._handlers: dict[str, Callable[[], Awaitable[None]]] = {
             "kill": self._kill,
             "power": self._power,
@@ -71,7 +70,6 @@ class Faults:
             await sleep(self._rng.expovariate(1 / self._mean_s))
             kind = self._rng.choice(self._kinds)
             if self._world.strikes(kind, self._machine.host):
-                self.count += 1
                 await self._handlers[kind]()
 
     def heal(self) -> None:

@@ -44,6 +44,6 @@ class LateAnswers(MomentFaults):
         stream: Any = vars(connection)["_stream"]
         is_broker = getattr(PROCESS.get(), "host", "") in self._hosts
         is_met = is_broker and isinstance(stream, SimStream) and self._rng.random() < CHANCE
-        if is_met and self._strikes("late answer", stream.node.host):
+        if is_met and self._world.strikes("late answer", stream.node.host):
             assert stream.peer is not None
             self._world.network.stall(stream.peer, self._rng.uniform(*LASTS_S))

@@ -43,7 +43,7 @@ class LostAnswers(MomentFaults):
         if controller is None or controller is self._machines[state.node_id]:
             return
         leader = self._machines[state.node_id]
-        if not self._strikes("lost answer", leader.host):
+        if not self._world.strikes("lost answer", leader.host):
             return
         self._lasts = True
         silent = {controller.host: None, **{self._machines[each].host: None for each in joining}}

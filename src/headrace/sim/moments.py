@@ -62,14 +62,6 @@ class MomentFaults(ABC):
         self._rng = world.rng(name)
         self._owner = WorldOwner(world)
         self._is_on = False
-        self.count = 0
-
-    def _strikes(self, kind: str, *what: str) -> bool:
-        """Whether a fault comes that is due now."""
-        if not self._world.strikes(kind, *what):
-            return False
-        self.count += 1
-        return True
 
     @abstractmethod
     def taps(self) -> list[AbstractContextManager[None]]:

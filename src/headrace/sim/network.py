@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
@@ -472,6 +472,16 @@ class SimNetwork:
             self._slow.pop(pair, None)
             self._refused.pop(pair, None)
         self._release()
+
+    def cut_off(self, host: str, others: Iterable[str]) -> None:
+        """A `partition` between a machine and each of the others, until `heal`, or `rejoin`."""
+        for other in others:
+            self.partition(host, other)
+
+    def rejoin(self, host: str, others: Iterable[str]) -> None:
+        """A machine reaches each of the others as ever; what was held up goes on."""
+        for other in others:
+            self.mend(host, other)
 
     def heal(self) -> None:
         """Every machine reaches every other as ever; what was held up goes on."""

@@ -181,7 +181,7 @@ class QuorumRun:
             world.loop.time(),
             sum(writer.confirmations for writer in self.writers),
             max(self._seen, default=0),
-            sum(faults.count for faults in self.faults) + self.after_snapshots.count + self.cut_off.count,
+            world.faults,
             sum(machine.starts for machine in self.machines.values()),
             world.objection,
         )

@@ -39,6 +39,7 @@ class RaiseFaults(MomentFaults):
         super().__init__(world, "faults of a raise")
         self._machines = {machine.host: machine for machine in machines.values()}
         deadly = ("dies", "dies", *(("loses power", "loses power") if power else ()))
+        self._failures = 0
         self._kinds = ("stands still", "is cut off", *(deadly if may_die else ()))
 
     def taps(self) -> list[AbstractContextManager[None]]:
@@ -53,14 +54,15 @@ class RaiseFaults(MomentFaults):
             self._met(FOLLOWS)
 
     def _met(self, chance: float) -> None:
-        if not self._is_on or self.count >= FAILURES_MAX or self._rng.random() > chance:
+        if not self._is_on or self._failures >= FAILURES_MAX or self._rng.random() > chance:
             return
         machine = self._machines.get(getattr(PROCESS.get(), "host", ""))
         if machine is None:
             return
         kind = self._rng.choice(self._kinds)
-        if not self._strikes(f"who raises {kind}", machine.host):
+        if not self._world.strikes(f"who raises {kind}", machine.host):
             return
+        self._failures += 1
         work = {"stands still": self._stands_still, "is cut off": self._is_cut_off}.get(kind, self._dies)
         if kind == "stands still":
             machine.pause()  # what it is about to do it does when it goes on
@@ -76,8 +78,6 @@ class RaiseFaults(MomentFaults):
 
     async def _is_cut_off(self, machine: AnyMachine, _: str) -> None:
         others = [host for host in self._machines if host != machine.host]
-        for other in others:
-            self._world.network.partition(machine.host, other)
+        self._world.network.cut_off(machine.host, others)
         await sleep(self._rng.uniform(*LASTS_S))
-        for other in others:
-            self._world.network.mend(machine.host, other)
+        self._world.network.rejoin(machine.host, others)

@@ -197,7 +197,7 @@ class Run:
             world.loop.time(),
             self.history.acknowledged_count,
             self.commits.acknowledged_count,
-            self.faults.count,
+            world.faults,
             self.machine.starts,
             world.objection,
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.sim.run import Result
 
 Run = Callable[[int, Callable[[str], None] | None], "Result"]
-"""Runs a seed; every line of its trace is told."""
+"""One run: (seed, where the lines of its trace are said)."""
 
 DETAILS: Final = ("net", "log")
 """What crosses the network, and what nodes write into their logs: more than anybody reads."""

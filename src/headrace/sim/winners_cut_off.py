@@ -37,19 +37,17 @@ class WinnersCutOff(MomentFaults):
         if not self._is_on or self._lasts or self._rng.random() > CHANCE:
             return
         winner = self._machines[raft.me.id]
-        if not self._strikes("winner cut off", winner.host):
+        if not self._world.strikes("winner cut off", winner.host):
             return
         self._lasts = True
-        others = [machine for machine in self._machines.values() if machine is not winner]
-        for other in others:  # before anybody hears that it leads
-            self._world.network.partition(winner.host, other.host)
+        others = [machine.host for machine in self._machines.values() if machine is not winner]
+        self._world.network.cut_off(winner.host, others)  # before anybody hears that it leads
         voters = [self._machines[node] for node in granting if node != raft.me.id]
         self._owner.spawn(self._go_on(winner, others, voters))
 
-    async def _go_on(self, winner: AnyMachine, others: list[AnyMachine], voters: list[AnyMachine]) -> None:
+    async def _go_on(self, winner: AnyMachine, others: list[str], voters: list[AnyMachine]) -> None:
         for voter in voters:
             voter.kill()
         await sleep(self._rng.uniform(*LASTS_S))
-        for other in others:
-            self._world.network.mend(winner.host, other.host)
+        self._world.network.rejoin(winner.host, others)
         self._lasts = False

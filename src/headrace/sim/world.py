@@ -41,6 +41,8 @@ class World:
         self._without_power: dict[str, None] = {}
         self._left_out = LEFT_OUT.get()
         self._faults_due = 0
+        self.faults = 0
+        """Those that came."""
         self._is_over = False
 
     def rng(self, purpose: str) -> random.Random:
@@ -65,6 +67,7 @@ class World:
         self._faults_due += 1
         if number in self._left_out:
             return False
+        self.faults += 1
         self.trace.note("fault", number, kind, *what)
         return True
 

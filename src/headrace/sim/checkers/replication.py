@@ -72,13 +72,16 @@ class Replication:
             return
         brokers = change.after.brokers
         for delta in change.delta.topics.values():
-            partitions = () if delta.new is None else delta.new.partitions
-            for index in delta.changed if partitions else ():
-                old = delta.old.partitions[index].isr if delta.old and index < len(delta.old.partitions) else ()
-                for node in set(partitions[index].isr) - set(old):
+            if delta.new is None:
+                continue
+            before = delta.old.partitions if delta.old is not None else ()
+            for index in delta.changed:
+                partition = delta.new.partitions[index]
+                members = before[index].isr if index < len(before) else ()
+                for node in set(partition.isr) - set(members):
                     if brokers[node].fenced or brokers[node].in_controlled_shutdown:
                         text = f"{delta.name}-{index} takes node {node} in, which is fenced or about to leave"
-                        self._world.object(f"{text}: {partitions[index]}")
+                        self._world.object(f"{text}: {partition}")
 
     def _look_at(self, topic: Topic, partition: Partition) -> None:
         """Whoever may be elected has all that is committed, whoever knows that it is: TLA+ has it so (KIP-966)."""
