@@ -62,7 +62,8 @@ class Producer(NamedTuple):
 
 
 class Owed(NamedTuple):
-    """A batch that a full disk refused, of a producer (or an epoch) of which nothing is in the log yet.
+    """A batch that was refused (by a full disk, or before this log took its producer's batches), of a producer (or an
+    epoch) of which nothing is in the log yet.
 
     Any sequence may begin what is not known, so a batch that was sent after it would be taken in its place.
     """
@@ -379,8 +380,9 @@ class Producers:
         self._staged_transactions = None
 
     def refused(self, batches: Sequence[Buffer]) -> None:
-        """Takes note of batches (without their first 16 bytes) that passed every check and could not be written, in
-        their order and after `drop`. Until they come again, nothing that was sent behind them is taken."""
+        """Takes note of batches (without their first 16 bytes) that are to come again, in their order: they passed
+        every check and could not be written (after `drop`), or the broker was not to take them yet. Until they come,
+        nothing that was sent behind them is taken."""
         for batch in batches:
             timestamp, producer_id, epoch, first_sequence = _unpack_refused(batch, _REFUSED_AT)
             if producer_id < 0 or first_sequence < 0:

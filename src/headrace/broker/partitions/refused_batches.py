@@ -59,6 +59,8 @@ class RefusedBatches:
 
     def take(self, *places: Place) -> list[bytes]:
         """The headers of what was refused there and did not come again, in their order; they are noted no more."""
+        if not self._noted:
+            return []
         found = [each for place in places for each in self._noted.pop(place, {}).values()]
         self._count -= len(found)
         oldest = self._clock.monotonic() - KEPT_S

@@ -88,10 +88,7 @@ class ReplicaManager:
         self.by_name = table.by_name
         self.by_id = table.by_id
         self.offline = table.offline
-        gone, only_online = self._gone, self._only_online
-        failures = Failures(
-            table, logs, node.defects, self._log, metrics, gone=gone, only_online=only_online, cannot_go_on=cannot_go_on
-        )
+        failures = self._make_failures(metrics, cannot_go_on)
         self._opener = Opener(
             node, logs, metrics, self.node_id, image, topic_config, opened=self._opened, refused=self._refused
         )
@@ -120,6 +117,18 @@ class ReplicaManager:
         metrics.gauge("log.producers_wait", lambda: int(self.flusher.behind))
         metrics.gauge("replicas.online", lambda: len(table.by_name))
         metrics.gauge("replicas.offline", lambda: len(table.offline) + len(self._opener.put_off))
+
+    def _make_failures(self, metrics: Registry, cannot_go_on: Callable[[str], None]) -> Failures:
+        return Failures(
+            self._table,
+            self._logs,
+            self._node.defects,
+            self._log,
+            metrics,
+            gone=self._gone,
+            only_online=self._only_online,
+            cannot_go_on=cannot_go_on,
+        )
 
     def _make_fetchers(
         self,

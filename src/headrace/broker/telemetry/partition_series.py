@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from headrace.broker.telemetry.families import Family, Sample
@@ -26,9 +27,7 @@ class PartitionSeries:
         starts: list[Sample] = []
         under: list[Sample] = []
         at: list[Sample] = []
-        for count, replica in enumerate(list(self._led())):
-            if count == self._partitions_max:
-                break
+        for count, replica in enumerate(list(islice(self._led(), self._partitions_max))):
             if count % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
                 yield None
             labels = {"topic": replica.topic, "partition": str(replica.index)}
