@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import confluent_kafka as ck
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.broker.broker import Broker
@@ -16,7 +17,7 @@ SENT = 5
 """Requests of one connection that librdkafka has in flight at most."""
 
 
-def test_what_is_acknowledged_is_there(headrace_broker: TestBroker) -> None:
+def test_what_is_acknowledged_is_there(headrace_broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka takes all that it sent before an acknowledged batch for acknowledged: no later one may come first."""
     admin = AdminClient({"bootstrap.servers": headrace_broker.bootstrap})
     admin.create_topics([NewTopic("t", 2, 1)])["t"].result(10)
@@ -62,10 +63,9 @@ def test_what_is_acknowledged_is_there(headrace_broker: TestBroker) -> None:
             come_again(topic, topic_id, index, batch)
             refused += 1
             if refused == 2:
-                del replicas.come_again  # of the object, not of its class
                 replicas._lead(replica, partition)
 
-        replicas.come_again = refuse  # type: ignore[method-assign]
+        monkeypatch.setattr(replicas, "come_again", refuse)
         waiting.set()
         assert on_their_way.wait(10)
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,12 @@ import confluent_kafka as ck
 import pytest
 from click.testing import CliRunner, Result
 from peers.cluster import HeadraceCluster
+from peers.waiting import until
 
 from headrace.cli import main
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
-PATIENCE_S = 60.0
 SOON_FENCED = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-
-
-def until(look: Callable[[], object]) -> None:
-    last = time.monotonic() + PATIENCE_S
-    while not look():
-        assert time.monotonic() < last, "it has not come true in time"
-        time.sleep(0.2)
 
 
 class Commands:
@@ -47,6 +39,10 @@ class Commands:
         (found,) = self.json("topic", "describe", topic)[0]["partitions"]
         assert isinstance(found, dict)
         return found
+
+    def registered(self) -> list[int]:
+        """The brokers that the cluster knows."""
+        return [each["id"] for each in self.json("cluster", "describe")["brokers"]]
 
     def answering(self) -> list[int]:
         """The brokers that are up, of a cluster that is not healthy."""
@@ -69,7 +65,7 @@ def test_a_broker_that_dies(tmp_path: Path) -> None:
         (third,) = {1, 2, 3} - {leader, follower}
         move = [sys.executable, "-m", "headrace.cli", "partition", "move", "t:0", "--to", f"{leader},{third}"]
         moving = subprocess.Popen([*move, "--throttle", "1000", "--execute", "-b", kafka.bootstrap])
-        until(lambda: len(commands.partition("t")["replicas"]) == 3)
+        until(lambda: len(commands.partition("t")["replicas"]) == 3, "the move begins")
         moving.kill()
         moving.wait()
         commands.run("partition", "reassign", "--cancel", "--execute")
@@ -77,16 +73,14 @@ def test_a_broker_that_dies(tmp_path: Path) -> None:
         assert commands.json("partition", "throttle", "--clear")["changes"] == [], "its limits went with it"
 
         kafka.nodes[follower].kill()
-        until(lambda: commands.partition("t")["isr"] == [leader])
+        until(lambda: commands.partition("t")["isr"] == [leader], "the follower is out of sync")
         assert commands.run("cluster", "health", code=1)
         producer.produce("t", b"the follower does not have it")
         assert producer.flush(30) == 0
         kafka.nodes[leader].kill()
-        until(lambda: commands.partition("t")["leader"] is None)
+        until(lambda: commands.partition("t")["leader"] is None, "nobody leads")
         kafka.nodes[follower].start()
-        until(
-            lambda: follower in [b["id"] for b in commands.json("cluster", "health", code=1)["brokers"] if b["answers"]]
-        )
+        until(lambda: follower in commands.answering(), "it comes back")
         (needs,) = commands.json("partition", "elect", "unclean", "t")["partitions"]
         assert (needs["partition"], needs["from"]) == (0, None)
         commands.run("partition", "elect", "unclean", "t", "--execute")
@@ -95,7 +89,7 @@ def test_a_broker_that_dies(tmp_path: Path) -> None:
         commands.run("broker", "drain", str(leader), "--execute")
         assert sorted(commands.partition("t")["replicas"]) == sorted([follower, third])
         commands.run("broker", "unregister", str(leader), "-y")
-        until(lambda: leader not in [each["id"] for each in commands.json("cluster", "describe")["brokers"]])
+        until(lambda: leader not in commands.registered(), "it is struck off")
 
 
 def test_who_votes(tmp_path: Path) -> None:
@@ -106,7 +100,7 @@ def test_who_votes(tmp_path: Path) -> None:
         def voters() -> list[int]:
             return [each["id"] for each in commands.json("quorum", "describe")["replicas"] if each["voter"]]
 
-        until(lambda: voters() == [1, 2, 3])
+        until(lambda: voters() == [1, 2, 3], "all vote")
         leader = commands.json("quorum", "describe")["leader"]
         other = next(node for node in (1, 2, 3) if node != leader)
         file = kafka.nodes[other].file
@@ -115,7 +109,7 @@ def test_who_votes(tmp_path: Path) -> None:
         assert other not in voters()
         assert "is no voter" in commands.run("quorum", "remove", str(other), "-y", code=1).stderr
         commands.run("quorum", "add", "-c", str(file))
-        until(lambda: voters() == [1, 2, 3])
+        until(lambda: voters() == [1, 2, 3], "all vote again")
 
 
 def test_the_commands_of_a_cluster(tmp_path: Path) -> None:

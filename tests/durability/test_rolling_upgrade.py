@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Collection
 from io import BytesIO
 from pathlib import Path
 
@@ -26,36 +25,24 @@ OLD = (
 SETTINGS = {"log.segment.bytes": str(1 << 20), "offsets.topic.num.partitions": "3"}
 
 
-class OldNode(HeadracePeer):
-    """A node that runs the code under `source`."""
-
-    source: Path
-
-    def command(self) -> list[str]:
-        """How it is started."""
-        return ["env", f"PYTHONPATH={self.source}", *super().command()]
-
-
 class ChangingCluster(HeadraceCluster):
     """A cluster whose nodes run the code under `source`, until they `change`."""
 
-    def __init__(self, directory: Path, source: Path, nodes: Collection[int] = (1, 2, 3)) -> None:
-        self.source = source
-        self.old = set(nodes)
+    def __init__(self, directory: Path, source: Path) -> None:
+        self._environment = {"PYTHONPATH": str(source)}
+        self.old = {1, 2, 3}
         super().__init__(directory, SETTINGS)
 
     def _process(self, node: int, folder: Path, file: Path, port: int) -> HeadracePeer:
-        if node not in self.old:
-            return super()._process(node, folder, file, port)
-        peer = OldNode(folder, properties=file, port=port)
-        peer.source = self.source
-        peer.settings = {}
+        peer = super()._process(node, folder, file, port)
+        if node in self.old:
+            peer.environment = self._environment
         return peer
 
     def _format(self, node: int, file: Path, *, joins: bool = False) -> None:
         assert not joins
         command = [sys.executable, "-m", "headrace.cli", "storage", "format", "-t", CLUSTER_ID, "-c", str(file)]
-        subprocess.run(command, timeout=60, check=True, env={**os.environ, "PYTHONPATH": str(self.source)})
+        subprocess.run(command, timeout=60, check=True, env={**os.environ, **self._environment})
 
     def change(self, node: int) -> None:
         """Stops a node in order, and starts the other code on its directory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,8 @@ class HeadracePeer:
         self.settings = {"group.initial.rebalance.delay.ms": "0", **(settings or {})}
         self.file = properties
         self.options = options
+        self.environment: Mapping[str, str] = {}
+        """What it has beside the environment of the tests."""
         self.process: subprocess.Popen[bytes] | None = None
         self._terminated = False
 
@@ -81,7 +84,13 @@ class HeadracePeer:
         """Start, and wait for nothing."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
-            self.process = subprocess.Popen(self.command(), stdout=out, stderr=subprocess.STDOUT, cwd=self.directory)
+            self.process = subprocess.Popen(
+                self.command(),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env={**os.environ, **self.environment},
+            )
 
     def wait(self, patience_s: float = START_PATIENCE_S) -> None:
         """Returns when it answers. Raises RuntimeError with the broker's last words."""
