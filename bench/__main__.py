@@ -3,6 +3,7 @@
 python -m bench [--only ROW]... [--quick] [--side SIDE | --against CHECKOUT] [--rounds N] [--seconds S] [--list]
 python -m bench --cluster ...    three nodes beside three: see bench.cluster.__main__
 python -m bench --scale ...      hundreds of brokers, hundreds of thousands of partitions: see bench.scale
+python -m bench --cores ...      several brokers on this machine over one: see bench.cores
 """
 
 from __future__ import annotations
@@ -220,7 +221,7 @@ def arguments_of(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-BENCHES = {"--cluster": "bench.cluster.__main__", "--scale": "bench.scale"}
+BENCHES = {"--cluster": "bench.cluster.__main__", "--scale": "bench.scale", "--cores": "bench.cores"}
 """What is measured by a module of its own, by the option that asks for it."""
 
 

@@ -31,6 +31,7 @@ class Ours:
         self.environment: dict[str, str] | None = None
         self.port = free_port()
         self.settings = settings
+        self.options: tuple[str, ...] = ()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
 
@@ -47,7 +48,7 @@ class Ours:
         """Start, and seconds until the first answer."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "headrace.cli", "serve", "--data", str(self.directory / "data")]
-        command += ["--listen", self.bootstrap]
+        command += ["--listen", self.bootstrap, *self.options]
         for setting in ("group.initial.rebalance.delay.ms=0", "log.segment.delete.delay.ms=500", *self.settings):
             command += ["--set", setting]
         before = time.monotonic()

@@ -71,7 +71,8 @@ def all_answer(nodes: Nodes, partitions: list[int]) -> bool:
 
 def catch_up(nodes: Nodes, scale: Scale) -> Sequence[list[float]]:
     """Megabytes a second at which a follower that was away gets what it lacks, from its first new byte to its return
-    among those in sync; and a paced producer's p99 beside that, over its p99 without."""
+    among those in sync; a paced producer's p99 beside that, over its p99 without; and the percentage of processor time
+    that the host of this machine took meanwhile, for whoever else it has: both rows rise and fall with it."""
     for topic in ("away", "paced"):
         nodes.create(topic)
     leader = nodes.leader("away")
@@ -94,9 +95,19 @@ def catch_up(nodes: Nodes, scale: Scale) -> Sequence[list[float]]:
         nodes.wait_in_sync("away", 1, every_s=LOOK_EVERY_S)
         return time.monotonic() - before
 
+    taken, all_of_it = processor_time()
     with meanwhile(end) as back:
         beside = p99(run_load(pace)["latencies"])
-    return [[lacking / back.result() / MB], [beside / alone]]
+        now_taken, now_all = processor_time()
+    share = 100 * (now_taken - taken) / (now_all - all_of_it)
+    return [[lacking / back.result() / MB], [beside / alone], [share]]
+
+
+def processor_time() -> tuple[int, int]:
+    """What the host took of this machine's processors since it was started, and all that there was, in the same unit."""
+    with open("/proc/stat") as file:
+        user, nice, system, idle, waits, irq, soft_irq, taken = map(int, file.readline().split()[1:9])
+    return taken, user + nice + system + idle + waits + irq + soft_irq + taken
 
 
 def fill(port: int, wanted: int) -> int:
@@ -130,6 +141,7 @@ CATCH_UP_WORKS = (
         (
             Row("catch-up", "catch up of a follower, {catch_up} GB", "MB/s", 1.0),
             Row("catch-up-p99", "a producer's p99 meanwhile, over without", "x", 2.0, True, of_itself=True),
+            Row("catch-up-taken", "the same: processor time that the host takes", "%", None, True),
         ),
         catch_up,
     ),

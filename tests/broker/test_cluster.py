@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 from peers.link import Link
 
 import headrace.testing
+from headrace.broker.broker import Broker
 from headrace.broker.partitions import lost_leaders
 from headrace.broker.storage.storage_format import StorageError
 from headrace.client.producer import Producer
@@ -149,6 +151,49 @@ def test_a_registration_of_earlier_is_no_good(three: TestCluster) -> None:
         assert link.ask(twice, 4).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     time.sleep(0.5)  # longer than the two attempts to reach it, which the refusal has set off
     assert not three.nodes[three.controller()].inside.image.brokers[1].fenced
+
+
+def registered(link: Link, like: Broker, incarnation: bytes, port: int) -> k62.BrokerRegistrationResponse:
+    """What is answered to broker 9, which can what another one can, in one of its lives."""
+    about = like.image.brokers[like.node_id]
+    request = k62.BrokerRegistrationRequest(
+        broker_id=9,
+        cluster_id=like.cluster_id,
+        incarnation_id=incarnation,
+        listeners=[k62.Listener(name=each.name, host=each.host, port=port) for each in about.endpoints],
+        features=[k62.Feature(each.name, each.min_level, each.max_level) for each in about.features],
+        log_dirs=[b"9" * 16],
+    )
+    answer: k62.BrokerRegistrationResponse = link.ask(request, 4)
+    return answer
+
+
+def test_a_broker_that_starts_again_does_not_wait_for_its_last_session() -> None:
+    """Nobody saw its last life end, whose session lasts: the controller looks where it listened."""
+    with headrace.testing.cluster(settings={"broker.session.timeout.ms": "600000"}) as running:
+        controller = running.nodes[running.controller()].inside
+        with (
+            Link(controller_port(running, controller.node_id)) as first,
+            Link(controller_port(running, controller.node_id)) as second,
+            socket.create_server(("127.0.0.1", 0)) as listener,
+        ):
+            port = listener.getsockname()[1]
+            before = registered(first, controller, bytes(15) + b"1", port)
+            assert before.error_code == 0
+            beat = k63.BrokerHeartbeatRequest(9, before.broker_epoch, before.broker_epoch)
+            until(lambda: not first.ask(beat, 2).is_fenced)
+
+            def refused() -> bool:
+                answer = registered(second, controller, bytes(15) + b"2", port)
+                return bool(answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+
+            assert refused()
+            time.sleep(0.5)  # longer than the attempts to reach it, which the refusal has set off
+            assert refused() and not controller.image.brokers[9].fenced
+            listener.close()
+            until(lambda: not refused())
+            assert controller.image.brokers[9].epoch > before.broker_epoch
+            assert first.ask(beat, 2).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def principal(version: bytes = b"\x00\x00") -> bytes:

@@ -26,10 +26,11 @@ def monitor_of_broker(broker: Broker) -> Monitor:
 
         node_id, logs = broker.node_id, broker.logs
         led = broker.replicas.by_name.values
-        partitions = PartitionNumbers(led, broker.config.metrics_topics_max, broker.metrics)
+        topics_max = broker.config.metrics_topics_max
+        partitions = PartitionNumbers(led, topics_max, broker.metrics)
         series = PartitionSeries(led, broker.config.metrics_partitions_max)
         sizes = LogSizes(lambda: logs, broker.config.metrics_partitions_max)
-        cluster = ClusterNumbers(node_id, lambda: monitor.quorum, is_broker=True)
+        cluster = ClusterNumbers(node_id, lambda: monitor.quorum, topics_max, is_broker=True)
         registry = RegistryNumbers(broker.metrics, lambda: monitor.times, is_broker=True)
         groups = GroupNumbers(broker.groups.committed_offsets, committed_end, broker.config.metrics_offsets_max)
         broker.metrics.gauge("log.directories_offline", lambda: len(logs.directories) - len(logs.online()))
@@ -61,7 +62,8 @@ def monitor_of_controller(controller: ControllerNode) -> Monitor:
         from headrace.broker.telemetry.cluster_numbers import ClusterNumbers
         from headrace.broker.telemetry.registry_numbers import RegistryNumbers
 
-        cluster = ClusterNumbers(controller.node_id, lambda: monitor.quorum, is_broker=False)
+        topics_max = controller.config.metrics_topics_max
+        cluster = ClusterNumbers(controller.node_id, lambda: monitor.quorum, topics_max, is_broker=False)
         registry = RegistryNumbers(controller.metrics, lambda: monitor.times, is_broker=False)
         return registry.families, cluster.families
 

@@ -77,6 +77,7 @@ def in_order(pages: Pages) -> bool:
         and pages.shown(CONTROLLER + "fencedbrokercount") == [0]
         and pages.shown(CONTROLLER + "activebrokercount") == [3]
         and pages.sum(CONTROLLER + "activecontrollercount") == 1
+        and pages.sum("kafka_brokers") == 3
         and not any(lag for each in lags for lag in each)
         and all(lags)
     )
@@ -91,6 +92,7 @@ def test_a_killed_node_is_seen_on_the_pages_of_the_others(three: TestCluster) ->
     before = until(three, in_order, "a cluster in order")
     leaders = before.each(REPLICAS + "leadercount")
     assert all(leaders.values()) and sum(filter(None, leaders.values())) == PARTITIONS + 1
+    assert before.sum("kafka_topic_partitions", topic="t") == PARTITIONS
     assert before.each(RAFT + "current_leader") == {1: victim, 2: victim, 3: victim}
     assert before.sum(TOPICS + "replicationbytesin_total") == before.sum(TOPICS + "replicationbytesout_total") > 0
     assert before.sum(TOPICS + "bytesout_total") == 0, "what followers copy no client reads"

@@ -164,7 +164,8 @@ def test_partitions_and_the_quorum(node: TestBroker) -> None:
         assert found[key(name)] == 0, name
     assert found[key("headrace_defects")] == before[key("headrace_defects")], "another test may have planted one"
     assert found[key(f"{controller}activecontrollercount")] == 1
-    assert found[key(f"{controller}activebrokercount")] == 1
+    assert found[key(f"{controller}activebrokercount")] == found[key("kafka_brokers")] == 1
+    assert found[key("kafka_topic_partitions", topic="counted")] == 5
     assert found[key(f"{raft}current_leader")] == node.inside.node_id
     assert found[key(f"{raft}current_state", current_state="leader")] == 1
     assert found[key(f"{raft}current_epoch")] == node.call(lambda broker: broker.quorum.epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.broker.telemetry.families import Family, gauge, gauges
@@ -81,9 +82,12 @@ class Placed:
 class ClusterNumbers:
     """A section of the page. The partitions are counted where they have changed since the last one."""
 
-    def __init__(self, node_id: int, quorum: Callable[[], QuorumSeen | None], *, is_broker: bool) -> None:
-        """`quorum` is None until the node has opened its metadata."""
+    def __init__(
+        self, node_id: int, quorum: Callable[[], QuorumSeen | None], topics_max: int, *, is_broker: bool
+    ) -> None:
+        """`quorum` is None until the node has opened its metadata; `topics_max` topics have series of their own."""
         self._node_id = node_id
+        self._topics_max = topics_max
         self._quorum = quorum
         self._is_broker = is_broker
         self._counted: TopicsImage | None = None
@@ -174,7 +178,13 @@ class ClusterNumbers:
         )
         yield gauge(CONTROLLER + "globaltopiccount", "Topics of the cluster.", len(image.topics))
         yield gauge(CONTROLLER + "globalpartitioncount", "Partitions of the cluster.", placed.total)
-        yield gauge(
-            CONTROLLER + "activebrokercount", "Brokers that are registered and not fenced.", len(image.brokers) - fenced
-        )
+        active = len(image.brokers) - fenced
+        yield gauge(CONTROLLER + "activebrokercount", "Brokers that are registered and not fenced.", active)
         yield gauge(CONTROLLER + "fencedbrokercount", "Brokers that are registered and fenced.", fenced)
+        yield gauge("kafka_brokers", "The same as activebrokercount, as the Kafka exporter calls it.", active)
+        first = islice(image.topics.topics_by_name.values(), self._topics_max)
+        yield gauges(
+            "kafka_topic_partitions",
+            "Partitions of a topic.",
+            [({"topic": topic.name}, len(topic.partitions)) for topic in first],
+        )
