@@ -32,6 +32,23 @@ def test_only_a_checkpoint_of_this_machine_is_read(tmp_path: Path) -> None:
     assert local_directory("file:/a%20b") == Path("/a b")
 
 
+def test_what_cannot_be_read_costs_the_lag_alone(tmp_path: Path) -> None:
+    good = json.dumps(OURS)
+    bad = [{**OURS, "topics": 7}, {**OURS, "topics": {"a": [5]}}, {**OURS, "topics": {"a": {"x": 5}}},
+           {**OURS, "topics": {"a": {"0": "5"}}}, {**OURS, "group": 1}, {**OURS, "ids": []}]  # fmt: skip
+    for each in bad:
+        assert parsed(["v1", SETTINGS, json.dumps(each), good]) == [END]
+    (tmp_path / "offsets").mkdir()
+    written = tmp_path / "offsets" / "3"
+    written.write_bytes(b"v1\n" + SETTINGS.encode() + b"\n\xff\xfe\n")
+    assert source_ends(str(tmp_path), 3) == []
+    written.unlink()
+    written.mkdir()
+    assert source_ends(str(tmp_path), 3) == []
+    (tmp_path / "file").write_text("")
+    assert source_ends(str(tmp_path / "file"), 3) == []
+
+
 def test_only_topics_of_this_cluster_count(cluster: Client, topic: str) -> None:
     topic_id = uuids.to_text(cluster.topic(topic).id)
     other = uuids.to_text(bytes(range(16)))

@@ -18,12 +18,14 @@ from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer
 from peers.transactions import DONE as ENDED
 from peers.transactions import SMALL, set_transaction_version, settled_ends, state_of, visible
+from peers.waiting import until
 
-from headrace.client.admin import create_topic
+from headrace.client.admin import add_partitions, create_topic
 from headrace.client.cluster import Client
 from headrace.client.errors import ConnectionLostError, FencedError, InDoubtError
 from headrace.client.groups import commit_offsets, delete_offsets, fetch_offsets
 from headrace.client.reading import Fetcher, latest_offsets, visible_batches
+from headrace.client.transaction_states import list_transactions
 from headrace.spark import exactly_once
 from headrace.spark.exactly_once import EncodedTask, commit_batch, commit_write
 from headrace.spark.markers import HistoryError
@@ -166,6 +168,18 @@ def test_an_empty_batch_leaves_its_mark_too(query: Query) -> None:
     commit(query, 2)
     query_values = sorted(visible(query.client, query.topic))
     assert query_values == query.values(2)
+
+
+def test_partitions_that_are_added_between_batches(query: Query) -> None:
+    """The tasks' processes know of them, and the driver's, which keeps its client, does not yet."""
+    commit(query, 0)
+    with Client("{}:{}".format(*query.client.bootstrap[0])) as other:
+        add_partitions(other, query.topic, PARTITIONS + 1)
+    message = EncodedTask(query.id, "run", 1)
+    message.batches.append((query.topic, PARTITIONS, bytearray(build_batch([Record(0, 1, None, b"new")])), 1))
+    commit_batch(query.options, [message], 1)
+    query.client.refresh([query.topic])
+    assert sorted(visible(query.client, query.topic)) == sorted([*query.values(0), b"new"])
 
 
 DEATHS = [
@@ -398,3 +412,25 @@ def test_a_batch_write_is_one_transaction(query: Query) -> None:
         commit_write(query.options, broken, "c")
     assert sorted(visible(query.client, query.topic)) == query.values(0)
     assert settled_ends(query.client, query.topic) == latest_offsets(query.client, query.topic)
+
+
+FORGETFUL = {
+    **SMALL,
+    "transactional.id.expiration.ms": "500",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+}
+
+
+@pytest.mark.parametrize("kind", ["headrace", pytest.param("kafka", marks=[pytest.mark.jvm, pytest.mark.soak])])
+def test_a_query_that_rests_until_its_transactional_id_is_forgotten(kind: str) -> None:
+    peer = HeadracePeer(settings=FORGETFUL) if kind == "headrace" else KafkaPeer(settings=FORGETFUL)
+    with peer, Client(peer.bootstrap) as client:
+        set_transaction_version(client, 2)
+        with Query(client) as query:
+            commit(query, 0)
+            assert exactly_once._kept
+            until(lambda: not list_transactions(client), "the id is forgotten")
+            commit(query, 1)
+            assert sorted(visible(client, query.topic)) == query.values(0, 1)
+            assert query.marked() == 1
+            query.check_reader(0, 1)

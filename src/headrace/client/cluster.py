@@ -389,9 +389,20 @@ class Client:
         """
         partitions = self.topic(topic).partitions
         if not 0 <= partition < len(partitions):
-            raise UnknownTopicError(topic, partition)
+            partitions = self._partitions_with(topic, partition)
         info = partitions[partition]
         return info if info.leader in self.nodes else None
+
+    def _partitions_with(self, topic: str, partition: int) -> tuple[PartitionInfo, ...]:
+        """A topic's partitions once this one is among them: it may have been added since they were asked for, and the
+        broker that is asked may not have heard of it. Raises `UnknownTopicError`."""
+        retry = Retry(self.timeout_s)
+        while partition >= 0:
+            partitions = self.topics([topic])[0].partitions
+            if partition < len(partitions):
+                return partitions
+            retry.pause_or_raise(UnknownTopicError(topic, partition))
+        raise UnknownTopicError(topic, partition)
 
     # -- calls that go to the leaders of partitions
 

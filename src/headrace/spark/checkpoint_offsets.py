@@ -64,14 +64,14 @@ def no_query(checkpoint: str) -> ValueError:
 
 
 def source_ends(checkpoint: str, batch_id: int) -> list[SourceEnd]:
-    """Of our sources, those that commit offsets to a group; none where the file is not here to be read."""
+    """Of our sources, those that commit offsets to a group; none where the file cannot be read here."""
     directory = local_directory(checkpoint)
     if directory is None:
         return []
     try:
         lines = (directory / "offsets" / str(batch_id)).read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return []
+    except (OSError, UnicodeDecodeError):
+        return []  # no batch fails for them
     return parsed(lines)
 
 
@@ -92,10 +92,14 @@ def parsed(lines: list[str]) -> list[SourceEnd]:
 
 
 def _source_end(offset: Any) -> SourceEnd | None:
-    if not isinstance(offset, dict) or not {"topics", "ids", "group"} <= offset.keys():
-        return None
-    positions = {(topic, int(index)): at for topic, part in offset["topics"].items() for index, at in part.items()}
-    return SourceEnd(offset["group"], positions, offset["ids"])
+    match offset:
+        case {"topics": dict() as topics, "ids": dict() as ids, "group": str() as group}:
+            try:
+                positions = {(topic, int(index)): at for topic, part in topics.items() for index, at in part.items()}
+            except (AttributeError, ValueError):
+                return None
+            return SourceEnd(group, positions, ids) if all(type(at) is int for at in positions.values()) else None
+    return None
 
 
 def of_cluster(client: Client, end: SourceEnd) -> dict[TopicPartition, int]:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.arrow.encode import Encoded
 from headrace.client.cluster import Client
-from headrace.client.errors import ClientError, FencedError, InDoubtError
+from headrace.client.errors import BrokerError, ClientError, FencedError, InDoubtError
 from headrace.client.groups import Committed
 from headrace.client.producer import Delivery
 from headrace.client.transaction_groups import abandon, end_leftovers
@@ -36,6 +36,7 @@ from headrace.spark.markers import HistoryError, Mark, Step
 from headrace.spark.options import SinkOptions
 from headrace.spark.sink import Sources, encoded_rows, partition_count, span_of
 from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
 
 NO_BATCH: Final = -1
 """The batch of a task that is not of a stream."""
@@ -202,7 +203,14 @@ def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> 
     try:
         batch = Batch(options, client, parts, batch_id)
         known = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
-        producer = batch.commit(known)
+        try:
+            producer = batch.commit(known)
+        except BrokerError as error:
+            # Nothing is open: the coordinator forgot the id of a query that rested for so long.
+            if known is None or error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                raise
+            known = None
+            producer = batch.commit(None)
         if producer is None:
             abandon_tasks(client, parts)
         elif known is None or _opened(parts):
