@@ -104,7 +104,7 @@ def catch_up(nodes: Nodes, scale: Scale) -> Sequence[list[float]]:
 
 
 def processor_time() -> tuple[int, int]:
-    """What the host took of this machine's processors since it was started, and all that there was, in the same unit."""
+    """Processor time that the host took from this machine since its start, and all that there was."""
     with open("/proc/stat") as file:
         user, nice, system, idle, waits, irq, soft_irq, taken = map(int, file.readline().split()[1:9])
     return taken, user + nice + system + idle + waits + irq + soft_irq + taken
