@@ -3,7 +3,6 @@ cluster, of Headrace's nodes or with some of Apache Kafka's among them."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.env.posix import PosixEntropy
 from headrace.wire import uuids
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages.k03_metadata import MetadataRequest
@@ -60,9 +60,10 @@ class HeadraceCluster:
         self.ports = {node: (free_port(), free_port()) for node in range(1, size + 1)}
         self.controller_ports = {node: free_port() for node in range(101, 101 + controllers)}
         self._settings = dict(settings or {})
+        chance = PosixEntropy()  # no id that a tool takes for an option
         voters = self.controller_ports or {node: controller for node, (_, controller) in self.ports.items()}
         self._voters = {
-            node: f"{node}@127.0.0.1:{port}:{uuids.to_text(os.urandom(16))}" for node, port in voters.items() if dynamic
+            node: f"{node}@127.0.0.1:{port}:{uuids.to_text(chance.uuid())}" for node, port in voters.items() if dynamic
         }
         """The first voters, as both formatting tools take them; none where the files name them."""
         self.controllers = {node: self._controller(node) for node in self.controller_ports}
