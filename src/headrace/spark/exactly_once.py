@@ -203,17 +203,10 @@ def commit_parts(options: SinkOptions, parts: Sequence[Part], batch_id: int) -> 
     try:
         batch = Batch(options, client, parts, batch_id)
         known = kept.producer if kept is not None and kept.batch_id + 1 == batch_id else None
-        try:
-            producer = batch.commit(known)
-        except BrokerError as error:
-            # Nothing is open: the coordinator forgot the id of a query that rested for so long.
-            if known is None or error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                raise
-            known = None
-            producer = batch.commit(None)
+        producer = batch.commit(known)
         if producer is None:
             abandon_tasks(client, parts)
-        elif known is None or _opened(parts):
+        elif producer is not known or _opened(parts):
             _end_leftovers(client, batch.group, parts)
     except BaseException:
         abandon_tasks(client, parts)
@@ -278,16 +271,21 @@ class Batch:
         self.group = markers.group_of(self.query_id)
         self.spans: list[Span] = []
 
-    def commit(self, producer: TransactionalProducer | None) -> TransactionalProducer | None:
+    def commit(self, known: TransactionalProducer | None) -> TransactionalProducer | None:
         """Commit with the producer of the batch before, else with a new one; returns it, or None where the batch was
         in the topic already."""
+        producer = known or self._take_over()
         if producer is None:
-            producer = self._take_over()
-            if producer is None:
-                self._recall()
-                return None
+            self._recall()
+            return None
         try:
             self._transact(producer)
+        except BrokerError as error:
+            if known is None or error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                raise
+            return self.commit(
+                None
+            )  # nothing is open: the coordinator forgot the id of a query that rested for so long
         except InDoubtError as doubt:
             # whoever fenced us has the query: the mark may be read, but not the id taken back
             fenced = isinstance(doubt.__cause__, FencedError)
