@@ -15,13 +15,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from bench.__main__ import keep, number, result_file
+from bench.cluster.nodes import wait_until
 from bench.coordinator_rows import many_producers
 from bench.link import Link
 from bench.readers import Readers
@@ -32,28 +33,38 @@ from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequest
 
 CONNECTIONS = 4
 READERS = 6
-FILLED_BYTES = 100 * MB
 PARTITIONS = 6
+
+
+ONE_REPLICA = (
+    "default.replication.factor=1",
+    "min.insync.replicas=1",
+    "offsets.topic.replication.factor=1",
+    "transaction.state.log.replication.factor=1",
+    "transaction.state.log.min.isr=1",
+)
 
 
 class Brokers(Ours):
     """So many brokers of one machine, as a user starts them; `ports` are theirs once they run."""
 
     def __init__(self, count: int) -> None:
-        settings = ("default.replication.factor=1", "min.insync.replicas=1", "offsets.topic.replication.factor=1",
-                    "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1")  # fmt: skip
-        super().__init__(*(settings if count > 1 else ()))
+        super().__init__(*ONE_REPLICA)
         self.count = count
         if count > 1:
             self.options = ("--brokers", str(count))
         self.ports: list[int] = []
 
     def start(self) -> float:
-        """See `Ours`. Returns when each of them leads topics."""
+        """See `Ours`. Returns when the first of them knows of all."""
         spent = super().start()
+        wait_until(self._know_all, "not every broker is there")
+        return spent
+
+    def _know_all(self) -> bool:
         with Link(self.port) as link:
             self.ports = sorted(each.port for each in link.ask(MetadataRequest(topics=[])).brokers)
-        return spent
+        return len(self.ports) == self.count
 
     def topics(self, kind: str) -> list[tuple[int, str]]:
         """A topic of one partition on each broker, and the broker's port."""
@@ -70,10 +81,10 @@ class Brokers(Ours):
         raise RuntimeError(f"not every broker leads one of 100 topics: {found}")
 
 
-def together(works: Sequence[Callable[[], float]]) -> float:
-    """The sum of what they return, done at once."""
-    with ThreadPoolExecutor(len(works)) as pool:
-        return sum(each.result() for each in [pool.submit(work) for work in works])
+def together(loads: int, load: Callable[[int], float]) -> float:
+    """What so many loads come to that are put on at once; each is told its number."""
+    with ThreadPoolExecutor(loads) as pool:
+        return sum(pool.map(load, range(loads)))
 
 
 def small_requests(brokers: Brokers, loads: int, seconds: float) -> float:
@@ -85,7 +96,7 @@ def small_requests(brokers: Brokers, loads: int, seconds: float) -> float:
         outcome = run_load(Load("produce", port, name, 0, 50, CONNECTIONS, seconds))
         return float(outcome["requests"] / outcome["seconds"] / 1000)
 
-    return together([lambda at=at: load(at) for at in range(loads)])  # type: ignore[misc]
+    return together(loads, load)
 
 
 def fetches(brokers: Brokers, loads: int, seconds: float) -> float:
@@ -104,7 +115,7 @@ def fetches(brokers: Brokers, loads: int, seconds: float) -> float:
         outcome: dict[str, Any] = json.loads(run_python("bench.readers", json.dumps(asdict(asked))))
         return float(outcome["bytes"] / outcome["seconds"] / MB)
 
-    return together([lambda at=at: load(at) for at in range(loads)])  # type: ignore[misc]
+    return together(loads, load)
 
 
 def transactions(brokers: Brokers, loads: int, seconds: float) -> float:
@@ -117,7 +128,7 @@ def transactions(brokers: Brokers, loads: int, seconds: float) -> float:
         outcome = many_producers(brokers.ports[at % len(brokers.ports)], name, seconds / 2, seconds)
         return float(outcome["transactions"] / outcome["seconds"])
 
-    return together([lambda at=at: load(at) for at in range(loads)])  # type: ignore[misc]
+    return together(loads, load)
 
 
 ROWS = (

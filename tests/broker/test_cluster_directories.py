@@ -10,13 +10,12 @@ from pathlib import Path
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, NewTopic
-from peers.link import Link
 from peers.waiting import until
 
 import headrace.testing
 from headrace.broker.broker import Broker
+from headrace.client.moves import move_partitions
 from headrace.testing import TestCluster
-from headrace.wire.messages import k45_alter_partition_reassignments as k45
 
 NODES = (1, 2, 3)
 PARTITIONS = 8
@@ -97,17 +96,6 @@ def test_a_failed_directory_takes_its_own_replicas_alone(tmp_path: Path) -> None
         assert ends == {302}
 
 
-def move(cluster: TestCluster, topic: str, replicas: list[int]) -> None:
-    """Partition 0 of a topic has these replicas from then on."""
-    partition = k45.ReassignablePartition(partition_index=0, replicas=replicas)
-    request = k45.AlterPartitionReassignmentsRequest(
-        timeout_ms=20_000, topics=[k45.ReassignableTopic(name=topic, partitions=[partition])]
-    )
-    with Link(next(node for node in cluster.nodes.values() if node.is_running).port) as link:
-        answer = link.ask(request, 1)
-        assert answer.error_code == 0 and answer.responses[0].partitions[0].error_code == 0
-
-
 def test_replicas_of_what_went_meanwhile_are_set_aside_once_the_metadata_are_known(tmp_path: Path) -> None:
     homes = {n: {"log.dirs": f"{tmp_path}/{n}"} for n in NODES}
     with headrace.testing.cluster(nodes=homes) as cluster:
@@ -121,7 +109,8 @@ def test_replicas_of_what_went_meanwhile_are_set_aside_once_the_metadata_are_kno
         admin.delete_topics(["deleted", "again"])
         until(lambda: in_sync(cluster, "deleted") is in_sync(cluster, "again") is None, "they are deleted")
         admin.create_topics([NewTopic("again", 1, replica_assignment=[[away, others[0]]])])["again"].result(20)
-        move(cluster, "moved", others)
+        with cluster.client() as client:
+            assert set(move_partitions(client, {("moved", 0): others}).values()) == {None}
         until(lambda: in_sync(cluster, "moved") == [set(others)], "it is moved away")
 
         before = folders(tmp_path / str(away))
