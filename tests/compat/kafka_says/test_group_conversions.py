@@ -57,8 +57,8 @@ OURS = (
     "consumer.assignors=range"
 )
 
-OURS_ALONE = {"policies", "unwritten"}
-"""Scripts of other settings, and of a log that refuses what it is given."""
+OURS_ALONE = {"policies", "repeated", "unwritten"}
+"""Scripts of other settings, of data that Kafka refuses, and of a log that refuses what it is given."""
 SCRIPTS = [each for each in sorted((FOLDER / "mixed_groups").glob("*.txt")) if each.stem not in OURS_ALONE]
 
 

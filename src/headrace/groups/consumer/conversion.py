@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 # --- to the newer protocol -------------------------------------------------------------------------------------------
 
 
+_REPEATERS = frozenset({"cooperative-sticky"})
+"""Assignors whose own data in an assignment is nothing that could be lost: librdkafka's repeats there what the member
+said as it joined, which is what it had before, and never reads it. Apache Kafka refuses it as any other data."""
+
+
 class CannotUpgrade(Exception):
     """A classic group cannot become a consumer group; the sentence says why."""
 
@@ -117,7 +122,7 @@ def _said(classic: Group, member: ClassicMember) -> Member:
 def _share(classic: Group, member: ClassicMember, topics: Topics) -> Partitions:
     """The partitions that the last generation gave to a member: those of topics that exist."""
     assignment = read_assignment(member.assignment)
-    if assignment.user_data:
+    if assignment.user_data and classic.protocol not in _REPEATERS:
         raise CannotUpgrade(
             f"Cannot upgrade classic group {classic.id} to consumer group: its assignor puts data of its own into "
             "assignments, which would be lost."
