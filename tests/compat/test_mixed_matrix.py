@@ -4,6 +4,7 @@ every partition, and administrators do their work under each kind of active cont
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
         "log.segment.bytes": str(1 << 20),
     }
     led: set[int] = set()
+    ends: Counter[int] = Counter()
     with HeadraceCluster(tmp_path, settings, kafkas=kafkas, dynamic=True) as cluster:
         administrator = Administrator(cluster)
         administrator.all.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
@@ -138,7 +140,9 @@ def test_every_node_leads_everything_once(tmp_path: Path, kafkas: tuple[int, ...
                 if led == set(EVERY):
                     break
                 victim = cluster.nodes[leader]
-                victim.kill() if number % 2 else victim.stop()
+                # Each node is stopped and killed in turn: who leads next hangs on which it is.
+                ends[leader] += 1
+                victim.stop() if ends[leader] % 2 else victim.kill()
                 until(functools.partial(administrator.is_led_by_another, leader), "another one leads", *UNANSWERED)
                 victim.start()
                 until_in_sync(cluster.bootstrap)
