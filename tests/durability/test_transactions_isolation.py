@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.promises import committed_offset
 from peers.cluster import HeadraceCluster
-from peers.transacting import JavaProducer
+from peers.transacting import JavaProducer, insist
 
 from headrace.client import Client
 from headrace.client.cluster import TRANSACTION
@@ -174,7 +174,7 @@ class Appender(Worker):
                 self._abort(producer, transaction)
                 return True
             transaction.fate = Fate.UNKNOWN
-            self._commit(producer)
+            insist(producer.commit_transaction, PATIENCE_S)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
@@ -183,14 +183,6 @@ class Appender(Worker):
         transaction.fate, transaction.ended_at = Fate.COMMITTED, time.monotonic()
         self.committed += 1
         return True
-
-    def _commit(self, producer: Producer | JavaProducer) -> None:
-        while True:
-            try:
-                return producer.commit_transaction(PATIENCE_S)
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
 
     def _abort(self, producer: Producer | JavaProducer, transaction: Transaction) -> None:
         producer.abort_transaction(PATIENCE_S)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from durability.promises import SYNC_PATIENCE_S, committed_offset, until_in_sync
 from peers.cluster import HeadraceCluster
+from peers.transacting import insist
 
 SOURCE, SINK = "copied-from", "copied-to"
 PARTITIONS = 3
@@ -37,17 +37,6 @@ QUICK = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms":
 def sink_of(number: int) -> int:
     """The partition that a number is copied to: each copier writes to all of them."""
     return number // PARTITIONS % PARTITIONS
-
-
-def insist(call: Callable[[float], object]) -> None:
-    """Calls again where librdkafka says that this is to be done: it gives up where a coordinator dies."""
-    while True:
-        try:
-            call(PATIENCE_S)
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
 
 
 class Copier:
@@ -95,7 +84,7 @@ class Copier:
         )
         producer = Producer({**here, "transactional.id": self.name, "linger.ms": 1, "transaction.timeout.ms": 10_000})
         try:
-            insist(producer.init_transactions)
+            insist(producer.init_transactions, PATIENCE_S)
             self._go_back(consumer)
             while not self._stop.is_set():
                 if not self._transact(consumer, producer):
@@ -121,14 +110,15 @@ class Copier:
             for message in messages:
                 producer.produce(SINK, message.value(), partition=sink_of(int(message.value() or b"")))
             at = TopicPartition(SOURCE, self.place.partition, (messages[-1].offset() or 0) + 1)
-            insist(partial(producer.send_offsets_to_transaction, [at], consumer.consumer_group_metadata()))
+            send = partial(producer.send_offsets_to_transaction, [at], consumer.consumer_group_metadata())
+            insist(send, PATIENCE_S)
             chance = self._rng.random()
             if chance < 0.05:
                 return False
             if chance < 0.2:
                 self._abort(consumer, producer)
             else:
-                insist(producer.commit_transaction)
+                insist(producer.commit_transaction, PATIENCE_S)
                 self.committed += 1
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
@@ -137,7 +127,7 @@ class Copier:
         return True
 
     def _abort(self, consumer: Consumer, producer: Producer) -> None:
-        insist(producer.abort_transaction)
+        insist(producer.abort_transaction, PATIENCE_S)
         self.aborted += 1
         self._go_back(consumer)
 

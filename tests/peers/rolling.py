@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
 import confluent_kafka
 
@@ -28,6 +27,7 @@ PATIENCE_S = 90.0
 PARTITIONS = 6
 ASSIGNORS = {"range": "RangeAssignor", "cooperative-sticky": "CooperativeStickyAssignor"}
 """librdkafka's name of an assignor -> Java's."""
+STRATEGY = "partition.assignment.strategy"
 REJOINS = confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS
 """What whoever waits in a join phase hears when the group is upgraded, from Apache Kafka too: it joins again."""
 SETTINGS = {
@@ -66,42 +66,59 @@ class Load:
         self.thread.join()
 
 
-class Member(Protocol):
-    """A consumer that notes what it reads and commits it before it gives a partition up."""
+class Member:
+    """A consumer that notes what it reads in `read`, as (partition, offset), and commits that before it gives a
+    partition up. It begins at once, in a thread of its own."""
 
-    assigned: int
-    failures: list[str]
-
-    def end(self) -> None:
-        """It is to commit, leave and be over."""
-
-    def stop(self) -> None:
-        """Ends it, waits for that, and sees that nothing failed."""
-
-
-class LibrdkafkaMember:
-    """One in a thread of its own."""
-
-    def __init__(self, bootstrap: str, topic: str, protocol: str, read: list[tuple[int, int]], strategy: str) -> None:
-        settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": topic,
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-        if protocol == "classic":
-            settings |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
-            settings["partition.assignment.strategy"] = strategy
-        self.consumer = confluent_kafka.Consumer(settings)
+    def __init__(self, read: list[tuple[int, int]]) -> None:
         self.read = read
         self.assigned = 0
         self.failures: list[str] = []
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Consumes until it is to end."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """It is to commit, leave and be over."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Ends it, waits for that, and sees that nothing failed."""
+        self.end()
+        self.thread.join(PATIENCE_S)
+        assert not self.failures, self.failures
+
+
+Start = Callable[[dict[str, str], str, list[tuple[int, int]]], Member]
+"""What starts one, of these settings, on this topic."""
+
+
+def settings_of(bootstrap: str, topic: str, protocol: str, strategy: str) -> dict[str, str]:
+    """A member's settings: the group has the topic's name. `strategy` is for the classic protocol."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": topic,
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+    }
+    if protocol == "classic":
+        settings |= {"session.timeout.ms": "10000", "heartbeat.interval.ms": "200", STRATEGY: strategy}
+    return settings
+
+
+class LibrdkafkaMember(Member):
+    """librdkafka's."""
+
+    def __init__(self, settings: dict[str, str], topic: str, read: list[tuple[int, int]]) -> None:
+        self.consumer = confluent_kafka.Consumer(settings)
         self.is_done = False
         self.stopped = threading.Event()
         self.consumer.subscribe([topic], on_revoke=self.give_up, on_lost=self.lost)
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+        super().__init__(read)
 
     def give_up(self, _consumer: confluent_kafka.Consumer, gone: list[confluent_kafka.TopicPartition]) -> None:
         if not self.is_done:
@@ -136,36 +153,19 @@ class LibrdkafkaMember:
     def end(self) -> None:
         self.stopped.set()
 
-    def stop(self) -> None:
-        self.end()
-        self.thread.join(PATIENCE_S)
-        assert not self.failures, self.failures
 
+class JavaMember(Member):
+    """Java's, in a process of its own."""
 
-class JavaMember:
-    """One in a process of its own."""
-
-    def __init__(self, bootstrap: str, topic: str, protocol: str, read: list[tuple[int, int]], strategy: str) -> None:
-        settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": topic,
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": "false",
-        }
-        if protocol == "classic":
-            settings |= {"session.timeout.ms": "10000", "heartbeat.interval.ms": "200"}
-            settings["partition.assignment.strategy"] = f"org.apache.kafka.clients.consumer.{ASSIGNORS[strategy]}"
+    def __init__(self, settings: dict[str, str], topic: str, read: list[tuple[int, int]]) -> None:
+        if STRATEGY in settings:
+            settings[STRATEGY] = f"org.apache.kafka.clients.consumer.{ASSIGNORS[settings[STRATEGY]]}"
         said = [f"{name}={value}" for name, value in settings.items()]
         self.process = subprocess.Popen(
             java(str(HERE / "Rolling.java"), topic, *said, heap=HEAP),
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        self.read = read
-        self.assigned = 0
-        self.failures: list[str] = []
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
+        super().__init__(read)
 
     def run(self) -> None:
         assert self.process.stdout is not None
@@ -184,13 +184,8 @@ class JavaMember:
         self.process.stdin.close()
 
     def stop(self) -> None:
-        self.end()
-        self.thread.join(PATIENCE_S)
-        assert not self.failures, self.failures
+        super().stop()
         assert self.process.wait(PATIENCE_S) == 0
-
-
-Kind = Callable[[str, str, str, list[tuple[int, int]], str], Member]
 
 
 class Rolling:
@@ -254,7 +249,7 @@ def roll(
     topic: str,
     protocols: list[str],
     strategy: str,
-    kind: Kind = LibrdkafkaMember,
+    kind: Start = LibrdkafkaMember,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
     """Three consumers of a new topic change to each of these protocols, with something done `meanwhile`: when one of
@@ -263,7 +258,11 @@ def roll(
     with Client(bootstrap) as client:
         create_topic(client, topic, partitions=PARTITIONS)
         load = Load(bootstrap, topic)
-        rolling = Rolling(client, topic, load, lambda protocol: kind(bootstrap, topic, protocol, read, strategy))
+
+        def start(protocol: str) -> Member:
+            return kind(settings_of(bootstrap, topic, protocol, strategy), topic, read)
+
+        rolling = Rolling(client, topic, load, start)
         try:
             rolling.members = [rolling.start(protocols[0]) for _ in range(3)]
             rolling.until(lambda: rolling.is_shared_out(protocols[0]))

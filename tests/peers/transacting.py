@@ -24,6 +24,17 @@ HEAP: Final = ("-Xmx96M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 Delivered = Callable[[object, object], None]
 
 
+def insist(call: Callable[[float], object], patience_s: float) -> None:
+    """Calls again where the error says that this is to be done: librdkafka gives up where a coordinator dies."""
+    while True:
+        try:
+            call(patience_s)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
 class JavaProducer:
     """One producer until `kill`. A record's value is unique in its transaction. Every call raises KafkaException that
     says what is to be done, as librdkafka's does."""
