@@ -8,7 +8,6 @@ Markers are sent by nobody: `marked` says that every partition holds them.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 from scripts.transcript import Scripted, Words
@@ -292,7 +291,7 @@ class Transactions(Scripted):
         latest = decode(*next(pair for pair in reversed(self.log) if self._is_of(pair[0], transactional_id)))
         assert isinstance(latest, Transaction) and told.state in ("Empty", "CompleteCommit", "CompleteAbort")
         self.identities[transactional_id] = (latest.producer_id, epoch)
-        self.run(Outcome(records=[replace(latest, producer_epoch=epoch)]))
+        self.run(Outcome(records=[latest._replace(producer_epoch=epoch)]))
 
     def _is_of(self, key: bytes, transactional_id: str) -> bool:
         return key[4:] == transactional_id.encode()

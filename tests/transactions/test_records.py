@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +27,7 @@ TRANSACTIONS = st.builds(
     st.integers(-1, 2**62),
     st.just(-1),
     st.integers(0, 2),
-).map(lambda each: replace(each, partitions=frozenset()) if each.state is TransactionState.EMPTY else each)
+).map(lambda each: each._replace(partitions=frozenset()) if each.state is TransactionState.EMPTY else each)
 
 
 @given(TRANSACTIONS)
@@ -40,7 +38,7 @@ def test_there_and_back(record: Transaction) -> None:
 @given(TRANSACTIONS)
 def test_the_older_version_leaves_out_what_it_cannot_say(record: Transaction) -> None:
     told = decode(*encode(record, 0))
-    assert told == replace(record, previous_producer_id=-1, next_producer_id=-1, version=0)
+    assert told == record._replace(previous_producer_id=-1, next_producer_id=-1, version=0)
 
 
 def test_bytes_of_a_known_record() -> None:

@@ -4,7 +4,7 @@ follows them become one pack. Where a message carries records, the output is cut
 from __future__ import annotations
 
 from tools.codegen.decoder import Scope, version_test
-from tools.codegen.layout import FORMATS, ModulePlan, default_of, is_optional_struct, struct_of
+from tools.codegen.layout import FORMATS, SIZES, ModulePlan, default_of, is_optional_struct, struct_of
 from tools.codegen.schema import Field, Message
 from tools.codegen.writer import Writer
 
@@ -294,7 +294,8 @@ class EncoderWriter:
             for item in tagged:
                 self.tagged(item, scope, tags, count)
             self.out = outer
-            w.line(f"{outer} += {w.use('varint')}({count})")
+            assert max(len(tagged), *(item.tag or 0 for item in tagged)) < 128, "counts and tags of one byte"
+            w.line(f"{outer}.append({count})")
             w.line(f"{outer} += {tags}")
 
     def is_default(self, item: Field, scope: Scope) -> str:
@@ -315,15 +316,20 @@ class EncoderWriter:
         if reach != (scope.low, scope.high):
             tests.insert(0, version_test(reach, scope))
         with w.block(f"if {' and '.join(tests)}:"):
+            if item.is_fixed:
+                kind = FORMATS[item.type]
+                packer = w.packer(["B", "B", kind])
+                w.line(f"{tags} += {packer}({item.tag}, {SIZES[kind]}, {scope.target}.{item.name})")
+                w.line(f"{count} += 1")
+                return
             self.out = w.fresh("tagged")
             w.line(f"{self.out} = bytearray()")
-            if item.is_fixed:
-                self.run([item], scope.narrowed(*reach))
-            elif item.is_struct and not item.array and item.nullable is not None:
+            if item.is_struct and not item.array and item.nullable is not None:
                 self.nullable_struct_in_tag(item, scope.narrowed(*reach))
             else:
                 self.variable(item, [], scope.narrowed(*reach))
-            w.line(f"{tags} += {w.use('varint')}({item.tag}) + {w.use('varint')}(len({self.out}))")
+            w.line(f"{tags}.append({item.tag})")
+            w.line(f"{tags} += {w.use('varint')}(len({self.out}))")
             w.line(f"{tags} += {self.out}")
             w.line(f"{count} += 1")
 

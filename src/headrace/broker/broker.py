@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
@@ -40,6 +40,7 @@ from headrace.replicas.sessions import SessionCache
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
+    from headrace.broker.coordinators.door import MarkerHere
     from headrace.broker.quorum.controller import Controller
     from headrace.broker.quorum.controller_link import ControllerLink
     from headrace.broker.quorum.driver import QuorumDriver
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from headrace.controller.requests import AlterPartitions
     from headrace.env import Node
     from headrace.metadata.image import ClusterImage
-    from headrace.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 DRAIN_S: Final = 0.05
 """How long a stopping broker gives its last answers to leave."""
@@ -298,13 +298,11 @@ class Broker:
     def _fresh_producer_id(self) -> int | None:
         return self.producer_ids.take_or_fetch()
 
-    def _write_markers(
-        self, request: WriteTxnMarkersRequest, answered: Callable[[WriteTxnMarkersResponse], None]
-    ) -> None:
+    def _write_markers(self, markers: Sequence[MarkerHere]) -> None:
         # Imported with the first transaction that ends.
         from headrace.broker.requests.apis.k27_write_txn_markers import write_here
 
-        write_here(self, request, answered)
+        write_here(self, markers)
 
     def _registration(self) -> Registration:
         ports = {opened.name: opened.port for opened in self.server.listeners}

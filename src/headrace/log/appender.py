@@ -297,7 +297,14 @@ class Appender:
 
     def roll_before(self, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
         """Starts a new segment where a batch belongs into one. Raises OSError."""
-        if self._must_roll(size, last_offset - self._staged_offset, max_timestamp, now_ms):
+        segment = self.segment_list.active
+        # The common case in one go; `_must_roll` knows the rules.
+        if (
+            segment.size + self._staged_bytes + size > self._segment_bytes
+            or not 0 <= max_timestamp <= self._rolling.until
+            or segment.bytes_since_index > self._interval_bytes
+            or last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+        ) and self._must_roll(size, last_offset - self._staged_offset, max_timestamp, now_ms):
             self.roll(now_ms=now_ms, first_timestamp=max_timestamp)
 
     def _must_roll(self, size: int, delta: int, max_timestamp: int, now_ms: int) -> bool:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 from headrace.log.producers import Origin, Producers, Refusal
 from headrace.log.results import AppendResult
 from headrace.log.transaction_index import AbortedTransaction
-from headrace.wire.batch import BatchHeader, check_crc, iter_headers
+from headrace.wire.batch import (
+    BATCH_OVERHEAD,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    check_crc,
+    iter_headers,
+    read_header,
+)
 from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import ABORT, marker_of
 from headrace.wire.primitives import Buffer
@@ -32,6 +40,10 @@ def stage(log: Appender, data: Buffer, leader_epoch: int, now_ms: int, origin: O
     Only a replica's batches may be spread over segments: a leader's go into one, so that one write has all of them.
     """
     view = memoryview(data)
+    if origin != "replica" and len(view) >= BATCH_OVERHEAD:
+        header = read_header(view)
+        if header.batch_length == len(view) - LENGTH_OVERHEAD and header.magic == MAGIC:
+            return _stage_one(log, view, header, leader_epoch, now_ms, origin)
     try:
         batches = list(iter_headers(view))
     except CorruptBatch as error:
@@ -63,6 +75,27 @@ def stage(log: Appender, data: Buffer, leader_epoch: int, now_ms: int, origin: O
     return result
 
 
+def _stage_one(
+    log: Appender, view: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int, origin: Origin
+) -> AppendResult:
+    """The same for one batch of this broker's own: so are most."""
+    refused = _check(log, view, [(0, header)], origin)
+    if refused is not None:
+        return refused
+    offset, size, max_timestamp = log.staged_offset, len(view), header.max_timestamp
+    last_offset = offset + header.last_offset_delta
+    log.roll_before(last_offset, size, max_timestamp, now_ms)
+    aborted = None
+    if header.producer_id >= 0:
+        aborted = stage_producer(log.producers, BatchHeader(offset, *header[1:]), lambda: view)
+    result = AppendResult(ErrorCode.NONE, offset, last_offset, -1, log.log_start_offset)
+    log.stage(
+        (_pack_prefix(offset, header.batch_length, leader_epoch), view[_PREFIX_BYTES:]),
+        (offset, last_offset, size, max_timestamp, leader_epoch, result, aborted),
+    )
+    return result
+
+
 def _check(
     log: Appender, view: memoryview, batches: list[tuple[int, BatchHeader]], origin: Origin
 ) -> AppendResult | None:
@@ -84,11 +117,11 @@ def _check(
                 message = f"Offset {header.base_offset} is below the end {next_offset} of {log.name}"
                 return AppendResult(ErrorCode.OFFSET_OUT_OF_RANGE, error_message=message)
             next_offset = header.next_offset
-        elif header.size > log.config.max_message_bytes:
-            message = f"A batch of {header.size} bytes exceeds {log.config.max_message_bytes} in {log.name}."
+        elif (size := header.size) > log.config.max_message_bytes:
+            message = f"A batch of {size} bytes exceeds {log.config.max_message_bytes} in {log.name}."
             return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, error_message=message)
         elif header.producer_id >= 0:
-            refusal = _check_producer(log.producers, header, view[at : at + header.size], next_offset, origin)
+            refusal = _check_producer(log.producers, header, view[at : at + size], next_offset, origin)
             if refusal is not None:
                 return AppendResult(refusal.error, error_message=f"{refusal.message} in {log.name}")
     return None

@@ -340,8 +340,11 @@ class PartitionState:
         self.last_stable_offset = self._stable() if self.unstable else high_watermark
 
     def _stable(self) -> int:
-        mark = self.high_watermark
-        return min((mark, *(max(first, self.log_start) for first, marker in self.unstable if marker >= mark)))
+        mark = stable = self.high_watermark
+        for first, marker in self.unstable:
+            if marker >= mark and first < stable:
+                stable = first
+        return max(stable, min(mark, self.log_start))
 
     def begins_at(self, log_start: int) -> None:
         """Records were deleted: the log begins there now."""

@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from headrace.broker.coordinators.marker_sender import MarkerSender
@@ -78,7 +77,7 @@ def _time_out_without_a_raise(current: Transaction, _version: int, _fresh: Any, 
 def _keep_the_last_partitions(real: Real) -> Real:
     def joined(self: Transaction, partitions: Any, *given: Any) -> Transaction:
         found: Transaction = real(self, partitions, *given)
-        return replace(found, partitions=partitions)
+        return found._replace(partitions=partitions)
 
     return joined
 
@@ -103,7 +102,7 @@ def _commit_all(real: Real) -> Real:
     return send
 
 
-async def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> Said:
+def _believe_all(_self: Verifier, ask: Partitions, **_: bool) -> Said:
     """Whoever writes has opened a transaction."""
     return dict.fromkeys(ask.partitions, ErrorCode.NONE)
 
@@ -117,7 +116,7 @@ def _let_two_live(real: Real) -> Real:
 
     def initialize(current: Transaction | None, *given: Any) -> Step:
         if current is not None and current.state.is_at_rest:
-            return Step(ErrorCode.NONE, replace(current))
+            return Step(ErrorCode.NONE, current._replace())
         step: Step = real(current, *given)
         return step
 

@@ -4,6 +4,7 @@ version. See docs/formats/transaction-records.md.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -14,6 +15,8 @@ from headrace.wire.messages.transaction_records import PartitionsSchema, Transac
 from headrace.wire.primitives import DecodeError
 
 _KEY: Final = 0
+_KEYS_MAX: Final = 1_000
+"""Keys that are remembered: a transaction has three records."""
 _INT16: Final = Struct(">h")
 _VALUE_VERSION_MAX: Final = TransactionLogValue.MAX_VERSION
 _STATES: Final = {state.value: state for state in TransactionState}
@@ -21,7 +24,7 @@ _STATES: Final = {state.value: state for state in TransactionState}
 
 def encode(record: TransactionRecord, value_version: int) -> Pair:
     """Key and value; `value_version` 0 leaves out what transaction.version 0 does not know. Raises EncodeError."""
-    key = _INT16.pack(_KEY) + TransactionLogKey(record.transactional_id).encode(0)
+    key = _key(record.transactional_id)
     if isinstance(record, Removed):
         return key, None
     value = TransactionLogValue(
@@ -37,7 +40,14 @@ def encode(record: TransactionRecord, value_version: int) -> Pair:
         value.previous_producer_id = record.previous_producer_id
         value.next_producer_id = record.next_producer_id
         value.client_transaction_version = record.version
-    return key, _INT16.pack(value_version) + value.encode(value_version)
+    encoded = bytearray(_INT16.pack(value_version))
+    value.encode_onto(encoded, value_version)
+    return key, bytes(encoded)
+
+
+@lru_cache(maxsize=_KEYS_MAX)
+def _key(transactional_id: str) -> bytes:
+    return _INT16.pack(_KEY) + TransactionLogKey(transactional_id).encode(0)
 
 
 def _partitions(record: Transaction) -> list[PartitionsSchema] | None:

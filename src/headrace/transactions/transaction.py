@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headrace.transactions.asks import NO_ID, TopicPartition
 from headrace.transactions.states import FOLLOWS, TransactionState
@@ -18,8 +18,7 @@ RAISES_EPOCH_FROM: Final = 2
 """The transaction.version from which every end raises the producer's epoch (KIP-890)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """One transactional id after one of its steps: a record of `__transaction_state`."""
 
     transactional_id: str
@@ -52,7 +51,7 @@ class Transaction:
 
     def _moved(self, state: TransactionState, now_ms: int, **changes: Any) -> Transaction:
         assert self.state in FOLLOWS[state], f"{self.transactional_id}: {state.name} after {self.state.name}"
-        return replace(self, state=state, updated_ms=now_ms, previous_producer_id=self.producer_id, **changes)
+        return self._replace(state=state, updated_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
     def initialized(
         self, producer_id: int, producer_epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
@@ -86,7 +85,7 @@ class Transaction:
 
     def fenced(self) -> Transaction:
         """Its producer's epoch is out of date, where the end itself does not raise it. To be prepared, not written."""
-        return replace(self, producer_epoch=min(self.producer_epoch + 1, EPOCH_MAX), last_epoch=NO_ID)
+        return self._replace(producer_epoch=min(self.producer_epoch + 1, EPOCH_MAX), last_epoch=NO_ID)
 
     def completed(self, now_ms: int) -> Transaction:
         """Every partition holds its marker."""

@@ -14,15 +14,18 @@ from broker.controllers import until
 from client.fake_broker import HANG_UP, FakeBroker
 
 from headrace.broker.coordinators import marker_sender
+from headrace.broker.coordinators.door import MarkerHere
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
+from headrace.machine.outcome import Ending
 from headrace.metadata.delta import ImageDelta
 from headrace.metadata.image import Broker, ClusterImage, Endpoint, Partition, Topic, TopicsImage
-from headrace.transactions.asks import Marking
+from headrace.transactions.asks import Marking, TopicPartition
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import EndMarker
 from headrace.wire.messages.k27_write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -34,6 +37,8 @@ from headrace.wire.messages.k27_write_txn_markers import (
 SELF = 1
 NONE = ErrorCode.NONE
 Sent = tuple[int, int, bool, int, int, dict[str, list[int]]]
+OF_7, OF_8 = (Ending(EndMarker(producer_id, 3, 9, True), raises_epoch=True) for producer_id in (7, 8))
+"""What is to be written of the transactions of these producers."""
 
 
 def sent_in(request: WriteTxnMarkersRequest) -> list[Sent]:
@@ -98,8 +103,8 @@ class World:
 
     def __init__(self, node: PosixNode, stack: ExitStack) -> None:
         self.peers = {id_: Peer(stack) for id_ in (2, 3)}
-        self.here: list[list[Sent]] = []
-        self.here_says: list[int] = []
+        self.here: list[list[tuple[TopicPartition, Ending]]] = []
+        self.here_says: list[ErrorCode] = []
         self.listeners: list[Any] = []
         self.done: list[str] = []
         self.config = BrokerConfig.load({"request.timeout.ms": "60000"})
@@ -119,9 +124,11 @@ class World:
     def on_image(self, listener: Callable[[ClusterImage, ClusterImage, ImageDelta], None]) -> None:
         self.listeners.append(listener)
 
-    def _write_here(self, request: WriteTxnMarkersRequest, answered: Callable[[WriteTxnMarkersResponse], None]) -> None:
-        self.here.append(sent_in(request))
-        answered(answer_to(request, self.here_says.pop(0) if self.here_says else NONE))
+    def _write_here(self, markers: Sequence[MarkerHere]) -> None:
+        self.here.append([(partition, ending) for partition, ending, _ in markers])
+        says = self.here_says.pop(0) if self.here_says else NONE
+        for _, _, told in markers:
+            told(says)
 
     def lead(self, name: str, *leaders: int, followers: Sequence[tuple[int, ...]] = ()) -> None:
         """A topic whose partitions these brokers lead, one each; without any it is deleted. In sync are all brokers, or
@@ -177,7 +184,7 @@ async def test_what_is_led_here_is_written_in_the_next_turn_together(world: Worl
     assert world.done == [] and world.here == []
     await until(lambda: world.done)
     assert world.done == ["a", "b"] and not any(each.left for each in markings)
-    assert world.here == [[(7, 3, True, 9, 2, {"t": [0, 1]}), (8, 3, True, 9, 2, {"t": [0]})]]
+    assert world.here == [[(("t", 0), OF_7), (("t", 1), OF_7), (("t", 0), OF_8)]]
 
 
 async def test_two_ends_of_one_producer_are_told_apart(world: World) -> None:
@@ -185,7 +192,7 @@ async def test_two_ends_of_one_producer_are_told_apart(world: World) -> None:
     world.send("a", ("t", 0))
     world.send("b", ("t", 0))
     await until(lambda: len(world.done) == 2)
-    assert world.here == [[(7, 3, True, 9, 2, {"t": [0]})]] * 2
+    assert world.here == [[(("t", 0), OF_7)] * 2]
 
 
 async def test_what_was_dropped_before_it_left_is_not_sent(world: World) -> None:
@@ -195,7 +202,7 @@ async def test_what_was_dropped_before_it_left_is_not_sent(world: World) -> None
     world.sender.drop("lost")
     await until(lambda: not kept.left)
     assert world.done == ["b"]
-    assert world.here == [[(8, 3, True, 9, 2, {"t": [0]})]]
+    assert world.here == [[(("t", 0), OF_8)]]
 
 
 async def test_each_leader_gets_its_own(world: World) -> None:
@@ -203,7 +210,7 @@ async def test_each_leader_gets_its_own(world: World) -> None:
     world.lead("u", 2)
     world.send("a", ("t", 0), ("t", 1), ("t", 2), ("t", 3), ("u", 0))
     await until(lambda: world.done)
-    assert world.here == [[(7, 3, True, 9, 2, {"t": [0]})]]
+    assert world.here == [[(("t", 0), OF_7)]]
     assert world.peers[2].requests == [[(7, 3, True, 9, 2, {"t": [1, 3], "u": [0]})]]
     assert world.peers[3].requests == [[(7, 3, True, 9, 2, {"t": [2]})]]
 
@@ -354,7 +361,7 @@ async def test_a_topic_that_is_gone_needs_no_marker(world: World) -> None:
     marking = world.send("a", ("never", 0), ("t", 0), ("t", 5))
     await until(lambda: world.done)
     assert world.done == ["a"] and not marking.left
-    assert world.here == [[(7, 3, True, 9, 2, {"t": [0]})]]
+    assert world.here == [[(("t", 0), OF_7)]]
 
 
 async def test_a_topic_that_goes_while_its_marker_waits_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 
 import pytest
 from broker.scripted_coordinator import COORDINATOR, NONE, ScriptedCoordinator, cluster_of
@@ -13,6 +14,7 @@ from headrace.broker.coordinators.verifier import Said, Verifier
 from headrace.broker.telemetry.metrics import Registry
 from headrace.config import BrokerConfig
 from headrace.env.posix_node import PosixNode
+from headrace.machine.outcome import Waiter
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.errors import ErrorCode
 
@@ -23,6 +25,11 @@ LATE, NOBODY = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.NETWORK_EXCEPTION
 
 def about(name: str, epoch: int = 0, *partitions: TopicPartition) -> Partitions:
     return Partitions(name, 7, epoch, frozenset(partitions or (FIRST,)), 2)
+
+
+async def join(verifier: Verifier, ask: Partitions, *, verify_only: bool) -> Said:
+    said = verifier.join(ask, verify_only=verify_only)
+    return await said if isinstance(said, Coroutine) else said
 
 
 Make = Callable[..., Verifier]
@@ -55,7 +62,7 @@ async def test_each_partition_is_spoken_of(make: Make) -> None:
         errors = {0: NONE, 1: ErrorCode.PRODUCER_FENCED, 2: None, 3: ErrorCode.TRANSACTION_ABORTABLE}
         scripted.says = lambda _, topic, index: errors[index] if topic == "t" else NONE
         asked = about("x", 0, *(("t", index) for index in errors), ("u", 5))
-        assert await verifier.join(asked, verify_only=True) == {
+        assert await join(verifier, asked, verify_only=True) == {
             ("t", 0): NONE,
             ("t", 1): LATE,
             ("t", 2): ErrorCode.INVALID_TXN_STATE,
@@ -70,9 +77,9 @@ async def test_what_is_asked_while_one_request_is_under_way_goes_with_the_next(m
         verifier = make(scripted.port)
         scripted.gate.clear()
         scripted.says = lambda each, *_: NONE if each.verify_only else ErrorCode.INVALID_TXN_STATE
-        asks = [asyncio.ensure_future(verifier.join(about("0"), verify_only=True))]
+        asks = [asyncio.ensure_future(join(verifier, about("0"), verify_only=True))]
         await came(scripted)
-        asks += [asyncio.ensure_future(verifier.join(about(str(i)), verify_only=i % 2 == 0)) for i in range(1, 50)]
+        asks += [asyncio.ensure_future(join(verifier, about(str(i)), verify_only=i % 2 == 0)) for i in range(1, 50)]
         await asyncio.sleep(0)
         scripted.gate.set()
         said = [each[FIRST] for each in await asyncio.gather(*asks)]
@@ -83,11 +90,11 @@ async def test_what_is_asked_while_one_request_is_under_way_goes_with_the_next(m
 async def queued(scripted: ScriptedCoordinator, verifier: Verifier, *asks: tuple[Partitions, bool]) -> list[Said]:
     """What is said to each who asks (`verify_only`) while an answer to another is awaited."""
     scripted.gate.clear()
-    before = asyncio.ensure_future(verifier.join(about("other"), verify_only=True))
+    before = asyncio.ensure_future(join(verifier, about("other"), verify_only=True))
     await came(scripted)
     waiting = []
     for ask, verify_only in asks:
-        waiting.append(asyncio.ensure_future(verifier.join(ask, verify_only=verify_only)))
+        waiting.append(asyncio.ensure_future(join(verifier, ask, verify_only=verify_only)))
         await asyncio.sleep(0)
     scripted.gate.set()
     await before
@@ -140,7 +147,7 @@ async def test_one_that_others_keep_from_being_looked_at_asks_again(make: Make, 
         said = await queued(scripted, verifier, *((each, verify_only) for each in asks))
         assert said == [{FIRST: NONE}, {("new", 0): unknown, ("u", 0): left_out}]
         scripted.says = lambda *_: left_out
-        assert await verifier.join(about("x"), verify_only=verify_only) == {FIRST: NOBODY}
+        assert await join(verifier, about("x"), verify_only=verify_only) == {FIRST: NOBODY}
 
 
 async def test_a_full_queue_takes_nothing_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +155,9 @@ async def test_a_full_queue_takes_nothing_more(make: Make, monkeypatch: pytest.M
     with ScriptedCoordinator() as scripted:
         verifier = make(scripted.port)
         scripted.gate.clear()
-        asks = [asyncio.ensure_future(verifier.join(about("first"), verify_only=True))]
+        asks = [asyncio.ensure_future(join(verifier, about("first"), verify_only=True))]
         await came(scripted)
-        asks += [asyncio.ensure_future(verifier.join(about(each), verify_only=True)) for each in ("a", "b", "c")]
+        asks += [asyncio.ensure_future(join(verifier, about(each), verify_only=True)) for each in ("a", "b", "c")]
         await asyncio.sleep(0)
         scripted.gate.set()
         assert [each[FIRST] for each in await asyncio.gather(*asks)] == [NONE, NONE, NONE, NOBODY]
@@ -160,7 +167,7 @@ async def test_a_request_has_a_bound(make: Make, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "TRANSACTIONS_AT_ONCE", 2)
     with ScriptedCoordinator() as scripted:
         verifier = make(scripted.port)
-        await asyncio.gather(*(verifier.join(about(each), verify_only=True) for each in "abcde"))
+        await asyncio.gather(*(join(verifier, about(each), verify_only=True) for each in "abcde"))
         assert [len(each.transactions) for each in scripted.asked] == [2, 2, 1]
 
 
@@ -169,13 +176,13 @@ async def test_what_is_concurrent_is_asked_again_for_a_while(make: Make) -> None
         verifier = make(scripted.port)
         busy = ErrorCode.CONCURRENT_TRANSACTIONS
         scripted.says = lambda *_: busy if len(scripted.asked) < 3 else NONE
-        assert await verifier.join(about("x"), verify_only=False) == {FIRST: NONE}
+        assert await join(verifier, about("x"), verify_only=False) == {FIRST: NONE}
         assert len(scripted.asked) == 3
         scripted.says = lambda *_: busy
-        assert await verifier.join(about("x"), verify_only=True) == {FIRST: busy}
+        assert await join(verifier, about("x"), verify_only=True) == {FIRST: busy}
         assert len(scripted.asked) == 4, "what only verifies is not asked again"
         began = asyncio.get_running_loop().time()
-        assert await verifier.join(about("x"), verify_only=False) == {FIRST: busy}
+        assert await join(verifier, about("x"), verify_only=False) == {FIRST: busy}
         assert asyncio.get_running_loop().time() - began < 5
         assert len(scripted.asked) > 5
 
@@ -183,28 +190,28 @@ async def test_what_is_concurrent_is_asked_again_for_a_while(make: Make) -> None
 async def test_one_that_cannot_be_reached_says_nothing(make: Make) -> None:
     with ScriptedCoordinator() as scripted:
         verifier = make(scripted.port)
-        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NONE}
+        assert await join(verifier, about("x"), verify_only=True) == {FIRST: NONE}
         scripted.gate.clear()
-        asked = asyncio.ensure_future(verifier.join(about("x"), verify_only=True))
+        asked = asyncio.ensure_future(join(verifier, about("x"), verify_only=True))
         await came(scripted)
         await came(scripted)
         verifier.close()
         assert await asked == {FIRST: NOBODY}
-        assert await verifier.join(about("y"), verify_only=True) == {FIRST: NOBODY}, "and it asks no more"
+        assert await join(verifier, about("y"), verify_only=True) == {FIRST: NOBODY}, "and it asks no more"
         unasked = make(scripted.port)
         unasked.close()
-        assert await unasked.join(about("y"), verify_only=True) == {FIRST: NOBODY}
+        assert await join(unasked, about("y"), verify_only=True) == {FIRST: NOBODY}
         port = scripted.port
-    assert await make(port).join(about("x"), verify_only=True) == {FIRST: NOBODY}
+    assert await join(make(port), about("x"), verify_only=True) == {FIRST: NOBODY}
 
 
 async def test_one_that_does_not_answer_is_not_waited_for_ever(make: Make) -> None:
     with ScriptedCoordinator() as scripted:
         verifier = make(scripted.port, request_timeout_ms="100")
         scripted.gate.clear()
-        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NOBODY}
+        assert await join(verifier, about("x"), verify_only=True) == {FIRST: NOBODY}
         scripted.gate.set()
-        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NONE}
+        assert await join(verifier, about("x"), verify_only=True) == {FIRST: NONE}
 
 
 @pytest.mark.parametrize(
@@ -217,56 +224,95 @@ async def test_one_that_does_not_answer_is_not_waited_for_ever(make: Make) -> No
 async def test_a_refusal_of_everything(make: Make, error: ErrorCode, said: ErrorCode) -> None:
     with ScriptedCoordinator() as scripted:
         scripted.error = error
-        assert await make(scripted.port).join(about("x"), verify_only=True) == {FIRST: said}
+        assert await join(make(scripted.port), about("x"), verify_only=True) == {FIRST: said}
 
 
 async def test_a_broker_that_knows_clients_questions_alone_is_not_asked(make: Make) -> None:
     with ScriptedCoordinator(newest=3) as scripted:
         verifier = make(scripted.port)
-        assert await verifier.join(about("x"), verify_only=True) == {FIRST: NONE}
-        assert await verifier.join(about("x"), verify_only=False) == {FIRST: ErrorCode.UNSUPPORTED_VERSION}
+        assert await join(verifier, about("x"), verify_only=True) == {FIRST: NONE}
+        assert await join(verifier, about("x"), verify_only=False) == {FIRST: ErrorCode.UNSUPPORTED_VERSION}
         assert scripted.asked == []
 
 
 async def test_without_a_coordinator_nobody_is_asked(make: Make) -> None:
     for leader in (-1, HERE, 5):
-        said = await make(1, leader).join(about("x"), verify_only=True)
+        said = await join(make(1, leader), about("x"), verify_only=True)
         assert said == {FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 class Local:
-    """This broker's own coordinator."""
+    """This broker's own coordinator: it answers at once, or when it is told to."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[list[str], bool]] = []
+        self.asked: list[tuple[str, bool]] = []
+        self.says: dict[str, list[ErrorCode]] = {}
+        self.waiting: list[Callable[[], None]] | None = None
         self.fails = False
 
-    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
-        self.asked.append(([each.transactional_id for each in asks], verify_only))
-        await asyncio.sleep(0)
+    def add_partitions(self, ask: Partitions, verify_only: bool, waiter: Waiter) -> None:
+        self.asked.append((ask.transactional_id, verify_only))
         if self.fails:
             raise AssertionError("a defect")
-        return [
-            Verdicts(ErrorCode.PRODUCER_FENCED, {})
-            if each.transactional_id == "fenced"
-            else Verdicts(NONE, dict.fromkeys(each.partitions, NONE))
-            for each in asks
-        ]
+        said = self.says.get(ask.transactional_id)
+        error = said.pop(0) if said else NONE
+        verdicts = Verdicts(error, {} if error else dict.fromkeys(ask.partitions, NONE))
+        if self.waiting is None:
+            waiter.resolve(verdicts)
+        else:
+            self.waiting.append(partial(waiter.resolve, verdicts))
 
 
-async def test_its_own_coordinator_is_asked_without_a_socket(make: Make) -> None:
-    verifier, local = make(1, HERE), Local()
-    verifier.local = local
-    asks = [verifier.join(about(each), verify_only=each != "adds") for each in ("a", "fenced", "adds")]
-    said = [each[FIRST] for each in await asyncio.gather(*asks)]
-    assert said == [NONE, LATE, NONE]
-    assert sorted(local.asked) == [(["a", "fenced"], True), (["adds"], False)]
+def test_its_own_coordinator_is_asked_without_a_socket_and_may_answer_at_once(make: Make) -> None:
+    verifier = make(1, HERE)
+    verifier.local = local = Local()
+    local.says = {"fenced": [ErrorCode.PRODUCER_FENCED]}
+    names = ("a", "fenced", "adds")
+    assert [verifier.join(about(each), verify_only=each != "adds") for each in names] == [
+        {FIRST: NONE},
+        {FIRST: LATE},
+        {FIRST: NONE},
+    ]
+    assert local.asked == [("a", True), ("fenced", True), ("adds", False)]
+
+
+async def test_its_own_coordinator_may_answer_later(make: Make) -> None:
+    """It is asked all the same before this returns."""
+    verifier = make(1, HERE)
+    verifier.local = local = Local()
+    waiting: list[Callable[[], None]] = []
+    local.waiting = waiting
+    asks = [asyncio.ensure_future(join(verifier, about(each), verify_only=False)) for each in "ab"]
+    early = verifier.join(about("c"), verify_only=False)
+    assert isinstance(early, Coroutine) and local.asked == [("c", False)]
+    await asyncio.sleep(0)
+    assert len(waiting) == 3 and not any(each.done() for each in asks)
+    for each in waiting:
+        each()
+    assert [await early, *await asyncio.gather(*asks)] == [{FIRST: NONE}] * 3
+    assert len(local.asked) == 3
+
+
+async def test_its_own_coordinator_is_asked_again_while_markers_are_on_their_way(make: Make) -> None:
+    verifier = make(1, HERE)
+    verifier.local = local = Local()
+    local.says = {"x": [ErrorCode.CONCURRENT_TRANSACTIONS] * 2}
+    assert await join(verifier, about("x"), verify_only=False) == {FIRST: NONE}
+    assert len(local.asked) == 3
+    local.says = {"x": [ErrorCode.CONCURRENT_TRANSACTIONS]}
+    assert verifier.join(about("x"), verify_only=True) == {FIRST: ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+async def test_without_a_coordinator_of_its_own_nobody_is_asked(make: Make) -> None:
+    verifier = make(1, HERE)
+    assert await join(verifier, about("a"), verify_only=True) == {FIRST: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 async def test_a_defect_there_is_raised_where_it_was_asked(make: Make) -> None:
-    verifier, local = make(1, HERE), Local()
-    verifier.local, local.fails = local, True
+    verifier = make(1, HERE)
+    verifier.local = local = Local()
+    local.fails = True
     with pytest.raises(AssertionError):
-        await verifier.join(about("a"), verify_only=True)
+        verifier.join(about("a"), verify_only=True)
     local.fails = False
-    assert await verifier.join(about("a"), verify_only=True) == {FIRST: NONE}
+    assert verifier.join(about("a"), verify_only=True) == {FIRST: NONE}

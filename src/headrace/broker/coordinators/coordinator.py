@@ -36,9 +36,6 @@ _CLOCK_STEP_MS: Final = 1_000
 Event: TypeAlias = Callable[[int], object]
 """Tells a shard's runtime what happened; called with the time, in milliseconds."""
 
-_KEYS_MAX: Final = 100_000
-"""Keys whose partition is remembered."""
-
 S = TypeVar("S", bound=Shard)
 
 
@@ -92,7 +89,6 @@ class Coordinator(Generic[S]):
         self._metadata: Metadata | None = None
         self._topic_id = b""
         self._partition_count = 0
-        self._partition_of: dict[str, int] = {}
         self._events: deque[tuple[ShardRuntime[S], Event]] = deque()
         """What happened while another event was told."""
         self._is_telling = False
@@ -139,12 +135,7 @@ class Coordinator(Generic[S]):
 
     def partition_for(self, key: str) -> int:
         """The partition that a key (a group id) belongs to."""
-        index = self._partition_of.get(key)
-        if index is None:
-            if len(self._partition_of) >= _KEYS_MAX:
-                self._partition_of.clear()
-            index = self._partition_of[key] = partition_of(key, self._partition_count or self._default_count())
-        return index
+        return partition_of(key, self._partition_count or self._default_count())
 
     def read(self, key: str) -> S | ErrorCode:
         """The shard of a key, whose reads tell what is committed; or why it is not served here now."""
@@ -324,9 +315,7 @@ class Coordinator(Generic[S]):
             # Another topic, whose epochs say nothing about those of the one before it.
             self._topic_id = topic_id
             self._lead({})
-        if count != self._partition_count:
-            self._partition_count = count
-            self._partition_of.clear()
+        self._partition_count = count
         partitions = topic.partitions if topic is not None else ()
         self._lead({each.index: each.leader_epoch for each in partitions if each.leader == self._node_id})
 

@@ -10,13 +10,16 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.log.log import Log
     from headrace.log.producers import Origin
+    from headrace.machine.outcome import Ending
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
-    from headrace.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+    from headrace.transactions.asks import TopicPartition
 
-MarkersHere: TypeAlias = "Callable[[WriteTxnMarkersRequest, Callable[[WriteTxnMarkersResponse], None]], None]"
-"""Writes the ends of transactions into partitions that this broker leads, and calls back once with the answer, perhaps
-before it returns."""
+MarkerHere: TypeAlias = "tuple[TopicPartition, Ending, Callable[[ErrorCode], None]]"
+"""A partition that this broker leads, the end of a transaction to be written there, and who is told once what came of
+it: an error of WriteTxnMarkers, or NONE when the marker is committed."""
+MarkersHere: TypeAlias = "Callable[[Sequence[MarkerHere]], None]"
+"""Writes those of one partition in one go. They may be told before it returns."""
 
 
 class LedPartition(Protocol):

@@ -23,12 +23,16 @@ coordinates the transaction then sends the markers again.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
+from headrace.machine.outcome import Ending
+from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
+from headrace.wire.markers import EndMarker
 from headrace.wire.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -39,7 +43,7 @@ from headrace.wire.messages.k27_write_txn_markers import (
 if TYPE_CHECKING:
     from asyncio import Task
 
-    from headrace.broker.coordinators.door import MarkersHere, Metadata
+    from headrace.broker.coordinators.door import MarkerHere, MarkersHere, Metadata
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
     from headrace.env.node import Node, Owner, Timer
@@ -195,24 +199,28 @@ class MarkerSender:
 
     def _route(self, deliveries: Iterable[tuple[_Delivery, Iterable[TopicPartition]]]) -> None:
         """Queues markers for whoever leads their partitions now, and writes those of partitions here in one go."""
-        here: _Batch = {}
+        here: list[MarkerHere] = []
         for delivery, partitions in deliveries:
             led = self._queue(delivery, partitions)
             if led:
-                if delivery.marking.producer_id in here:  # an answer tells transactions apart by their producers
-                    self._write(here)
-                    here = {}
-                here[delivery.marking.producer_id] = (delivery, led)
+                ending = ending_of(delivery)
+                here += [(each, ending, partial(self._ended_here, delivery, each)) for each in led]
             self._look(delivery)
         if here:
-            self._write(here)
+            self._write_here(here)
 
-    def _queue(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    def _ended_here(self, delivery: _Delivery, partition: TopicPartition, error: ErrorCode) -> None:
+        """What came of the marker of a partition that this broker leads."""
+        if not delivery.is_over and not self._told(delivery, partition, error):
+            self._failed(delivery, {partition})
+        self._look(delivery)
+
+    def _queue(self, delivery: _Delivery, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Queues markers for other leaders; returns the partitions that this broker leads. One that is no more needs
         none."""
         assert self._metadata is not None
         image = self._metadata.image
-        here: set[TopicPartition] = set()
+        here: list[TopicPartition] = []
         by_way: dict[_Way, set[TopicPartition]] = {}
         for each in sorted(partitions):
             partition = image.topics.partition(*each)
@@ -221,7 +229,7 @@ class MarkerSender:
             if partition is None:
                 delivery.marking.left.discard(each)
             elif partition.leader == self._node_id:
-                here.add(each)
+                here.append(each)
             else:
                 by_way.setdefault(self._way_to(partition), set()).add(each)
         for way, led in by_way.items():
@@ -277,9 +285,6 @@ class MarkerSender:
     def config(self) -> BrokerConfig:
         """The settings in force."""
         return self._config()
-
-    def _write(self, batch: _Batch) -> None:
-        self._write_here(request_of(batch), lambda response: self.answered(batch, response))
 
     # --- what holds others up ----------------------------------------------------------------------------------------
 
@@ -337,25 +342,31 @@ class MarkerSender:
         }
         for producer_id, (delivery, partitions) in batch.items():
             again: set[TopicPartition] = set()
-            for topic, index in sorted(partitions):
+            for partition in sorted(partitions):
                 if delivery.is_over:
                     break
-                code = said.get((producer_id, topic, index))
-                if code in _WRITTEN:
-                    self._written.value += 1
-                    delivery.marking.left.discard((topic, index))
-                elif code in _FENCED:
-                    self._give_up(delivery, topic, index, code)
-                else:
-                    again.add((topic, index))
-                    if code not in _RETRIED:
-                        named = "no answer" if code is None else code_name(code)
-                        self._log.warning(
-                            "a marker is not taken", topic=topic, partition=index, error=named,
-                            transactional_id=delivery.marking.transactional_id,
-                        )  # fmt: skip
+                if not self._told(delivery, partition, said.get((producer_id, *partition))):
+                    again.add(partition)
             self._failed(delivery, again)
             self._look(delivery)
+
+    def _told(self, delivery: _Delivery, partition: TopicPartition, code: int | None) -> bool:
+        """What is said of a marker (None: nothing); whether that is an end of it."""
+        if code in _WRITTEN:
+            self._written.value += 1
+            delivery.marking.left.discard(partition)
+            return True
+        topic, index = partition
+        if code in _FENCED:
+            self._give_up(delivery, topic, index, code)
+            return True
+        if code not in _RETRIED:
+            named = "no answer" if code is None else code_name(code)
+            self._log.warning(
+                "a marker is not taken", topic=topic, partition=index, error=named,
+                transactional_id=delivery.marking.transactional_id,
+            )  # fmt: skip
+        return False
 
     def _failed(self, delivery: _Delivery, partitions: set[TopicPartition]) -> None:
         if partitions and not delivery.is_over:
@@ -527,6 +538,13 @@ def _lanes_to(leader: int, lanes: Mapping[_Way, _Lane]) -> list[_Lane]:
 
 def _partitions_of(batch: _Batch) -> set[TopicPartition]:
     return {each for _, partitions in batch.values() for each in partitions}
+
+
+def ending_of(delivery: _Delivery) -> Ending:
+    """What is to be written of a transaction."""
+    marking = delivery.marking
+    end = EndMarker(marking.producer_id, marking.producer_epoch, delivery.coordinator_epoch, marking.committed)
+    return Ending(end, marking.transaction_version >= RAISES_EPOCH_FROM)
 
 
 def request_of(batch: _Batch) -> WriteTxnMarkersRequest:

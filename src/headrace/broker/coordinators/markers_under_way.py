@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from headrace.machine.outcome import Ending
+    from headrace.transactions.asks import TopicPartition
 
 Told: TypeAlias = Callable[[ErrorCode], None]
+Ended: TypeAlias = Callable[[ErrorCode, int], None]
+"""As an internal append is told of: with an error and a base offset."""
 
 
 class MarkersUnderWay:
@@ -19,22 +23,21 @@ class MarkersUnderWay:
     """
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, int, Ending], list[Told]] = {}
+        self._told: dict[tuple[TopicPartition, Ending], list[Told]] = {}
 
     def __len__(self) -> int:
         return len(self._told)
 
-    def write(self, topic: str, index: int, ending: Ending, append: Callable[[Told], None], told: Told) -> None:
-        """Has a marker appended, and calls `told` with what comes of it; one that is under way is waited for."""
-        key = (topic, index, ending)
+    def begin(self, partition: TopicPartition, ending: Ending, told: Told) -> Ended | None:
+        """`told` hears what comes of a marker: what is returned is to be called then. None: it is under way already."""
+        key = (partition, ending)
         waiting = self._told.get(key)
         if waiting is not None:
             waiting.append(told)
-            return
+            return None
         self._told[key] = [told]
+        return partial(self._ended, key)
 
-        def ended(error: ErrorCode) -> None:
-            for each in self._told.pop(key):
-                each(error)
-
-        append(ended)
+    def _ended(self, key: tuple[TopicPartition, Ending], error: ErrorCode, _base_offset: int) -> None:
+        for each in self._told.pop(key):
+            each(error)

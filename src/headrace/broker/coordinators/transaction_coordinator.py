@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +14,6 @@ from headrace.transactions.asks import Verdicts
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from headrace.broker.coordinators.door import LedPartitions, Metadata
     from headrace.broker.coordinators.marker_sender import MarkerSender
     from headrace.broker.telemetry.metrics import Registry
@@ -93,15 +91,9 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
 
     # --- leaders of partitions on this broker ------------------------------------------------------------------------
 
-    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
+    def add_partitions(self, ask: Partitions, verify_only: bool, waiter: Waiter) -> None:
         """See verifier.LocalTransactions."""
-        waiting = [_Verdict(self._node) for _ in asks]
-        for ask, waiter in zip(asks, waiting, strict=True):
-            if verify_only:
-                self.write(ask.transactional_id, partial(_verify, ask), waiter, _refused)
-            else:
-                self.write(ask.transactional_id, partial(_add, ask), waiter, _refused)
-        return [await waiter.future for waiter in waiting]
+        self.write(ask.transactional_id, partial(_verify if verify_only else _add, ask), waiter, _refused)
 
     # --- markers -----------------------------------------------------------------------------------------------------
 
@@ -146,20 +138,6 @@ class _Joining:
                 self._owner.later(pause_s, self.ask)
                 return
         self._waiter.resolve(value)
-
-
-class _Verdict:
-    """Waits for what is said of one transaction."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, node: Node) -> None:
-        self.future: Future[Verdicts] = node.future()
-
-    def resolve(self, value: Verdicts) -> None:
-        """See Waiter."""
-        if not self.future.done():
-            self.future.set_result(value)
 
 
 def _join(ask: Partitions, shard: TransactionShard, now_ms: int) -> Outcome:

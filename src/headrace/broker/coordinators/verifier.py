@@ -2,15 +2,16 @@
 
 There is one queue for each coordinator's broker and one request under way there: what is asked meanwhile goes together
 with the next one, and what one producer asks about several partitions goes as one question. This broker's own
-coordinator is asked without a socket. Nothing is asked twice but what is called CONCURRENT_TRANSACTIONS, as the markers
-of the transaction before are on their way then, and partitions that others have kept from being looked at.
+coordinator is asked at once, each question by itself. Nothing is asked twice but what is called
+CONCURRENT_TRANSACTIONS, as the markers of the transaction before are on their way then, and partitions that others have
+kept from being looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.config import BrokerConfig
     from headrace.env import Node
     from headrace.env.clock import Clock
+    from headrace.machine.outcome import Waiter
     from headrace.metadata.image import ClusterImage, Endpoint
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
@@ -59,9 +61,10 @@ _SAID_AS: Final = {
 class LocalTransactions(Protocol):
     """The transaction coordinator of this broker."""
 
-    async def add_partitions(self, asks: Sequence[Partitions], verify_only: bool) -> list[Verdicts]:
-        """Takes partitions into transactions, or (`verify_only`) says whether they are in them: in the order of the
-        questions, with the errors of the newest version of AddPartitionsToTxn."""
+    def add_partitions(self, ask: Partitions, verify_only: bool, waiter: Waiter) -> None:
+        """Takes partitions into a transaction, or (`verify_only`) says whether they are in it. `waiter` gets
+        `Verdicts`, with the errors of the newest version of AddPartitionsToTxn: before this returns, where nothing has
+        to be replicated."""
         ...
 
 
@@ -116,6 +119,29 @@ class _Question:
                 answer.set_exception(error)
 
 
+class _Here:
+    """What this broker's own coordinator says: now, or later."""
+
+    __slots__ = ("_later", "_node", "verdicts")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._later: Future[Verdicts] | None = None
+        self.verdicts: Verdicts | None = None
+
+    def resolve(self, value: Verdicts) -> None:
+        """See Waiter."""
+        self.verdicts = value
+        if self._later is not None and not self._later.done():
+            self._later.set_result(value)
+
+    def __await__(self) -> Generator[Any, None, Verdicts]:
+        if self.verdicts is not None:
+            return self.verdicts
+        self._later = self._node.future()
+        return (yield from self._later.__await__())
+
+
 class Verifier:
     """See the module. `local` is this broker's own coordinator, None while it has none."""
 
@@ -140,34 +166,56 @@ class Verifier:
         self.failures = metrics.counter("transactions.verification_failures")
         metrics.gauge("transactions.verifications_wait", lambda: sum(len(lane) for lane in self._lanes.values()))
 
-    async def join(self, ask: Partitions, *, verify_only: bool) -> Said:
-        """What the transaction's coordinator says of each partition; without `verify_only` it takes them in.
+    def join(self, ask: Partitions, *, verify_only: bool) -> Said | Coroutine[Any, Any, Said]:
+        """What the transaction's coordinator says of each partition; without `verify_only` it takes them in. Where this
+        broker is the coordinator and nothing is waited for, that is known at once: the rest is to be awaited.
 
         Errors are those of AddPartitionsToTxn, but for INVALID_PRODUCER_EPOCH in the place of PRODUCER_FENCED. Beside
         them: NETWORK_EXCEPTION where nobody answers, COORDINATOR_NOT_AVAILABLE where no coordinator is known.
         """
+        here = self._ask_here(ask, verify_only)
+        if here is not None and here.verdicts is not None:
+            said = _said(ask, here.verdicts)
+            if not _is_to_be_asked_again(said, verify_only):
+                return self._counted(said)
+        return self._join(ask, verify_only, here)
+
+    async def _join(self, ask: Partitions, verify_only: bool, here: _Here | None) -> Said:
+        """`here`: what this broker's coordinator was asked already."""
         patience = Patience(self.config(), self.node.clock)
         while True:
-            said = await self._ask(ask, verify_only)
-            is_early = not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in said.values()
-            is_left_out = set(said.values()) == _LEFT_OUT
-            if not (is_early or is_left_out):
+            said = await self._ask(ask, verify_only) if here is None else _said(ask, await here)
+            if not _is_to_be_asked_again(said, verify_only):
                 break
             pause_s = patience.pause_s()
             if pause_s is None:
-                said = _all(ask, ErrorCode.NETWORK_EXCEPTION) if is_left_out else said
+                said = _all(ask, ErrorCode.NETWORK_EXCEPTION) if _is_left_out(said) else said
                 break
             await asyncio.sleep(pause_s)
+            here = self._ask_here(ask, verify_only)
+        return self._counted(said)
+
+    def _counted(self, said: Said) -> Said:
         self.failures.value += sum(error is not ErrorCode.NONE for error in said.values())
         return said
 
+    def _ask_here(self, ask: Partitions, verify_only: bool) -> _Here | None:
+        """Asks this broker's own coordinator, if it is the one of this transaction."""
+        if self.local is None or self._is_closed or self._coordinator_of(ask.transactional_id) != self.node_id:
+            return None
+        here = _Here(self.node)
+        self.requests.value += 1
+        self.local.add_partitions(ask, verify_only, here)
+        return here
+
     async def _ask(self, ask: Partitions, verify_only: bool) -> Said:
+        """Asks another broker."""
         coordinator = self._coordinator_of(ask.transactional_id)
-        if coordinator is None:
-            return _all(ask, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        lane = self._lanes.get(coordinator)
         if self._is_closed:
             return _all(ask, ErrorCode.NETWORK_EXCEPTION)
+        if coordinator is None or coordinator == self.node_id:
+            return _all(ask, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        lane = self._lanes.get(coordinator)
         if lane is None:
             lane = self._lanes[coordinator] = _Lane(self, coordinator)
         return await lane.ask(ask, verify_only)
@@ -195,8 +243,17 @@ class Verifier:
             lane.close()
 
 
+def _is_left_out(said: Said) -> bool:
+    return set(said.values()) == _LEFT_OUT
+
+
+def _is_to_be_asked_again(said: Said, verify_only: bool) -> bool:
+    """Whether another answer is to be had soon."""
+    return (not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in said.values()) or _is_left_out(said)
+
+
 class _Lane:
-    """The questions to the coordinator on one broker."""
+    """The questions to the coordinator on another broker."""
 
     def __init__(self, verifier: Verifier, coordinator: int) -> None:
         self._verifier = verifier
@@ -238,28 +295,12 @@ class _Lane:
             self._asked = asked = [self._queued.pop(each) for each in first]
             self._verifier.requests.value += 1
             try:
-                if self._coordinator == self._verifier.node_id:
-                    await self._ask_here(asked)
-                else:
-                    await self._ask_there(asked)
+                await self._ask_there(asked)
             except Exception as error:  # it is raised where the requests are answered
                 for question in asked:
                     question.fail(error)
             self._asked = []
         self._is_running = False
-
-    async def _ask_here(self, asked: list[_Question]) -> None:
-        local = self._verifier.local
-        for verify_only in (False, True):
-            alike = [question for question in asked if question.verify_only is verify_only]
-            if not alike:
-                continue
-            if local is None:
-                _tell_all(alike, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                continue
-            verdicts = await local.add_partitions([question.ask for question in alike], verify_only)
-            for question, verdict in zip(alike, verdicts, strict=True):
-                question.tell(verdict)
 
     async def _ask_there(self, asked: list[_Question]) -> None:
         try:

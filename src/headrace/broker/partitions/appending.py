@@ -108,7 +108,7 @@ class Appender:
             self._append_internal(replica, appends, origin)
 
     def _append_internal(self, replica: Replica, appends: Sequence[InternalAppend], origin: Origin) -> None:
-        if replica.under_min_isr:
+        if replica.shared and replica.under_min_isr:
             for _, on_committed in appends:
                 on_committed(ErrorCode.NOT_ENOUGH_REPLICAS, -1)
             return
@@ -116,6 +116,8 @@ class Appender:
         for result, (_, on_committed) in zip(results, appends, strict=True):
             if result.error:
                 on_committed(result.error, -1)
+            elif not replica.answers_wait:
+                on_committed(ErrorCode.NONE, result.base_offset)
             else:
                 told = partial(_tell, on_committed, result.base_offset)
                 self.when_acknowledged(replica, result.last_offset + 1, True, told)

@@ -225,7 +225,8 @@ class Replica:
         """Tells of the transactions of its log, after an append and before it counts, where `unstable` is another."""
         producers = self.log.producers
         producers.committed(self.state.high_watermark)
-        self.state.begins_at(self.log.log_start_offset)
+        if self.state.log_start != self.log.log_start_offset:
+            self.state.begins_at(self.log.log_start_offset)
         self.state.transactions_are(producers.unstable)
 
     def reached(self, offset: int, byte_count: int) -> None:

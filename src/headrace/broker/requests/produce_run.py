@@ -112,6 +112,8 @@ class ProduceRun:
                 if frame[at]:
                     return False
                 at += 1
+                if frame[at]:
+                    return False  # a transaction: it is not decoded twice
             request = _decode(frame, version, at)
         except (DecodeError, IndexError):
             return False

@@ -51,7 +51,7 @@ def transactional(records: object) -> Sequenced | None:
 
 def sequenced(records: Buffer) -> Sequenced:
     """The producer in the header of a batch."""
-    return Sequenced._make(_unpack_producer(records, _PRODUCER_AT))
+    return Sequenced(*_unpack_producer(records, _PRODUCER_AT))
 
 
 def producers_of(request: ProduceRequest) -> set[tuple[int, int]]:

@@ -32,10 +32,10 @@ from headrace.wire.primitives import (
     unknown_version,
     unreadable,
     unsayable,
-    varint,
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBu = Struct(">BB16s").pack
 _pack_h = Struct(">h").pack
 _pack_i = Struct(">i").pack
 _pack_iB = Struct(">iB").pack
@@ -51,7 +51,6 @@ _pack_qiB = Struct(">qiB").pack
 _pack_qih = Struct(">qih").pack
 _pack_qq = Struct(">qq").pack
 _pack_qx = Struct(">qx").pack
-_pack_u = Struct(">16s").pack
 _read_h = Struct(">h").unpack_from
 _read_i = Struct(">i").unpack_from
 _read_iB = Struct(">iB").unpack_from
@@ -385,12 +384,9 @@ class OffsetCommitValue(Message):
                     tags = bytearray()
                     count = 0
                     if self.topic_id != ZERO:
-                        tagged = bytearray()
-                        tagged += _pack_u(self.topic_id)
-                        tags += varint(0) + varint(len(tagged))
-                        tags += tagged
+                        tags += _pack_BBu(0, 16, self.topic_id)
                         count += 1
-                    out += varint(count)
+                    out.append(count)
                     out += tags
             else:
                 raw = self.metadata.encode()

@@ -806,10 +806,11 @@ class ProduceResponse(Message):
                                 tagged = bytearray()
                                 current_leader = partition_responses_item.current_leader
                                 tagged += _pack_iix(current_leader.leader_id, current_leader.leader_epoch)
-                                tags += varint(0) + varint(len(tagged))
+                                tags.append(0)
+                                tags += varint(len(tagged))
                                 tags += tagged
                                 count += 1
-                            out += varint(count)
+                            out.append(count)
                             out += tags
                     out.append(0)
                 if not self.node_endpoints:
@@ -847,10 +848,11 @@ class ProduceResponse(Message):
                                 tagged_2 += _pack_i(node_endpoints_item.port) + string_varint(n)
                             tagged_2 += raw
                             tagged_2.append(0)
-                        tags_2 += varint(0) + varint(len(tagged_2))
+                        tags_2.append(0)
+                        tags_2 += varint(len(tagged_2))
                         tags_2 += tagged_2
                         count_2 += 1
-                    out += varint(count_2)
+                    out.append(count_2)
                     out += tags_2
             else:
                 if self.node_endpoints:

@@ -44,6 +44,8 @@ from headrace.wire.primitives import (
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBq = Struct(">BBq").pack
+_pack_BBu = Struct(">BB16s").pack
 _pack_h = Struct(">h").pack
 _pack_i = Struct(">i").pack
 _pack_iB = Struct(">iB").pack
@@ -68,7 +70,6 @@ _pack_iix = Struct(">iix").pack
 _pack_iqi = Struct(">iqi").pack
 _pack_iqqi = Struct(">iqqi").pack
 _pack_iqx = Struct(">iqx").pack
-_pack_q = Struct(">q").pack
 _pack_qix = Struct(">qix").pack
 _pack_qq = Struct(">qq").pack
 _pack_qqx = Struct(">qqx").pack
@@ -518,18 +519,12 @@ class FetchRequest(Message):
                             tags = bytearray()
                             count = 0
                             if version >= 17 and partitions_item.replica_directory_id != ZERO:
-                                tagged = bytearray()
-                                tagged += _pack_u(partitions_item.replica_directory_id)
-                                tags += varint(0) + varint(len(tagged))
-                                tags += tagged
+                                tags += _pack_BBu(0, 16, partitions_item.replica_directory_id)
                                 count += 1
                             if version == 18 and partitions_item.high_watermark != 9223372036854775807:
-                                tagged_2 = bytearray()
-                                tagged_2 += _pack_q(partitions_item.high_watermark)
-                                tags += varint(1) + varint(len(tagged_2))
-                                tags += tagged_2
+                                tags += _pack_BBq(1, 8, partitions_item.high_watermark)
                                 count += 1
-                            out += varint(count)
+                            out.append(count)
                             out += tags
                     out.append(0)
                 forgotten_topics_data_items = self.forgotten_topics_data
@@ -575,7 +570,7 @@ class FetchRequest(Message):
                     tags_2 = bytearray()
                     count_2 = 0
                     if self.cluster_id is not None:
-                        tagged_3 = bytearray()
+                        tagged = bytearray()
                         cluster_id = self.cluster_id
                         if cluster_id is None:
                             raw = b""
@@ -584,21 +579,23 @@ class FetchRequest(Message):
                             raw = cluster_id.encode()
                             n = len(raw) + 1
                         if n < 128:
-                            tagged_3.append(n)
+                            tagged.append(n)
                         else:
-                            tagged_3 += string_varint(n)
-                        tagged_3 += raw
-                        tags_2 += varint(0) + varint(len(tagged_3))
-                        tags_2 += tagged_3
+                            tagged += string_varint(n)
+                        tagged += raw
+                        tags_2.append(0)
+                        tags_2 += varint(len(tagged))
+                        tags_2 += tagged
                         count_2 += 1
                     if version >= 15 and self.replica_state is not None and self.replica_state != ReplicaState():
-                        tagged_4 = bytearray()
+                        tagged_2 = bytearray()
                         replica_state = self.replica_state
-                        tagged_4 += _pack_iqx(replica_state.replica_id, replica_state.replica_epoch)
-                        tags_2 += varint(1) + varint(len(tagged_4))
-                        tags_2 += tagged_4
+                        tagged_2 += _pack_iqx(replica_state.replica_id, replica_state.replica_epoch)
+                        tags_2.append(1)
+                        tags_2 += varint(len(tagged_2))
+                        tags_2 += tagged_2
                         count_2 += 1
-                    out += varint(count_2)
+                    out.append(count_2)
                     out += tags_2
             else:
                 if self.replica_state is not None:
@@ -1116,24 +1113,27 @@ class FetchResponse(Message):
                                 tagged = bytearray()
                                 diverging_epoch = partitions_item.diverging_epoch
                                 tagged += _pack_iqx(diverging_epoch.epoch, diverging_epoch.end_offset)
-                                tags += varint(0) + varint(len(tagged))
+                                tags.append(0)
+                                tags += varint(len(tagged))
                                 tags += tagged
                                 count += 1
                             if partitions_item.current_leader is not None and partitions_item.current_leader != LeaderIdAndEpoch():
                                 tagged_2 = bytearray()
                                 current_leader = partitions_item.current_leader
                                 tagged_2 += _pack_iix(current_leader.leader_id, current_leader.leader_epoch)
-                                tags += varint(1) + varint(len(tagged_2))
+                                tags.append(1)
+                                tags += varint(len(tagged_2))
                                 tags += tagged_2
                                 count += 1
                             if partitions_item.snapshot_id is not None and partitions_item.snapshot_id != SnapshotId():
                                 tagged_3 = bytearray()
                                 snapshot_id = partitions_item.snapshot_id
                                 tagged_3 += _pack_qix(snapshot_id.end_offset, snapshot_id.epoch)
-                                tags += varint(2) + varint(len(tagged_3))
+                                tags.append(2)
+                                tags += varint(len(tagged_3))
                                 tags += tagged_3
                                 count += 1
-                            out += varint(count)
+                            out.append(count)
                             out += tags
                     out.append(0)
                 if not self.node_endpoints:
@@ -1170,10 +1170,11 @@ class FetchResponse(Message):
                                 tagged_4 += _pack_i(node_endpoints_item.port) + string_varint(n)
                             tagged_4 += raw
                             tagged_4.append(0)
-                        tags_2 += varint(0) + varint(len(tagged_4))
+                        tags_2.append(0)
+                        tags_2 += varint(len(tagged_4))
                         tags_2 += tagged_4
                         count_2 += 1
-                    out += varint(count_2)
+                    out.append(count_2)
                     out += tags_2
             else:
                 if version < 7 and self.session_id != 0:

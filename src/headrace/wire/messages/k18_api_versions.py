@@ -31,6 +31,8 @@ from headrace.wire.primitives import (
     varint,
 )
 
+_pack_BBo = Struct(">BB?").pack
+_pack_BBq = Struct(">BBq").pack
 _pack_h = Struct(">h").pack
 _pack_hB = Struct(">hB").pack
 _pack_hhh = Struct(">hhh").pack
@@ -39,8 +41,6 @@ _pack_hhx = Struct(">hhx").pack
 _pack_hi = Struct(">hi").pack
 _pack_i = Struct(">i").pack
 _pack_ix = Struct(">ix").pack
-_pack_o = Struct(">?").pack
-_pack_q = Struct(">q").pack
 _read_hB = Struct(">hB").unpack_from
 _read_hhB = Struct(">hhB").unpack_from
 _read_hhh = Struct(">hhh").unpack_from
@@ -411,42 +411,38 @@ class ApiVersionsResponse(Message):
                                 tagged += string_varint(n)
                             tagged += raw
                             tagged += _pack_hhx(supported_features_item.min_version, supported_features_item.max_version)
-                        tags += varint(0) + varint(len(tagged))
+                        tags.append(0)
+                        tags += varint(len(tagged))
                         tags += tagged
                         count += 1
                     if self.finalized_features_epoch != -1:
-                        tagged_2 = bytearray()
-                        tagged_2 += _pack_q(self.finalized_features_epoch)
-                        tags += varint(1) + varint(len(tagged_2))
-                        tags += tagged_2
+                        tags += _pack_BBq(1, 8, self.finalized_features_epoch)
                         count += 1
                     if self.finalized_features:
-                        tagged_3 = bytearray()
+                        tagged_2 = bytearray()
                         finalized_features_items = self.finalized_features
                         n = len(finalized_features_items) + 1
                         if n < 128:
-                            tagged_3.append(n)
+                            tagged_2.append(n)
                         else:
-                            tagged_3 += long_varint(n)
+                            tagged_2 += long_varint(n)
                         for finalized_features_item in finalized_features_items:
                             raw = finalized_features_item.name.encode()
                             n = len(raw) + 1
                             if n < 128:
-                                tagged_3.append(n)
+                                tagged_2.append(n)
                             else:
-                                tagged_3 += string_varint(n)
-                            tagged_3 += raw
-                            tagged_3 += _pack_hhx(finalized_features_item.max_version_level, finalized_features_item.min_version_level)
-                        tags += varint(2) + varint(len(tagged_3))
-                        tags += tagged_3
+                                tagged_2 += string_varint(n)
+                            tagged_2 += raw
+                            tagged_2 += _pack_hhx(finalized_features_item.max_version_level, finalized_features_item.min_version_level)
+                        tags.append(2)
+                        tags += varint(len(tagged_2))
+                        tags += tagged_2
                         count += 1
                     if self.zk_migration_ready:
-                        tagged_4 = bytearray()
-                        tagged_4 += _pack_o(self.zk_migration_ready)
-                        tags += varint(3) + varint(len(tagged_4))
-                        tags += tagged_4
+                        tags += _pack_BBo(3, 1, self.zk_migration_ready)
                         count += 1
-                    out += varint(count)
+                    out.append(count)
                     out += tags
             else:
                 api_keys_items_2 = self.api_keys

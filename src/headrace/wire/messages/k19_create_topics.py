@@ -33,10 +33,10 @@ from headrace.wire.primitives import (
     unknown_version,
     unreadable,
     unsayable,
-    varint,
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBh = Struct(">BBh").pack
 _pack_h = Struct(">h").pack
 _pack_hB = Struct(">hB").pack
 _pack_hh = Struct(">hh").pack
@@ -687,12 +687,9 @@ class CreateTopicsResponse(Message):
                         tags = bytearray()
                         count = 0
                         if topics_item.topic_config_error_code != 0:
-                            tagged = bytearray()
-                            tagged += _pack_h(topics_item.topic_config_error_code)
-                            tags += varint(0) + varint(len(tagged))
-                            tags += tagged
+                            tags += _pack_BBh(0, 2, topics_item.topic_config_error_code)
                             count += 1
-                        out += varint(count)
+                        out.append(count)
                         out += tags
                 out.append(0)
             else:

@@ -469,10 +469,11 @@ class VoteResponse(Message):
                             tagged += _pack_i(node_endpoints_item.node_id) + string_varint(n)
                         tagged += raw
                         tagged += _pack_Hx(node_endpoints_item.port)
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("VoteResponse", version, error) from error

@@ -612,10 +612,11 @@ class BeginQuorumEpochResponse(Message):
                                 tagged += _pack_i(node_endpoints_item.node_id) + string_varint(n)
                             tagged += raw
                             tagged += _pack_Hx(node_endpoints_item.port)
-                        tags += varint(0) + varint(len(tagged))
+                        tags.append(0)
+                        tags += varint(len(tagged))
                         tags += tagged
                         count += 1
-                    out += varint(count)
+                    out.append(count)
                     out += tags
             else:
                 if self.node_endpoints:

@@ -40,6 +40,7 @@ from headrace.wire.primitives import (
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBu = Struct(">BB16s").pack
 _pack_Hx = Struct(">Hx").pack
 _pack_i = Struct(">i").pack
 _pack_iB = Struct(">iB").pack
@@ -53,7 +54,6 @@ _pack_qix = Struct(">qix").pack
 _pack_qq = Struct(">qq").pack
 _pack_qqB = Struct(">qqB").pack
 _pack_qx = Struct(">qx").pack
-_pack_u = Struct(">16s").pack
 _read_HB = Struct(">HB").unpack_from
 _read_iB = Struct(">iB").unpack_from
 _read_ih = Struct(">ih").unpack_from
@@ -265,12 +265,9 @@ class FetchSnapshotRequest(Message):
                         tags = bytearray()
                         count = 0
                         if version == 1 and partitions_item.replica_directory_id != ZERO:
-                            tagged = bytearray()
-                            tagged += _pack_u(partitions_item.replica_directory_id)
-                            tags += varint(0) + varint(len(tagged))
-                            tags += tagged
+                            tags += _pack_BBu(0, 16, partitions_item.replica_directory_id)
                             count += 1
-                        out += varint(count)
+                        out.append(count)
                         out += tags
                 out.append(0)
             if self.cluster_id is None:
@@ -279,7 +276,7 @@ class FetchSnapshotRequest(Message):
                 tags_2 = bytearray()
                 count_2 = 0
                 if self.cluster_id is not None:
-                    tagged_2 = bytearray()
+                    tagged = bytearray()
                     cluster_id = self.cluster_id
                     if cluster_id is None:
                         raw = b""
@@ -288,14 +285,15 @@ class FetchSnapshotRequest(Message):
                         raw = cluster_id.encode()
                         n = len(raw) + 1
                     if n < 128:
-                        tagged_2.append(n)
+                        tagged.append(n)
                     else:
-                        tagged_2 += string_varint(n)
-                    tagged_2 += raw
-                    tags_2 += varint(0) + varint(len(tagged_2))
-                    tags_2 += tagged_2
+                        tagged += string_varint(n)
+                    tagged += raw
+                    tags_2.append(0)
+                    tags_2 += varint(len(tagged))
+                    tags_2 += tagged
                     count_2 += 1
-                out += varint(count_2)
+                out.append(count_2)
                 out += tags_2
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("FetchSnapshotRequest", version, error) from error
@@ -575,10 +573,11 @@ class FetchSnapshotResponse(Message):
                             tagged = bytearray()
                             current_leader = partitions_item.current_leader
                             tagged += _pack_iix(current_leader.leader_id, current_leader.leader_epoch)
-                            tags += varint(0) + varint(len(tagged))
+                            tags.append(0)
+                            tags += varint(len(tagged))
                             tags += tagged
                             count += 1
-                        out += varint(count)
+                        out.append(count)
                         out += tags
                 out.append(0)
             if not self.node_endpoints:
@@ -603,10 +602,11 @@ class FetchSnapshotResponse(Message):
                             tagged_2 += _pack_i(node_endpoints_item.node_id) + string_varint(n)
                         tagged_2 += raw
                         tagged_2 += _pack_Hx(node_endpoints_item.port)
-                    tags_2 += varint(0) + varint(len(tagged_2))
+                    tags_2.append(0)
+                    tags_2 += varint(len(tagged_2))
                     tags_2 += tagged_2
                     count_2 += 1
-                out += varint(count_2)
+                out.append(count_2)
                 out += tags_2
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("FetchSnapshotResponse", version, error) from error

@@ -147,7 +147,8 @@ class BrokerHeartbeatRequest(Message):
                         tagged += long_varint(n)
                     if offline_log_dirs_items:
                         tagged += pack_uuids(offline_log_dirs_items)
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
                 if version == 2 and self.cordoned_log_dirs is not None:
@@ -160,10 +161,11 @@ class BrokerHeartbeatRequest(Message):
                         tagged_2 += long_varint(n)
                     if cordoned_log_dirs_items:
                         tagged_2 += pack_uuids(cordoned_log_dirs_items)
-                    tags += varint(1) + varint(len(tagged_2))
+                    tags.append(1)
+                    tags += varint(len(tagged_2))
                     tags += tagged_2
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("BrokerHeartbeatRequest", version, error) from error

@@ -317,10 +317,11 @@ class UpdateRaftVoterResponse(Message):
                         tagged += _pack_ii(current_leader.leader_id, current_leader.leader_epoch) + string_varint(n)
                     tagged += raw
                     tagged += _pack_ix(current_leader.port)
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("UpdateRaftVoterResponse", version, error) from error

@@ -37,6 +37,8 @@ from headrace.wire.primitives import (
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBb = Struct(">BBb").pack
+_pack_BBi = Struct(">BBi").pack
 _pack_Hhx = Struct(">Hhx").pack
 _pack_b = Struct(">b").pack
 _pack_bB = Struct(">bB").pack
@@ -45,7 +47,6 @@ _pack_bx = Struct(">bx").pack
 _pack_dox = Struct(">d?x").pack
 _pack_hhx = Struct(">hhx").pack
 _pack_hx = Struct(">hx").pack
-_pack_i = Struct(">i").pack
 _pack_iii = Struct(">iii").pack
 _pack_iouq = Struct(">i?16sq").pack
 _pack_iouqB = Struct(">i?16sqB").pack
@@ -379,7 +380,8 @@ class RegisterBrokerRecord(Message):
                         tagged += long_varint(n)
                     if log_dirs_items:
                         tagged += pack_uuids(log_dirs_items)
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
                 if version == 4 and self.cordoned_log_dirs is not None:
@@ -392,10 +394,11 @@ class RegisterBrokerRecord(Message):
                         tagged_2 += long_varint(n)
                     if cordoned_log_dirs_items:
                         tagged_2 += pack_uuids(cordoned_log_dirs_items)
-                    tags += varint(1) + varint(len(tagged_2))
+                    tags.append(1)
+                    tags += varint(len(tagged_2))
                     tags += tagged_2
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("RegisterBrokerRecord", version, error) from error
@@ -733,38 +736,37 @@ class PartitionRecord(Message):
                 tags = bytearray()
                 count = 0
                 if self.leader_recovery_state != 0:
-                    tagged = bytearray()
-                    tagged += _pack_b(self.leader_recovery_state)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBb(0, 1, self.leader_recovery_state)
                     count += 1
                 if version == 2 and self.eligible_leader_replicas is not None:
-                    tagged_2 = bytearray()
+                    tagged = bytearray()
                     eligible_leader_replicas_items = self.eligible_leader_replicas
                     n = 0 if eligible_leader_replicas_items is None else len(eligible_leader_replicas_items) + 1
+                    if n < 128:
+                        tagged.append(n)
+                    else:
+                        tagged += long_varint(n)
+                    if eligible_leader_replicas_items:
+                        tagged += pack_int32s(eligible_leader_replicas_items)
+                    tags.append(1)
+                    tags += varint(len(tagged))
+                    tags += tagged
+                    count += 1
+                if version == 2 and self.last_known_elr is not None:
+                    tagged_2 = bytearray()
+                    last_known_elr_items = self.last_known_elr
+                    n = 0 if last_known_elr_items is None else len(last_known_elr_items) + 1
                     if n < 128:
                         tagged_2.append(n)
                     else:
                         tagged_2 += long_varint(n)
-                    if eligible_leader_replicas_items:
-                        tagged_2 += pack_int32s(eligible_leader_replicas_items)
-                    tags += varint(1) + varint(len(tagged_2))
+                    if last_known_elr_items:
+                        tagged_2 += pack_int32s(last_known_elr_items)
+                    tags.append(2)
+                    tags += varint(len(tagged_2))
                     tags += tagged_2
                     count += 1
-                if version == 2 and self.last_known_elr is not None:
-                    tagged_3 = bytearray()
-                    last_known_elr_items = self.last_known_elr
-                    n = 0 if last_known_elr_items is None else len(last_known_elr_items) + 1
-                    if n < 128:
-                        tagged_3.append(n)
-                    else:
-                        tagged_3 += long_varint(n)
-                    if last_known_elr_items:
-                        tagged_3 += pack_int32s(last_known_elr_items)
-                    tags += varint(2) + varint(len(tagged_3))
-                    tags += tagged_3
-                    count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("PartitionRecord", version, error) from error
@@ -1079,100 +1081,101 @@ class PartitionChangeRecord(Message):
                         tagged += long_varint(n)
                     if isr_items:
                         tagged += pack_int32s(isr_items)
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
                 if self.leader != -2:
-                    tagged_2 = bytearray()
-                    tagged_2 += _pack_i(self.leader)
-                    tags += varint(1) + varint(len(tagged_2))
-                    tags += tagged_2
+                    tags += _pack_BBi(1, 4, self.leader)
                     count += 1
                 if self.replicas is not None:
-                    tagged_3 = bytearray()
+                    tagged_2 = bytearray()
                     replicas_items = self.replicas
                     n = 0 if replicas_items is None else len(replicas_items) + 1
+                    if n < 128:
+                        tagged_2.append(n)
+                    else:
+                        tagged_2 += long_varint(n)
+                    if replicas_items:
+                        tagged_2 += pack_int32s(replicas_items)
+                    tags.append(2)
+                    tags += varint(len(tagged_2))
+                    tags += tagged_2
+                    count += 1
+                if self.removing_replicas is not None:
+                    tagged_3 = bytearray()
+                    removing_replicas_items = self.removing_replicas
+                    n = 0 if removing_replicas_items is None else len(removing_replicas_items) + 1
                     if n < 128:
                         tagged_3.append(n)
                     else:
                         tagged_3 += long_varint(n)
-                    if replicas_items:
-                        tagged_3 += pack_int32s(replicas_items)
-                    tags += varint(2) + varint(len(tagged_3))
+                    if removing_replicas_items:
+                        tagged_3 += pack_int32s(removing_replicas_items)
+                    tags.append(3)
+                    tags += varint(len(tagged_3))
                     tags += tagged_3
                     count += 1
-                if self.removing_replicas is not None:
+                if self.adding_replicas is not None:
                     tagged_4 = bytearray()
-                    removing_replicas_items = self.removing_replicas
-                    n = 0 if removing_replicas_items is None else len(removing_replicas_items) + 1
+                    adding_replicas_items = self.adding_replicas
+                    n = 0 if adding_replicas_items is None else len(adding_replicas_items) + 1
                     if n < 128:
                         tagged_4.append(n)
                     else:
                         tagged_4 += long_varint(n)
-                    if removing_replicas_items:
-                        tagged_4 += pack_int32s(removing_replicas_items)
-                    tags += varint(3) + varint(len(tagged_4))
+                    if adding_replicas_items:
+                        tagged_4 += pack_int32s(adding_replicas_items)
+                    tags.append(4)
+                    tags += varint(len(tagged_4))
                     tags += tagged_4
                     count += 1
-                if self.adding_replicas is not None:
+                if self.leader_recovery_state != -1:
+                    tags += _pack_BBb(5, 1, self.leader_recovery_state)
+                    count += 1
+                if version == 2 and self.eligible_leader_replicas is not None:
                     tagged_5 = bytearray()
-                    adding_replicas_items = self.adding_replicas
-                    n = 0 if adding_replicas_items is None else len(adding_replicas_items) + 1
+                    eligible_leader_replicas_items = self.eligible_leader_replicas
+                    n = 0 if eligible_leader_replicas_items is None else len(eligible_leader_replicas_items) + 1
                     if n < 128:
                         tagged_5.append(n)
                     else:
                         tagged_5 += long_varint(n)
-                    if adding_replicas_items:
-                        tagged_5 += pack_int32s(adding_replicas_items)
-                    tags += varint(4) + varint(len(tagged_5))
+                    if eligible_leader_replicas_items:
+                        tagged_5 += pack_int32s(eligible_leader_replicas_items)
+                    tags.append(6)
+                    tags += varint(len(tagged_5))
                     tags += tagged_5
                     count += 1
-                if self.leader_recovery_state != -1:
+                if version == 2 and self.last_known_elr is not None:
                     tagged_6 = bytearray()
-                    tagged_6 += _pack_b(self.leader_recovery_state)
-                    tags += varint(5) + varint(len(tagged_6))
+                    last_known_elr_items = self.last_known_elr
+                    n = 0 if last_known_elr_items is None else len(last_known_elr_items) + 1
+                    if n < 128:
+                        tagged_6.append(n)
+                    else:
+                        tagged_6 += long_varint(n)
+                    if last_known_elr_items:
+                        tagged_6 += pack_int32s(last_known_elr_items)
+                    tags.append(7)
+                    tags += varint(len(tagged_6))
                     tags += tagged_6
                     count += 1
-                if version == 2 and self.eligible_leader_replicas is not None:
+                if version >= 1 and self.directories is not None:
                     tagged_7 = bytearray()
-                    eligible_leader_replicas_items = self.eligible_leader_replicas
-                    n = 0 if eligible_leader_replicas_items is None else len(eligible_leader_replicas_items) + 1
+                    directories_items = self.directories
+                    n = 0 if directories_items is None else len(directories_items) + 1
                     if n < 128:
                         tagged_7.append(n)
                     else:
                         tagged_7 += long_varint(n)
-                    if eligible_leader_replicas_items:
-                        tagged_7 += pack_int32s(eligible_leader_replicas_items)
-                    tags += varint(6) + varint(len(tagged_7))
+                    if directories_items:
+                        tagged_7 += pack_uuids(directories_items)
+                    tags.append(8)
+                    tags += varint(len(tagged_7))
                     tags += tagged_7
                     count += 1
-                if version == 2 and self.last_known_elr is not None:
-                    tagged_8 = bytearray()
-                    last_known_elr_items = self.last_known_elr
-                    n = 0 if last_known_elr_items is None else len(last_known_elr_items) + 1
-                    if n < 128:
-                        tagged_8.append(n)
-                    else:
-                        tagged_8 += long_varint(n)
-                    if last_known_elr_items:
-                        tagged_8 += pack_int32s(last_known_elr_items)
-                    tags += varint(7) + varint(len(tagged_8))
-                    tags += tagged_8
-                    count += 1
-                if version >= 1 and self.directories is not None:
-                    tagged_9 = bytearray()
-                    directories_items = self.directories
-                    n = 0 if directories_items is None else len(directories_items) + 1
-                    if n < 128:
-                        tagged_9.append(n)
-                    else:
-                        tagged_9 += long_varint(n)
-                    if directories_items:
-                        tagged_9 += pack_uuids(directories_items)
-                    tags += varint(8) + varint(len(tagged_9))
-                    tags += tagged_9
-                    count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("PartitionChangeRecord", version, error) from error
@@ -1946,44 +1949,40 @@ class BrokerRegistrationChangeRecord(Message):
                 tags = bytearray()
                 count = 0
                 if self.fenced != 0:
-                    tagged = bytearray()
-                    tagged += _pack_b(self.fenced)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBb(0, 1, self.fenced)
                     count += 1
                 if version >= 1 and self.in_controlled_shutdown != 0:
-                    tagged_2 = bytearray()
-                    tagged_2 += _pack_b(self.in_controlled_shutdown)
-                    tags += varint(1) + varint(len(tagged_2))
-                    tags += tagged_2
+                    tags += _pack_BBb(1, 1, self.in_controlled_shutdown)
                     count += 1
                 if version >= 2 and self.log_dirs:
-                    tagged_3 = bytearray()
+                    tagged = bytearray()
                     log_dirs_items = self.log_dirs
                     n = len(log_dirs_items) + 1
                     if n < 128:
-                        tagged_3.append(n)
+                        tagged.append(n)
                     else:
-                        tagged_3 += long_varint(n)
+                        tagged += long_varint(n)
                     if log_dirs_items:
-                        tagged_3 += pack_uuids(log_dirs_items)
-                    tags += varint(2) + varint(len(tagged_3))
-                    tags += tagged_3
+                        tagged += pack_uuids(log_dirs_items)
+                    tags.append(2)
+                    tags += varint(len(tagged))
+                    tags += tagged
                     count += 1
                 if version == 3 and self.cordoned_log_dirs is not None:
-                    tagged_4 = bytearray()
+                    tagged_2 = bytearray()
                     cordoned_log_dirs_items = self.cordoned_log_dirs
                     n = 0 if cordoned_log_dirs_items is None else len(cordoned_log_dirs_items) + 1
                     if n < 128:
-                        tagged_4.append(n)
+                        tagged_2.append(n)
                     else:
-                        tagged_4 += long_varint(n)
+                        tagged_2 += long_varint(n)
                     if cordoned_log_dirs_items:
-                        tagged_4 += pack_uuids(cordoned_log_dirs_items)
-                    tags += varint(3) + varint(len(tagged_4))
-                    tags += tagged_4
+                        tagged_2 += pack_uuids(cordoned_log_dirs_items)
+                    tags.append(3)
+                    tags += varint(len(tagged_2))
+                    tags += tagged_2
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("BrokerRegistrationChangeRecord", version, error) from error
@@ -2373,10 +2372,11 @@ class BeginTransactionRecord(Message):
                     else:
                         tagged += string_varint(n)
                     tagged += raw
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("BeginTransactionRecord", version, error) from error
@@ -2502,10 +2502,11 @@ class AbortTransactionRecord(Message):
                     else:
                         tagged += string_varint(n)
                     tagged += raw
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("AbortTransactionRecord", version, error) from error

@@ -39,6 +39,8 @@ from headrace.wire.primitives import (
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBi = Struct(">BBi").pack
+_pack_BBq = Struct(">BBq").pack
 _pack_Hx = Struct(">Hx").pack
 _pack_b = Struct(">b").pack
 _pack_h = Struct(">h").pack
@@ -53,7 +55,6 @@ _pack_iibB = Struct(">iibB").pack
 _pack_iq = Struct(">iq").pack
 _pack_iqx = Struct(">iqx").pack
 _pack_ix = Struct(">ix").pack
-_pack_q = Struct(">q").pack
 _pack_qqx = Struct(">qqx").pack
 _pack_u = Struct(">16s").pack
 _pack_uB = Struct(">16sB").pack
@@ -186,12 +187,9 @@ class ConsumerGroupMetadataValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.metadata_hash != 0:
-                    tagged = bytearray()
-                    tagged += _pack_q(self.metadata_hash)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBq(0, 8, self.metadata_hash)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("ConsumerGroupMetadataValue", version, error) from error
@@ -808,10 +806,11 @@ class ConsumerGroupMemberMetadataValue(Message):
                             tagged += raw
                             tagged.append(0)
                         tagged.append(0)
-                    tags += varint(0) + varint(len(tagged))
+                    tags.append(0)
+                    tags += varint(len(tagged))
                     tags += tagged
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("ConsumerGroupMemberMetadataValue", version, error) from error
@@ -932,12 +931,9 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.assignment_timestamp != 0:
-                    tagged = bytearray()
-                    tagged += _pack_q(self.assignment_timestamp)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBq(0, 8, self.assignment_timestamp)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("ConsumerGroupTargetAssignmentMetadataValue", version, error) from error
@@ -1375,10 +1371,11 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
                             tagged += long_varint(n)
                         if assignment_epochs_items:
                             tagged += pack_int32s(assignment_epochs_items)
-                        tags += varint(0) + varint(len(tagged))
+                        tags.append(0)
+                        tags += varint(len(tagged))
                         tags += tagged
                         count += 1
-                    out += varint(count)
+                    out.append(count)
                     out += tags
             partitions_pending_revocation_items = self.partitions_pending_revocation
             n = len(partitions_pending_revocation_items) + 1
@@ -1410,10 +1407,11 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
                             tagged_2 += long_varint(n)
                         if assignment_epochs_items_2:
                             tagged_2 += pack_int32s(assignment_epochs_items_2)
-                        tags_2 += varint(0) + varint(len(tagged_2))
+                        tags_2.append(0)
+                        tags_2 += varint(len(tagged_2))
                         tags_2 += tagged_2
                         count_2 += 1
-                    out += varint(count_2)
+                    out.append(count_2)
                     out += tags_2
             out.append(0)
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
@@ -1845,12 +1843,9 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.assignment_timestamp != 0:
-                    tagged = bytearray()
-                    tagged += _pack_q(self.assignment_timestamp)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBq(0, 8, self.assignment_timestamp)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("ShareGroupTargetAssignmentMetadataValue", version, error) from error
@@ -2821,51 +2816,43 @@ class StreamsGroupMetadataValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.validated_topology_epoch != -1:
-                    tagged = bytearray()
-                    tagged += _pack_i(self.validated_topology_epoch)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBi(0, 4, self.validated_topology_epoch)
                     count += 1
                 if self.last_assignment_configs != []:
-                    tagged_2 = bytearray()
+                    tagged = bytearray()
                     last_assignment_configs_items = self.last_assignment_configs
                     n = 0 if last_assignment_configs_items is None else len(last_assignment_configs_items) + 1
                     if n < 128:
-                        tagged_2.append(n)
+                        tagged.append(n)
                     else:
-                        tagged_2 += long_varint(n)
+                        tagged += long_varint(n)
                     for last_assignment_configs_item in last_assignment_configs_items or ():
                         raw = last_assignment_configs_item.key.encode()
                         n = len(raw) + 1
                         if n < 128:
-                            tagged_2.append(n)
+                            tagged.append(n)
                         else:
-                            tagged_2 += string_varint(n)
-                        tagged_2 += raw
+                            tagged += string_varint(n)
+                        tagged += raw
                         raw = last_assignment_configs_item.value.encode()
                         n = len(raw) + 1
                         if n < 128:
-                            tagged_2.append(n)
+                            tagged.append(n)
                         else:
-                            tagged_2 += string_varint(n)
-                        tagged_2 += raw
-                        tagged_2.append(0)
-                    tags += varint(1) + varint(len(tagged_2))
-                    tags += tagged_2
+                            tagged += string_varint(n)
+                        tagged += raw
+                        tagged.append(0)
+                    tags.append(1)
+                    tags += varint(len(tagged))
+                    tags += tagged
                     count += 1
                 if self.stored_description_topology_epoch != -1:
-                    tagged_3 = bytearray()
-                    tagged_3 += _pack_i(self.stored_description_topology_epoch)
-                    tags += varint(2) + varint(len(tagged_3))
-                    tags += tagged_3
+                    tags += _pack_BBi(2, 4, self.stored_description_topology_epoch)
                     count += 1
                 if self.failed_description_topology_epoch != -1:
-                    tagged_4 = bytearray()
-                    tagged_4 += _pack_i(self.failed_description_topology_epoch)
-                    tags += varint(3) + varint(len(tagged_4))
-                    tags += tagged_4
+                    tags += _pack_BBi(3, 4, self.failed_description_topology_epoch)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("StreamsGroupMetadataValue", version, error) from error
@@ -3311,12 +3298,9 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.assignment_timestamp != 0:
-                    tagged = bytearray()
-                    tagged += _pack_q(self.assignment_timestamp)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBq(0, 8, self.assignment_timestamp)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("StreamsGroupTargetAssignmentMetadataValue", version, error) from error
@@ -4131,10 +4115,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
                             tagged += long_varint(n)
                         if assignment_epochs_items:
                             tagged += pack_int32s(assignment_epochs_items)
-                        tags += varint(0) + varint(len(tagged))
+                        tags.append(0)
+                        tags += varint(len(tagged))
                         tags += tagged
                         count += 1
-                    out += varint(count)
+                    out.append(count)
                     out += tags
             standby_tasks_items = self.standby_tasks
             n = len(standby_tasks_items) + 1
@@ -4173,10 +4158,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
                             tagged_2 += long_varint(n)
                         if assignment_epochs_items_2:
                             tagged_2 += pack_int32s(assignment_epochs_items_2)
-                        tags_2 += varint(0) + varint(len(tagged_2))
+                        tags_2.append(0)
+                        tags_2 += varint(len(tagged_2))
                         tags_2 += tagged_2
                         count_2 += 1
-                    out += varint(count_2)
+                    out.append(count_2)
                     out += tags_2
             warmup_tasks_items = self.warmup_tasks
             n = len(warmup_tasks_items) + 1
@@ -4215,10 +4201,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
                             tagged_3 += long_varint(n)
                         if assignment_epochs_items_3:
                             tagged_3 += pack_int32s(assignment_epochs_items_3)
-                        tags_3 += varint(0) + varint(len(tagged_3))
+                        tags_3.append(0)
+                        tags_3 += varint(len(tagged_3))
                         tags_3 += tagged_3
                         count_3 += 1
-                    out += varint(count_3)
+                    out.append(count_3)
                     out += tags_3
             active_tasks_pending_revocation_items = self.active_tasks_pending_revocation
             n = len(active_tasks_pending_revocation_items) + 1
@@ -4257,10 +4244,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
                             tagged_4 += long_varint(n)
                         if assignment_epochs_items_4:
                             tagged_4 += pack_int32s(assignment_epochs_items_4)
-                        tags_4 += varint(0) + varint(len(tagged_4))
+                        tags_4.append(0)
+                        tags_4 += varint(len(tagged_4))
                         tags_4 += tagged_4
                         count_4 += 1
-                    out += varint(count_4)
+                    out.append(count_4)
                     out += tags_4
             standby_tasks_pending_revocation_items = self.standby_tasks_pending_revocation
             n = len(standby_tasks_pending_revocation_items) + 1
@@ -4299,10 +4287,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
                             tagged_5 += long_varint(n)
                         if assignment_epochs_items_5:
                             tagged_5 += pack_int32s(assignment_epochs_items_5)
-                        tags_5 += varint(0) + varint(len(tagged_5))
+                        tags_5.append(0)
+                        tags_5 += varint(len(tagged_5))
                         tags_5 += tagged_5
                         count_5 += 1
-                    out += varint(count_5)
+                    out.append(count_5)
                     out += tags_5
             warmup_tasks_pending_revocation_items = self.warmup_tasks_pending_revocation
             n = len(warmup_tasks_pending_revocation_items) + 1
@@ -4341,10 +4330,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
                             tagged_6 += long_varint(n)
                         if assignment_epochs_items_6:
                             tagged_6 += pack_int32s(assignment_epochs_items_6)
-                        tags_6 += varint(0) + varint(len(tagged_6))
+                        tags_6.append(0)
+                        tags_6 += varint(len(tagged_6))
                         tags_6 += tagged_6
                         count_6 += 1
-                    out += varint(count_6)
+                    out.append(count_6)
                     out += tags_6
             out.append(0)
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:

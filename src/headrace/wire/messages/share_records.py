@@ -26,12 +26,11 @@ from headrace.wire.primitives import (
     unknown_version,
     unreadable,
     unsayable,
-    varint,
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBi = Struct(">BBi").pack
 _pack_h = Struct(">h").pack
-_pack_i = Struct(">i").pack
 _pack_iiiqqq = Struct(">iiiqqq").pack
 _pack_iiiqqqB = Struct(">iiiqqqB").pack
 _pack_iiq = Struct(">iiq").pack
@@ -223,12 +222,9 @@ class ShareSnapshotValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.delivery_complete_count != -1:
-                    tagged = bytearray()
-                    tagged += _pack_i(self.delivery_complete_count)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBi(0, 4, self.delivery_complete_count)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("ShareSnapshotValue", version, error) from error
@@ -389,12 +385,9 @@ class ShareUpdateValue(Message):
                 tags = bytearray()
                 count = 0
                 if self.delivery_complete_count != -1:
-                    tagged = bytearray()
-                    tagged += _pack_i(self.delivery_complete_count)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBi(0, 4, self.delivery_complete_count)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("ShareUpdateValue", version, error) from error

@@ -29,10 +29,10 @@ from headrace.wire.primitives import (
     unknown_version,
     unreadable,
     unsayable,
-    varint,
 )
 from headrace.wire.uuids import ZERO
 
+_pack_BBo = Struct(">BB?").pack
 _pack_Ii = Struct(">Ii").pack
 _pack_b = Struct(">b").pack
 _pack_bx = Struct(">bx").pack
@@ -42,7 +42,6 @@ _pack_iq = Struct(">iq").pack
 _pack_iqB = Struct(">iqB").pack
 _pack_iqbx = Struct(">iqbx").pack
 _pack_iqx = Struct(">iqx").pack
-_pack_o = Struct(">?").pack
 _pack_qhiqiqiq = Struct(">qhiqiqiq").pack
 _pack_qqiqq = Struct(">qqiqq").pack
 _pack_qqiqqB = Struct(">qqiqqB").pack
@@ -402,12 +401,9 @@ class RemoteLogSegmentMetadataRecord(Message):
                 tags = bytearray()
                 count = 0
                 if self.txn_index_empty:
-                    tagged = bytearray()
-                    tagged += _pack_o(self.txn_index_empty)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBo(0, 1, self.txn_index_empty)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("RemoteLogSegmentMetadataRecord", version, error) from error
@@ -724,12 +720,9 @@ class RemoteLogSegmentMetadataSnapshotRecord(Message):
                 tags = bytearray()
                 count = 0
                 if self.txn_index_empty:
-                    tagged = bytearray()
-                    tagged += _pack_o(self.txn_index_empty)
-                    tags += varint(0) + varint(len(tagged))
-                    tags += tagged
+                    tags += _pack_BBo(0, 1, self.txn_index_empty)
                     count += 1
-                out += varint(count)
+                out.append(count)
                 out += tags
         except (StructError, TypeError, AttributeError, UnicodeEncodeError) as error:
             raise unsayable("RemoteLogSegmentMetadataSnapshotRecord", version, error) from error

@@ -33,12 +33,12 @@ from headrace.wire.primitives import (
     unknown_version,
     unreadable,
     unsayable,
-    varint,
 )
 
+_pack_BBh = Struct(">BBh").pack
+_pack_BBq = Struct(">BBq").pack
 _pack_h = Struct(">h").pack
 _pack_i = Struct(">i").pack
-_pack_q = Struct(">q").pack
 _pack_qhib = Struct(">qhib").pack
 _pack_qhibB = Struct(">qhibB").pack
 _pack_qhibi = Struct(">qhibi").pack
@@ -313,30 +313,18 @@ class TransactionLogValue(Message):
                     tags = bytearray()
                     count = 0
                     if self.previous_producer_id != -1:
-                        tagged = bytearray()
-                        tagged += _pack_q(self.previous_producer_id)
-                        tags += varint(0) + varint(len(tagged))
-                        tags += tagged
+                        tags += _pack_BBq(0, 8, self.previous_producer_id)
                         count += 1
                     if self.next_producer_id != -1:
-                        tagged_2 = bytearray()
-                        tagged_2 += _pack_q(self.next_producer_id)
-                        tags += varint(1) + varint(len(tagged_2))
-                        tags += tagged_2
+                        tags += _pack_BBq(1, 8, self.next_producer_id)
                         count += 1
                     if self.client_transaction_version != 0:
-                        tagged_3 = bytearray()
-                        tagged_3 += _pack_h(self.client_transaction_version)
-                        tags += varint(2) + varint(len(tagged_3))
-                        tags += tagged_3
+                        tags += _pack_BBh(2, 2, self.client_transaction_version)
                         count += 1
                     if self.next_producer_epoch != -1:
-                        tagged_4 = bytearray()
-                        tagged_4 += _pack_h(self.next_producer_epoch)
-                        tags += varint(3) + varint(len(tagged_4))
-                        tags += tagged_4
+                        tags += _pack_BBh(3, 2, self.next_producer_epoch)
                         count += 1
-                    out += varint(count)
+                    out.append(count)
                     out += tags
             else:
                 if self.previous_producer_id != -1:

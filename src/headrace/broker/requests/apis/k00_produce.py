@@ -7,6 +7,7 @@ disk, and becomes REQUEST_TIMED_OUT when that takes longer than the client's tim
 Kafka.
 A transactional batch that its transaction is not open for here waits until the transaction's coordinator has said that
 the partition is in it, or (from v12 on) has taken it in (KIP-890); its connection takes no further request meanwhile.
+This broker's own coordinator mostly says so at once.
 v8 errors of single records. v9 flexible. v10 the current leader where ours is not it. v11 TRANSACTION_ABORTABLE.
 v12 partitions join their transaction by this request. v13 topic ids.
 Not done: quotas.
@@ -55,6 +56,7 @@ from headrace.wire.messages.k00_produce import (
 )
 
 if TYPE_CHECKING:
+    from headrace.broker.coordinators.verifier import Said
     from headrace.broker.requests.services import Services
     from headrace.log.results import AppendResult
     from headrace.wire.primitives import Buffer, Records
@@ -238,15 +240,19 @@ def _produce(
         return _refuse(broker, request, context, refused)
     plan = [_plan_topic(broker, request, data, context) for data in request.topic_data]
     unverified = _claim(broker, context, plan) if producers else {}
+    said = _verify(broker, request, context, unverified) if unverified else {}
     late = [part for _, _, parts in plan for part in parts if part.is_late]
-    if not late and not unverified:
-        return _append(broker, request, context, plan)
+    asked = said if isinstance(said, Coroutine) else None
+    if not isinstance(said, Coroutine):
+        _told(unverified, said, context.api_version)
+        if not late:
+            return _append(broker, request, context, plan)
     for _, _, parts in plan:
         for part in parts:
             part.records = bytes(part.records)  # the buffer that it lies in is for the next requests
             if isinstance(part.checked, Accepted):
                 part.checked.data = bytes(part.checked.data)
-    return _append_later(broker, request, context, plan, unverified)
+    return _append_later(broker, request, context, plan, unverified, asked)
 
 
 def _refuse(
@@ -290,9 +296,11 @@ async def _append_later(
     context: RequestContext,
     plan: _Plan,
     unverified: dict[tuple[str, int], _Part],
+    asked: Coroutine[Any, Any, Said] | None,
 ) -> ProduceResponse | Pending[ProduceResponse] | None:
-    if unverified:
-        await _verify(broker, request, context, unverified)
+    """`asked`: what is to be said of those that are not verified yet."""
+    if asked is not None:
+        _told(unverified, await asked, context.api_version)
     for part in [part for _, _, parts in plan for part in parts if part.is_late]:
         if part.replica is not None:
             assert isinstance(part.records, bytes)
@@ -300,16 +308,20 @@ async def _append_later(
     return _append(broker, request, context, plan, is_later=True)
 
 
-async def _verify(
+def _verify(
     broker: Services, request: ProduceRequest, context: RequestContext, unverified: dict[tuple[str, int], _Part]
-) -> None:
-    """Asks the coordinator of the transaction, and refuses what is not in it."""
-    version, transactional_id = context.api_version, request.transactional_id
+) -> Said | Coroutine[Any, Any, Said]:
+    """Asks the coordinator of the transaction."""
+    transactional_id = request.transactional_id
     assert transactional_id is not None, "what is transactional names its transaction"
-    adds = version >= ADDS_FROM
+    adds = context.api_version >= ADDS_FROM
     producer_id, epoch, _ = sequenced(next(iter(unverified.values())).records)
     ask = Partitions(transactional_id, producer_id, epoch, frozenset(unverified), 2 if adds else 0)
-    said = await broker.verifier.join(ask, verify_only=not adds)
+    return broker.verifier.join(ask, verify_only=not adds)
+
+
+def _told(unverified: dict[tuple[str, int], _Part], said: Said, version: int) -> None:
+    """Refuses what is not in the transaction."""
     for key, part in unverified.items():
         error = said[key]
         if error:

@@ -12,7 +12,7 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.machine.outcome import Ending
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.markers import EndMarker, build_marker
@@ -36,7 +37,7 @@ from headrace.wire.messages.k27_write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from headrace.broker.coordinators.markers_under_way import Told
+    from headrace.broker.coordinators.door import MarkerHere
     from headrace.broker.partitions.appending import InternalAppend
     from headrace.broker.requests.services import Services
     from headrace.env.node import Timer
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 ANSWERED_AFTER_MS: Final = 100
 """A coordinator has one request under way to each broker: the markers of all other transactions wait for its answer."""
-_EPOCH_RAISED_FROM: Final = 2
-"""The transaction.version from which a marker's epoch is above that of the transaction."""
 _NOT_HERE: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -71,12 +70,39 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
     return once_ready(broker, keys, lambda: _Writing(broker).of_another_broker(request), for_appends=True)
 
 
-def write_here(
-    broker: Services, request: WriteTxnMarkersRequest, answered: Callable[[WriteTxnMarkersResponse], None]
-) -> None:
-    """The same for the coordinator of this broker, which comes again for partitions that take no appends yet."""
-    writing = _Writing(broker).of(request)
-    writing.when_resolved(lambda: answered(writing.value or WriteTxnMarkersResponse()))
+def write_here(broker: Services, markers: Sequence[MarkerHere]) -> None:
+    """See MarkersHere: for requests, and for the coordinator of this broker, which comes again for partitions that take
+    no appends yet."""
+    appends: dict[tuple[str, int, Origin], list[InternalAppend]] = {}
+    now_ms = broker.node.clock.now_ms()
+    for partition, ending, told in markers:
+        if broker.replicas.held(partition) is None:
+            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            continue
+        ended = broker.markers_under_way.begin(partition, ending, told)
+        if ended is None:
+            continue
+        topic, index = partition
+        if topic == OFFSETS_TOPIC:
+            broker.groups.end_transaction(index, ending, _Ended(ended), _as_of_a_partition)
+        else:
+            batch = build_marker(ending.marker, now_ms)
+            appends.setdefault((topic, index, ending.origin), []).append((batch, ended))
+    for (topic, index, origin), each in appends.items():
+        broker.replicas.append_internal(topic, index, each, origin)
+
+
+class _Ended:
+    """Hands on what a group's coordinator says."""
+
+    __slots__ = ("_ended",)
+
+    def __init__(self, ended: Callable[[ErrorCode, int], None]) -> None:
+        self._ended = ended
+
+    def resolve(self, value: ErrorCode) -> None:
+        """See Waiter."""
+        self._ended(value, -1)
 
 
 class _Writing:
@@ -87,8 +113,6 @@ class _Writing:
         self._response = WriteTxnMarkersResponse()
         self._results: dict[int, WritableTxnMarkerResult] = {}
         self._pending: Pending[WriteTxnMarkersResponse] = Pending()
-        self._appends: dict[tuple[str, int, Origin], list[InternalAppend]] = {}
-        """What is to be appended to each partition, in one go."""
         self._left = 1
         self._timer: Timer | None = None
 
@@ -112,17 +136,16 @@ class _Writing:
 
     def of(self, request: WriteTxnMarkersRequest) -> Pending[WriteTxnMarkersResponse]:
         """Writes what a request asks for; its answer may come later."""
+        markers: list[MarkerHere] = []
         for marker in request.markers:
             end = EndMarker(
                 marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.transaction_result
             )
-            ending = Ending(end, marker.transaction_version >= _EPOCH_RAISED_FROM)
+            ending = Ending(end, marker.transaction_version >= RAISES_EPOCH_FROM)
             for topic, result in self._partitions(marker):
-                self._left += 1
-                self._write(topic, ending, result)
-        appends, self._appends = self._appends, {}
-        for (name, index, origin), each in appends.items():
-            self._broker.replicas.append_internal(name, index, each, origin)
+                markers.append(((topic, result.partition_index), ending, partial(self._ended, result)))
+        self._left += len(markers)
+        write_here(self._broker, markers)
         self._one_less()
         return self._pending
 
@@ -139,25 +162,6 @@ class _Writing:
             answer.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             found += [(topic.name, result) for result in results]
         return found
-
-    def _write(self, topic: str, ending: Ending, result: WritableTxnMarkerPartitionResult) -> None:
-        index = result.partition_index
-        if self._broker.replicas.held((topic, index)) is None:
-            self._ended(result, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return
-        append = self._append_offsets if topic == OFFSETS_TOPIC else self._append
-        write = partial(append, topic, index, ending)
-        self._broker.markers_under_way.write(topic, index, ending, write, partial(self._ended, result))
-
-    def _append_offsets(self, _topic: str, index: int, ending: Ending, ended: Told) -> None:
-        waiter: Pending[ErrorCode] = Pending()
-        waiter.when_resolved(lambda: ended(waiter.value or ErrorCode.NONE))
-        self._broker.groups.end_transaction(index, ending, waiter, _as_of_a_partition)
-
-    def _append(self, topic: str, index: int, ending: Ending, ended: Told) -> None:
-        batch = build_marker(ending.marker, self._broker.node.clock.now_ms())
-        appends = self._appends.setdefault((topic, index, ending.origin), [])
-        appends.append((batch, lambda error, _: ended(error)))
 
     def _ended(self, result: WritableTxnMarkerPartitionResult, error: ErrorCode) -> None:
         result.error_code = error

@@ -10,7 +10,7 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ from headrace.log.guards import Guard
 from headrace.log.producers import Refusal
 from headrace.machine.outcome import Outcome
 from headrace.security.authorizer import Operation, ResourceType
-from headrace.transactions.asks import Partitions
+from headrace.transactions.asks import Partitions, TopicPartition
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k28_txn_offset_commit import (
@@ -38,17 +38,20 @@ from headrace.wire.messages.k28_txn_offset_commit import (
 from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
+    from headrace.broker.coordinators.verifier import Said
     from headrace.broker.requests.services import Services
     from headrace.groups.shard import GroupShard
     from headrace.log.producers import Producers
 
 _TOPIC_IDS_FROM: Final = 6
 
+Answer = TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]
+
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)
 def handle(
     broker: Services, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse] | Coroutine[Any, Any, Any]:
+) -> Answer | Coroutine[Any, Any, Answer]:
     """Commits what can be committed, in the producer's transaction."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return txn_commit_error(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -77,30 +80,32 @@ def handle(
         return _with(refused, txn_commit_error(request, claimed.error))
     if claimed.first_offset >= 0:
         return _commit(broker, request, context, refused, (log.producers, claimed))
-    return _commit_later(broker, request, context, refused, (log.producers, claimed))
+    partition = (OFFSETS_TOPIC, index)
+    ask = Partitions(
+        request.transactional_id, request.producer_id, request.producer_epoch, frozenset({partition}), 2 if adds else 0
+    )
+    said = broker.verifier.join(ask, verify_only=not adds)
+    told = partial(_told, broker, request, context, refused, (log.producers, claimed))
+    return _commit_later(said, partition, told) if isinstance(said, Coroutine) else told(said[partition])
 
 
 async def _commit_later(
+    said: Coroutine[Any, Any, Said], partition: TopicPartition, told: Callable[[ErrorCode], Answer]
+) -> Answer:
+    return told((await said)[partition])
+
+
+def _told(
     broker: Services,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
     refused: list[TxnOffsetCommitResponseTopic],
     claimed: tuple[Producers, Guard],
-) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
-    """Asks the transaction's coordinator first."""
-    version = context.api_version
-    adds = version >= OFFSETS_ADDED_FROM
-    partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
-    ask = Partitions(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        frozenset({partition}),
-        2 if adds else 0,
-    )
-    said = await broker.verifier.join(ask, verify_only=not adds)
-    if error := said[partition]:
-        return _with(refused, txn_commit_error(request, offsets_error(error, version)))
+    error: ErrorCode,
+) -> Answer:
+    """What the transaction's coordinator said of the group's partition."""
+    if error:
+        return _with(refused, txn_commit_error(request, offsets_error(error, context.api_version)))
     return _commit(broker, request, context, refused, claimed)
 
 
