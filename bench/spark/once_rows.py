@@ -1,7 +1,8 @@
 """The rows about delivery: what exactly once costs over at least once, and where its driver becomes the limit.
 
 The connector of Spark's own writes at least once alone, so that it stands beside both. The cost of exactly once is the
-difference between two rows of ours. Its tasks encode, and one driver sends what they have encoded: when the tasks of a
+difference between two rows of ours: by group commit on our broker, by the driver on Apache Kafka, and task by task on
+either, as its tasks send in transactions of their own. Otherwise tasks encode, and one driver sends what they have encoded: when the tasks of a
 cluster encode faster together than the driver commits alone, more of them bring nothing. The last rows have both rates.
 """
 
@@ -30,7 +31,7 @@ from bench.wire_rows import MB, drop, topic_for
 
 BATCH_BYTES = 64 << 20
 """Of the values in a micro-batch: well below what a batch of exactly once may have."""
-AT_LEAST, EXACTLY = "at-least-once", "exactly-once"
+AT_LEAST, EXACTLY, PER_TASK = "at-least-once", "exactly-once", "exactly-once-per-task"
 
 
 def fresh_name() -> str:
@@ -77,21 +78,23 @@ def _copies(size: int, name: str, shown: str) -> tuple[Work, ...]:
     topics = (filled(size),)
     least = Row(f"copy-{name}", f"topic to topic, {shown}, at least once", RATE, 1.0)
     once = Row(f"once-{name}", "the same, ours exactly once", RATE, 0.8)
+    per_task = Row(f"per-task-{name}", "the same, ours task by task", RATE, 0.8)
     encode = Row(f"once-{name}-task", f"of exactly once, {shown}: a task encodes", "MB/s", 1.0)
     commit = Row(f"once-{name}-driver", "and the driver commits", "MB/s", 1.0)
     return (
         Work((least,), copy(size, AT_LEAST), topics, needs_broker=True),
         Work((once,), copy(size, EXACTLY), topics, needs_broker=True),
+        Work((per_task,), copy(size, PER_TASK), topics, needs_broker=True, ours_alone=True),
         Work((encode, commit), hands(size), needs_broker=True, ours_alone=True),
     )
 
 
-def _trickle(key: str, title: str, delivery: str) -> Work:
+def _trickle(key: str, title: str, delivery: str, *, ours_alone: bool = False) -> Work:
     rows = (
         Row(f"{key}-p50", f"{title}, p50", "ms", 1.5, lower=True),
         Row(f"{key}-p99", "the same, p99", "ms", 1.5, lower=True),
     )
-    return Work(rows, micro_batches("", delivery), warms_itself=True, needs_broker=True)
+    return Work(rows, micro_batches("", delivery), warms_itself=True, needs_broker=True, ours_alone=ours_alone)
 
 
 ONCE_WORKS = (
@@ -99,4 +102,5 @@ ONCE_WORKS = (
     *_copies(LARGE, "1k", "1 KB"),
     _trickle("trickle-copy", "a trickle to a topic, at least once", AT_LEAST),
     _trickle("trickle-once", "the same, ours exactly once", EXACTLY),
+    _trickle("trickle-per-task", "the same, ours task by task", PER_TASK, ours_alone=True),
 )
