@@ -2,8 +2,9 @@
 
 The connector of Spark's own writes at least once alone, so that it stands beside both. The cost of exactly once is the
 difference between two rows of ours: by group commit on our broker, by the driver on Apache Kafka, and task by task on
-either, as its tasks send in transactions of their own. Otherwise tasks encode, and one driver sends what they have encoded: when the tasks of a
-cluster encode faster together than the driver commits alone, more of them bring nothing. The last rows have both rates.
+either, as its tasks send in transactions of their own. By the driver, tasks encode, and one driver sends what they have
+encoded: when the tasks of a cluster encode faster together than the driver commits alone, more of them bring nothing.
+The last rows have both rates.
 """
 
 from __future__ import annotations
