@@ -134,7 +134,7 @@ def check(client: Client, matrix: Matrix, watch: Watch | None = None) -> None:
     assert matrix.finished() == latest_offsets(client, SOURCE)
     offsets, commits = matrix.logged()
     assert offsets == commits
-    assert marked(client) == max(commits)
+    assert (mark := marked(client)) == max(commits), f"the mark is {mark} after batches {commits}"
     if watch is not None:
         watch.wait_for(matrix.written)
         watch.check_once()
