@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 
@@ -66,7 +67,7 @@ class Load:
         self.thread.join()
 
 
-class Member:
+class Member(ABC):
     """A consumer that notes what it reads in `read`, as (partition, offset), and commits that before it gives a
     partition up. It begins at once, in a thread of its own."""
 
@@ -77,13 +78,13 @@ class Member:
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
+    @abstractmethod
     def run(self) -> None:
         """Consumes until it is to end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self) -> None:
         """It is to commit, leave and be over."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Ends it, waits for that, and sees that nothing failed."""
