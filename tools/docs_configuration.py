@@ -41,6 +41,9 @@ def row(setting: Setting) -> str:
         about = "**Ours.** " + about
     if setting.synonyms:
         about += " Otherwise: " + ", ".join(f"`{name}`" for name in setting.synonyms) + "."
+    if setting.by:
+        prefix = "listener.name.NAME." if setting.by == "listener" else "listener.name.NAME.MECHANISM."
+        about += f" For one listener: `{prefix}{setting.name}`."
     if setting.refused:
         about += f" *{REFUSES[setting.scope]}: {setting.refused.rstrip('.')}.*"
     elif setting.unserved:

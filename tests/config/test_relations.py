@@ -45,8 +45,9 @@ OBSERVER = {
         {"group.consumer.min.assignment.interval.ms": "2000"},
         {"group.consumer.max.session.timeout.ms": "44000"},
         {"group.consumer.min.session.timeout.ms": "1", "group.consumer.session.timeout.ms": "5000"},
-        {"ssl.keystore.location": "x"},
-        {"listener.name.external.ssl.keystore.location": "x"},
+        {"ssl.engine.factory.class": "x"},
+        {"listener.name.external.ssl.keystore.type": "BKS"},
+        {"ssl.enabled.protocols": "TLSv1.3,TLSv1.1"},
         {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
         {"remote.log.storage.system.enable": "true"},
         {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
@@ -90,7 +91,9 @@ def test_what_cannot_be_or_would_leave_a_hole_refuses_in_one_line(properties: di
 def test_a_value_that_asks_for_nothing_is_taken_without_a_word() -> None:
     lines: list[str] = []
     nothing = {"authorizer.class.name": "", "allow.everyone.if.no.acl.found": "FALSE", "connections.max.reauth.ms": "0"}
-    BrokerConfig.load({**nothing, "remote.log.storage.system.enable": "false", "ssl.client.auth": " "}, lines.append)
+    BrokerConfig.load(
+        {**nothing, "remote.log.storage.system.enable": "false", "ssl.engine.factory.class": " "}, lines.append
+    )
     assert lines == []
 
 
@@ -113,7 +116,7 @@ def test_a_refusal_says_why() -> None:
 
 def test_a_refusal_does_not_show_a_secret() -> None:
     with pytest.raises(ConfigError) as refused:
-        BrokerConfig.load({"ssl.key.password": "hunter2"}, lambda _line: None)
+        BrokerConfig.load({"sasl.jaas.config": "hunter2"}, lambda _line: None)
     assert "hunter2" not in str(refused.value)
 
 

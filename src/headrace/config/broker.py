@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from .broker_fields import BrokerFields
+from .listener import PREFIX, ListenerConfig
 from .relations import NONROUTABLE_HOST, check_file, check_relations
 from .setting import ConfigError, Value, format_value, parse_metrics_listener, parse_value
-from .table import BROKER_SETTINGS
+from .table import BROKER_SETTINGS, broker_setting
 
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -65,6 +66,7 @@ class BrokerConfig(BrokerFields):
         self.per_broker: Final = dict(per_broker or {})
         self.cluster_default: Final = dict(cluster_default or {})
         values = dict(_DEFAULTS)
+        scoped: dict[str, Value] = {}
         given: set[str] = set()
         for layer in (self.static, self.cluster_default, self.per_broker):
             for name, text in layer.items():
@@ -72,9 +74,12 @@ class BrokerConfig(BrokerFields):
                 if setting is not None:
                     values[name] = parse_value(setting, text)
                     given.add(name)
+                elif name.startswith(PREFIX) and (setting := broker_setting(name)) is not None:
+                    scoped[name] = parse_value(replace(setting, name=name), text)
         for name in ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms", "log.dirs"):
             values[name] = _follow(name, values, given)
         self._values: Final = values
+        self._scoped: Final = scoped
         # The table has parsed each value as its type.
         super().__init__(**{field: values[name] for field, name in _FIELDS.items()})  # type: ignore[arg-type]
 
@@ -98,6 +103,10 @@ class BrokerConfig(BrokerFields):
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
+
+    def of_listener(self, name: str) -> ListenerConfig:
+        """The settings as the listener of this name sees them."""
+        return ListenerConfig(name, self._values, self._scoped)
 
     def is_given(self, name: str) -> bool:
         """Whether a file or a dynamic setting names it."""

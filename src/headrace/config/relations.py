@@ -9,7 +9,7 @@ from headrace.wire.address import address_text
 
 from .security_table import PLAINTEXT, UNPROTECTED
 from .setting import ConfigError
-from .table import BROKER_SETTINGS, check_refused, refusal
+from .table import broker_setting, check_refused, refusal
 
 if TYPE_CHECKING:
     from .broker import BrokerConfig
@@ -23,7 +23,7 @@ def check_file(properties: Mapping[str, str], warn: Callable[[str], None]) -> No
     for name, text in properties.items():
         check_refused(name, text)
     for name in properties:
-        setting = BROKER_SETTINGS.get(name)
+        setting = broker_setting(name)
         if setting is not None and setting.unserved:
             warn(f"{name} has no effect: {setting.unserved}")
         elif setting is None and not refusal(name):

@@ -83,6 +83,5 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
 
 SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.", "Authentication with SASL.", UNPROTECTED),
-    Family("ssl.", "Encryption and authentication with TLS.", UNPROTECTED),
     Family("delegation.token.", "Authentication with delegation tokens.", UNPROTECTED),
 )

@@ -13,6 +13,7 @@ from typing import Literal
 Value = int | float | bool | str | tuple[str, ...] | None
 Scope = Literal["broker", "topic", "group"]
 Update = Literal["read-only", "per-broker", "cluster-wide"]
+By = Literal["", "listener", "mechanism"]
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -62,7 +63,9 @@ class Setting:
     elements of lists; `check` is a further test that returns what is wrong, or "".
     `synonyms`: for a topic or group setting, the broker settings that supply its default, the first that is set wins.
     `unserved` says why setting it has no effect here; empty: it has. `refused` says why it must not be asked for: what
-    would be missing without a word leaves a hole. `ours` marks what Kafka does not have.
+    would be missing without a word leaves a hole. `ours` marks what Kafka does not have. `by`: a listener may have a
+    value of its own, behind `listener.name.NAME.`, or each SASL mechanism of a listener, behind
+    `listener.name.NAME.MECHANISM.`.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Setting:
     refused: str = ""
     ours: bool = False
     internal: bool = False
+    by: By = ""
 
     @property
     def restart(self) -> bool:

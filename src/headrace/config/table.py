@@ -11,16 +11,19 @@ from .cluster_table import CLUSTER_FAMILIES, CLUSTER_ROWS
 from .group_scope_table import GROUP_SCOPE_ROWS
 from .group_table import GROUP_ROWS
 from .headrace_table import HEADRACE_ROWS
+from .listener import PREFIX
 from .log_table import LOG_FAMILIES, LOG_ROWS
 from .protocol_table import PROTOCOL_ROWS
 from .security_table import SECURITY_FAMILIES, SECURITY_ROWS
 from .server_table import SERVER_ROWS
 from .setting import ConfigError, Family, Setting, asks_for_nothing
+from .tls_table import TLS_ROWS
 from .topic_table import TOPIC_ROWS
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     *SERVER_ROWS,
     *SECURITY_ROWS,
+    *TLS_ROWS,
     *LOG_ROWS,
     *GROUP_ROWS,
     *CLUSTER_ROWS,
@@ -41,9 +44,23 @@ TOPIC_SETTINGS: Final = _by_name("topic")
 GROUP_SETTINGS: Final = _by_name("group")
 
 
+def broker_setting(name: str) -> Setting | None:
+    """The row of a broker setting, whose name may stand behind that of a listener, and of a mechanism of it."""
+    row = BROKER_SETTINGS.get(name)
+    if row is not None or not name.startswith(PREFIX):
+        return row
+    listener, _, rest = name.removeprefix(PREFIX).partition(".")
+    row = BROKER_SETTINGS.get(rest)
+    if row is not None:
+        return row if row.by and listener else None
+    mechanism, _, last = rest.partition(".")
+    row = BROKER_SETTINGS.get(last)
+    return row if row is not None and row.by == "mechanism" and listener and mechanism else None
+
+
 def refusal(name: str) -> str:
     """Why the broker setting of this name must not be asked for; empty where it may, or is unknown."""
-    row = BROKER_SETTINGS.get(name) or next((each for each in FAMILIES if each.holds(name)), None)
+    row = broker_setting(name) or next((each for each in FAMILIES if each.holds(name)), None)
     return row.refused if row is not None else ""
 
 

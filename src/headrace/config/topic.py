@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .broker import BrokerConfig, in_ms
 from .setting import ConfigError, Setting, Value, asks_for_nothing, parse_value
-from .table import BROKER_SETTINGS, TOPIC_SETTINGS, check_refused
+from .table import TOPIC_SETTINGS, broker_setting, check_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) ->
 
     `per_broker`: for one broker; otherwise for all of them. An unknown name is taken, as Kafka takes it.
     """
-    known = {name: BROKER_SETTINGS[name] for name in sorted(overrides) if name in BROKER_SETTINGS}
+    known = {name: setting for name in sorted(overrides) if (setting := broker_setting(name)) is not None}
     fixed = [name for name, setting in known.items() if setting.update == "read-only"]
     if fixed:
         line = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
@@ -136,6 +136,13 @@ def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) ->
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
         )
         raise ConfigError(single[0], overrides[single[0]], line=line)
+    stores = [name for name, setting in known.items() if setting.by and name == setting.name]
+    if stores:
+        line = (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(stores)}]"
+        )
+        raise ConfigError(stores[0], None, line=line)
     for name, text in sorted(overrides.items()):
         check_refused(name, text)
     for name, setting in known.items():

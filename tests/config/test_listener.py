@@ -1,0 +1,78 @@
+"""The settings of one listener, and of one SASL mechanism of it, stand before those of all."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.config import BrokerConfig, ConfigError, check_broker_overrides
+from headrace.config.table import broker_setting
+from headrace.config.tls import tls_of
+
+FILE = {
+    "ssl.keystore.location": "all.jks",
+    "ssl.keystore.password": "secret",
+    "ssl.client.auth": "required",
+    "listener.name.external.ssl.keystore.location": "external.p12",
+    "listener.name.external.ssl.keystore.type": "PKCS12",
+    "listener.name.other.ssl.client.auth": "requested",
+}
+
+
+def lines_of(properties: dict[str, str]) -> list[str]:
+    lines: list[str] = []
+    BrokerConfig.load(properties, lines.append)
+    return lines
+
+
+def test_what_a_listener_says_holds_for_it_alone() -> None:
+    config = BrokerConfig(FILE)
+    external, plain = config.of_listener("EXTERNAL"), config.of_listener("PLAIN")
+    assert external["ssl.keystore.location"] == "external.p12"
+    assert plain["ssl.keystore.location"] == "all.jks"
+    assert external["ssl.keystore.password"] == "secret"
+    assert external.own("ssl.keystore.password") is None
+    assert config["ssl.keystore.location"] == "all.jks"
+
+
+def test_the_fields_of_tls() -> None:
+    config = BrokerConfig(FILE)
+    external = tls_of(config.of_listener("EXTERNAL"), "SSL")
+    assert (external.key_store.kind, external.key_store.location) == ("PKCS12", "external.p12")
+    assert external.client_auth == "required"
+    assert external.key_store.is_given and not external.trust_store.is_given
+
+
+def test_where_sasl_names_the_client_only_the_listener_asks_for_a_certificate() -> None:
+    config = BrokerConfig(FILE)
+    assert tls_of(config.of_listener("EXTERNAL"), "SASL_SSL").client_auth == "none"
+    assert tls_of(config.of_listener("OTHER"), "SASL_SSL").client_auth == "requested"
+
+
+def test_a_name_behind_that_of_a_listener_is_known() -> None:
+    assert lines_of(FILE) == []
+    assert lines_of({"listener.name.external.num.io.threads": "1"}) == [
+        "listener.name.external.num.io.threads is not a setting of this broker and has no effect"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["listener.name..ssl.client.auth", "listener.name.a.plain.ssl.client.auth", "listener.name.a", "listener.name.a."],
+)
+def test_what_is_behind_no_listener_is_no_setting(name: str) -> None:
+    assert broker_setting(name) is None
+
+
+def test_a_bad_value_is_named_whole() -> None:
+    with pytest.raises(ConfigError, match="for configuration listener.name.a.ssl.client.auth"):
+        BrokerConfig({"listener.name.a.ssl.client.auth": "maybe"})
+
+
+def test_while_a_broker_runs_a_store_is_changed_for_one_listener() -> None:
+    check_broker_overrides({"listener.name.a.ssl.keystore.location": "x"}, per_broker=True)
+    with pytest.raises(ConfigError, match="only per-listener using the listener prefix: .ssl.keystore.location"):
+        check_broker_overrides({"ssl.keystore.location": "x"}, per_broker=True)
+    with pytest.raises(ConfigError, match="broker id must be specified"):
+        check_broker_overrides({"listener.name.a.ssl.keystore.location": "x"}, per_broker=False)
+    with pytest.raises(ConfigError, match="Cannot update these configs dynamically"):
+        check_broker_overrides({"listener.name.a.ssl.client.auth": "none"}, per_broker=True)
