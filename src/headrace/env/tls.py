@@ -1,0 +1,423 @@
+"""A stream that encrypts: TLS over any `Stream`, by OpenSSL's engine between two buffers in memory.
+
+The sockets stay raw and non-blocking, and those above see a `Stream` like any other. Plain bytes that OpenSSL holds wake
+no poller, so the stream itself calls back for them; bytes that were encrypted and not yet taken are kept, one piece of
+them, and nothing more is encrypted before they have left. See docs/adr/0015-tls-between-two-buffers.md.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from headrace.env.network import NOT_IN_MEMORY, WOULD_BLOCK, Stream
+from headrace.wire.file_slice import FileSlice
+from headrace.wire.primitives import Buffer
+
+RECORD_BYTES: Final = 16 * 1024
+"""The most plain bytes in one record of TLS (RFC 8446)."""
+RECEIVE_BYTES: Final = 128 * 1024
+"""What is taken from the socket at once; a connection that is not read from holds so much at most."""
+HANDSHAKE_RECEIVE_BYTES: Final = 16 * 1024
+PIECE_BYTES: Final = 64 * 1024
+"""What is encrypted before it is sent, and what a connection whose socket is full holds."""
+JOINED_BYTES: Final = 4096
+"""Parts up to this size share a record with those around them."""
+HANDSHAKE_TURN_S: Final = 0.002
+"""Handshakes cost a millisecond of arithmetic each; after so long the others have their turn."""
+
+
+class TlsFailure(OSError):
+    """A handshake that failed, or bytes that are no TLS; the text says which, in one line."""
+
+
+class Turns(Protocol):
+    """Who says when a step of a handshake may be made."""
+
+    def ask(self, step: Callable[[], None]) -> None:
+        """Calls `step` later, once: in this turn of the loop or in one of the next."""
+        ...
+
+
+class HandshakeTurns:
+    """Makes the steps of handshakes one after the other, so few in one turn of the loop that others do not wait.
+
+    It holds one step a connection at most, so as many as there are connections.
+    """
+
+    def __init__(self, soon: Callable[[Callable[[], None]], object], monotonic: Callable[[], float]) -> None:
+        self._soon = soon
+        self._monotonic = monotonic
+        self._steps: deque[Callable[[], None]] = deque()
+        self._runs = False
+
+    def ask(self, step: Callable[[], None]) -> None:
+        """See Turns."""
+        self._steps.append(step)
+        self._run_soon()
+
+    def _run_soon(self) -> None:
+        if self._steps and not self._runs:
+            self._runs = True
+            self._soon(self._run)
+
+    def _run(self) -> None:
+        until = self._monotonic() + HANDSHAKE_TURN_S
+        self._runs = False
+        try:
+            while self._steps:
+                self._steps.popleft()()
+                if self._monotonic() >= until:
+                    return
+        finally:
+            self._run_soon()
+
+
+class Scratch:
+    """What the streams of one loop share: room for what a socket gave, and for what a file gave. Nothing of it is kept
+    beyond a call."""
+
+    __slots__ = ("received", "sliced")
+
+    def __init__(self) -> None:
+        self.received = memoryview(bytearray(RECEIVE_BYTES))
+        self.sliced = memoryview(bytearray(PIECE_BYTES))
+
+
+class TlsStream:
+    """See the module, and `Stream`."""
+
+    __slots__ = (
+        "_failure",
+        "_in",
+        "_inner",
+        "_more",
+        "_on_open",
+        "_out",
+        "_readable",
+        "_scratch",
+        "_session",
+        "_shakes",
+        "_soon",
+        "_step_is_asked",
+        "_turns",
+        "_unsent",
+        "_watches_writes",
+        "_writable",
+        "closed",
+        "peer_host",
+        "peer_port",
+    )
+
+    def __init__(
+        self,
+        inner: Stream,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        scratch: Scratch,
+        soon: Callable[[Callable[[], None]], object],
+        turns: Turns,
+        server_hostname: str | None = None,
+        on_open: Callable[[TlsStream], None] | None = None,
+    ) -> None:
+        """`soon` calls back in the next turn of the loop; `on_open` is called when the handshake has succeeded, and may
+        raise TlsFailure: the connection is refused then. A client's handshake begins at once."""
+        self.peer_host = inner.peer_host
+        self.peer_port = inner.peer_port
+        self.closed = False
+        self._inner = inner
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._session = context.wrap_bio(self._in, self._out, server_side, server_hostname)
+        self._scratch = scratch
+        self._soon = soon
+        self._turns = turns
+        self._on_open = on_open
+        self._shakes = True
+        self._step_is_asked = False
+        self._failure: TlsFailure | None = None
+        self._more = False
+        self._unsent = memoryview(b"")
+        self._readable: Callable[[], None] | None = None
+        self._writable: Callable[[], None] | None = None
+        self._watches_writes = False
+        if not server_side:
+            self._ask_for_step()
+
+    # --- who is there
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the handshake has succeeded."""
+        return not self._shakes
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate of the other side, as DER; None where it showed none."""
+        return self._session.getpeercert(binary_form=True)
+
+    @property
+    def protocol(self) -> str:
+        """The version of TLS that is spoken, as `TLSv1.3`; empty before the handshake has succeeded."""
+        return self._session.version() or ""
+
+    @property
+    def cipher(self) -> str:
+        """The cipher suite by OpenSSL's name; empty before the handshake has succeeded."""
+        cipher = self._session.cipher()
+        return cipher[0] if cipher else ""
+
+    # --- the handshake
+
+    def _ask_for_step(self) -> None:
+        if not self._step_is_asked:
+            self._step_is_asked = True
+            self._watch_reads()
+            self._turns.ask(self._step)
+
+    def _step(self) -> None:
+        """One step of the handshake; the socket is not read from meanwhile."""
+        self._step_is_asked = False
+        if self.closed:
+            return
+        try:
+            self._session.do_handshake()
+            if self._on_open is not None:
+                self._on_open(self)
+            self._shakes = False
+        except ssl.SSLWantReadError:
+            pass
+        except TlsFailure as failure:
+            self._failure = failure
+        except ssl.SSLError as error:
+            self._failure = TlsFailure(f"the TLS handshake failed: {reason_of(error)}")
+        try:
+            self._flush()
+        except OSError as error:
+            self._failure = self._failure or TlsFailure(f"the TLS handshake failed: {error.strerror}")
+        if self._failure is not None or not self._shakes:
+            # What came behind the handshake is read at once; and the reader has to hear of a failure.
+            self._more = True
+            if self._writable is not None:
+                self._soon(self._on_writable)
+        self._watch_reads()
+
+    def _receive_handshake(self) -> int:
+        received = self._scratch.received[:HANDSHAKE_RECEIVE_BYTES]
+        got = self._inner.receive_into(received)
+        if got > 0:
+            self._in.write(received[:got])
+            self._ask_for_step()
+            return WOULD_BLOCK
+        return got
+
+    # --- receiving
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """See Stream. Raises TlsFailure where what came is no TLS."""
+        if self._failure is not None:
+            raise self._failure
+        if self._shakes:
+            return self._receive_handshake()
+        self._more = False
+        got = self._decrypt(buffer)
+        if got == WOULD_BLOCK:
+            received = self._scratch.received
+            taken = self._inner.receive_into(received)
+            if taken <= 0:
+                return taken
+            self._in.write(received[:taken])
+            got = self._decrypt(buffer)
+            if self._out.pending and not len(self._unsent):
+                self._flush()  # OpenSSL's own answer, as to a change of keys
+        return got
+
+    def _decrypt(self, buffer: memoryview) -> int:
+        """Plain bytes of what has come: 0 when the other side has ended, WOULD_BLOCK when no whole record is there."""
+        read = self._session.read
+        room = len(buffer)
+        have = 0
+        try:
+            while have < room:
+                got = read(room - have, buffer[have:])
+                if not got:
+                    return have
+                have += got  # type: ignore[operator]
+        except ssl.SSLWantReadError:
+            return have or WOULD_BLOCK
+        except ssl.SSLZeroReturnError:
+            if have:
+                self._more = True  # the end is said at the next call
+                self._soon(self._read_on)
+            return have
+        except ssl.SSLError as error:
+            raise TlsFailure(f"what came over TLS cannot be read: {reason_of(error)}") from None
+        self._more = bool(self._session.pending() or self._in.pending)
+        if self._more:
+            self._soon(self._read_on)
+        return have
+
+    def _read_on(self) -> None:
+        """Plain bytes are left that no poller knows of."""
+        if self._more and self._readable is not None and not self.closed:
+            self._readable()
+
+    def on_readable(self, callback: Callable[[], None] | None) -> None:
+        """See Stream."""
+        self._readable = callback
+        self._watch_reads()
+
+    def _watch_reads(self) -> None:
+        wanted = self._readable is not None and not self._step_is_asked and not self.closed
+        self._inner.on_readable(self._readable if wanted else None)
+        if wanted and self._more:
+            self._soon(self._read_on)
+
+    # --- sending
+
+    def send(self, parts: Sequence[Buffer], more: bool = False) -> int:
+        """See Stream. What was encrypted counts as sent: it leaves before anything else does."""
+        if self._shakes or not self._flush():
+            return WOULD_BLOCK
+        sent = 0
+        for piece in _pieces(parts):
+            self._encrypt(piece)
+            sent += len(piece)
+            if not self._flush():
+                break
+        return sent
+
+    def send_slice(self, part: FileSlice, at: int, size: int, *, may_wait: bool = False) -> int:
+        """See Stream. A file's bytes pass through memory here: they have to be encrypted."""
+        if self._shakes or not self._flush():
+            return WOULD_BLOCK
+        sliced = self._scratch.sliced
+        sent = 0
+        while sent < size:
+            into = sliced[: min(PIECE_BYTES, size - sent)]
+            got = self._inner.read_slice(part, at + sent, into, may_wait=may_wait)
+            if got <= 0:
+                return sent or got
+            self._encrypt(into[:got])
+            sent += got
+            if not self._flush() or got < len(into):
+                break
+            may_wait = False
+        return sent
+
+    def read_slice(self, part: FileSlice, at: int, buffer: memoryview, *, may_wait: bool = False) -> int:
+        """See Stream."""
+        return self._inner.read_slice(part, at, buffer, may_wait=may_wait)
+
+    def _encrypt(self, data: Buffer) -> None:
+        write = self._session.write
+        size = len(data)
+        done = write(data)
+        while done < size:  # OpenSSL writes one record at a time
+            done += write(memoryview(data)[done:])
+
+    def _flush(self) -> bool:
+        """Sends what is encrypted; False where the socket takes no more for now."""
+        unsent = self._unsent
+        while True:
+            if not len(unsent):
+                if not self._out.pending:
+                    break
+                unsent = memoryview(self._out.read())
+            sent = self._inner.send((unsent,))
+            if sent > 0:
+                unsent = unsent[sent:]
+            if len(unsent):
+                break
+        self._unsent = unsent
+        if bool(len(unsent)) != self._watches_writes:
+            self._watch_writes()
+        return not len(unsent)
+
+    def on_writable(self, callback: Callable[[], None] | None) -> None:
+        """See Stream."""
+        self._writable = callback
+        self._watch_writes()
+
+    def _watch_writes(self) -> None:
+        wants = bool(len(self._unsent)) or (self._writable is not None and not self._shakes)
+        wanted = wants and not self.closed
+        if wanted != self._watches_writes:
+            self._watches_writes = wanted
+            self._inner.on_writable(self._on_writable if wanted else None)
+
+    def _on_writable(self) -> None:
+        if self.closed:
+            return
+        try:
+            if not self._flush():
+                return
+        except OSError as error:
+            # Whoever reads or writes next hears of it.
+            self._failure = TlsFailure(f"the connection is gone: {error.strerror}")
+            self._unsent = memoryview(b"")
+        self._watch_writes()
+        if self._writable is not None:
+            self._writable()
+        elif self._failure is not None and self._readable is not None:
+            self._readable()
+
+    # --- ending
+
+    def close(self) -> None:
+        """See Stream. The other side is told, where it takes it at once."""
+        if self.closed:
+            return
+        if not self._shakes and self._failure is None:
+            try:
+                self._session.unwrap()
+            except (ssl.SSLError, OSError):
+                pass  # it waits for the other side's farewell, and nobody does
+            try:
+                self._flush()
+            except OSError:
+                pass  # it is gone already
+        self.closed = True
+        self._readable = self._writable = None
+        self._inner.close()
+
+
+def _pieces(parts: Sequence[Buffer]) -> Sequence[Buffer]:
+    """The parts in pieces of no more than PIECE_BYTES, the small ones joined: each piece is a record at least."""
+    if len(parts) == 1 and len(parts[0]) <= PIECE_BYTES:
+        return parts
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    held = 0
+    for part in parts:
+        size = len(part)
+        if size <= JOINED_BYTES and held + size <= RECORD_BYTES:
+            small.append(part)
+            held += size
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small.clear()
+            held = 0
+        if size <= JOINED_BYTES:
+            small.append(part)
+            held = size
+            continue
+        view = memoryview(part)
+        pieces += [view[at : at + PIECE_BYTES] for at in range(0, size, PIECE_BYTES)]
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """What OpenSSL says of an error, without the names of its source files."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not believed: {error.verify_message.strip()}"
+    return (error.reason or error.strerror or str(error)).replace("_", " ").lower()
+
+
+__all__ = ["NOT_IN_MEMORY", "HandshakeTurns", "Scratch", "TlsFailure", "TlsStream", "Turns"]
