@@ -1,8 +1,8 @@
 """A stream that encrypts: TLS over any `Stream`, by OpenSSL's engine between two buffers in memory.
 
-The sockets stay raw and non-blocking, and those above see a `Stream` like any other. Plain bytes that OpenSSL holds wake
-no poller, so the stream itself calls back for them; bytes that were encrypted and not yet taken are kept, one piece of
-them, and nothing more is encrypted before they have left. See docs/adr/0015-tls-between-two-buffers.md.
+The sockets stay raw and non-blocking, and those above see a `Stream` like any other. Plain bytes that OpenSSL holds
+wake no poller, so the stream itself calls back for them; bytes that were encrypted and not yet taken are kept, one
+piece of them, and nothing more is encrypted before they have left. See docs/adr/0015-tls-between-two-buffers.md.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class TlsMaterial:
 
 @dataclass(frozen=True, slots=True)
 class TlsRules:
-    """What may be spoken: versions of TLS, and IANA names of cipher suites (none: those that OpenSSL holds for good)."""
+    """What may be spoken: versions of TLS, and cipher suites by their IANA names (none: OpenSSL's own choice)."""
 
     versions: tuple[str, ...] = tuple(VERSIONS)
     suites: tuple[str, ...] = ()
