@@ -13,6 +13,7 @@ import json
 import random
 import select
 import socket
+import ssl
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -56,6 +57,8 @@ class Load:
     records_per_batch: int = 1
     partitions: int = 1
     codec: int = 0
+    authority: str = ""
+    """A file of whom to believe: the load goes over TLS."""
 
 
 @dataclass
@@ -105,19 +108,35 @@ def fetch_frame(topic: str, size: int) -> tuple[bytearray, int]:
     return frame, at
 
 
-def connect(port: int) -> socket.socket:
+def connect(port: int, authority: str = "") -> socket.socket | TlsLink:
     link = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
-    return link
+    return TlsLink(link, authority) if authority else link
+
+
+class TlsLink:
+    """A socket of TLS of which one receive takes all that has come: a poller does not know what OpenSSL holds."""
+
+    def __init__(self, link: socket.socket, authority: str) -> None:
+        self._link = ssl.create_default_context(cafile=authority).wrap_socket(link, server_hostname="localhost")
+        self.sendall, self.fileno, self.close = self._link.sendall, self._link.fileno, self._link.close
+
+    def recv_into(self, buffer: bytearray | memoryview) -> int:
+        """See socket."""
+        view = memoryview(buffer)
+        have = self._link.recv_into(view)
+        while self._link.pending() and have < len(view):
+            have += self._link.recv_into(view[have:])
+        return have
 
 
 class Window:
     """One connection with a number of equal requests in flight."""
 
     def __init__(self, load: Load, frame: bytes, reply: bytes, error_at: int) -> None:
-        self.link = connect(load.port)
+        self.link = connect(load.port, load.authority)
         self.size = len(frame)
         self.block = memoryview(frame * load.in_flight)
         self.reply_bytes = len(reply)
@@ -222,7 +241,7 @@ def produce_paced(load: Load) -> Outcome:
 
 def fetch(load: Load) -> Outcome:
     """One fetch after the other through the log, from its beginning again at its end; sizes are the batches'."""
-    link = connect(load.port)
+    link = connect(load.port, load.authority)
     frame, offset_at = fetch_frame(load.topic, load.size)
     batch_bytes = len(batch_of(load.size)[0])
     buffer = memoryview(bytearray(1 << 24))

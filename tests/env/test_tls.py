@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from peers.certificates import EXPIRED, NOT_YET, Authority, Identity, der_of, named
 
 from headrace.env.network import WOULD_BLOCK
-from headrace.env.tls import PIECE_BYTES, HandshakeTurns, Scratch, TlsFailure, TlsStream
-from headrace.env.tls_context import (
+from headrace.env.posix_tls import (
     TlsMaterial,
     TlsMaterialError,
     TlsRules,
@@ -21,6 +20,7 @@ from headrace.env.tls_context import (
     openssl_name,
     server_context,
 )
+from headrace.env.tls import PIECE_BYTES, HandshakeTurns, Scratch, TlsFailure, TlsStream
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -181,10 +181,11 @@ class Pair:
         turns = HandshakeTurns(soon, lambda: self.loop.now)
         scratch = Scratch()
         self.server = Talker(
-            TlsStream(ends[0], server, server_side=True, scratch=scratch, soon=soon, turns=turns, on_open=on_open),
+            TlsStream(ends[0], server, server_side=True, scratch=scratch, soon=soon, turns=turns),
             says[0],
             reads,
         )
+        self.server.stream.on_open = on_open
         self.client = Talker(
             TlsStream(
                 ends[1],

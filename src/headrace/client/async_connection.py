@@ -26,6 +26,7 @@ from headrace.env.network import WOULD_BLOCK
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.client.security import Tls
     from headrace.env import Node, Owner, Timer
     from headrace.env.network import Stream
     from headrace.wire.messages.k18_api_versions import ApiVersionsResponse
@@ -69,12 +70,21 @@ class AsyncConnection:
 
     @classmethod
     async def open(
-        cls, node: Node, owner: Owner, host: str, port: int, *, client_id: str, timeout_s: float
+        cls,
+        node: Node,
+        owner: Owner,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float,
+        tls: Tls | None = None,
     ) -> AsyncConnection:
         """Connects, and asks which versions the broker serves. Raises UnreachableError, or what `ask` raises."""
         peer = f"{host}:{port}"
         connection = cls(node, owner, peer, client_id)
-        connection._stream = await _connect(node, owner, host, port, timeout_s)
+        stream = await _connect(node, owner, host, port, timeout_s)
+        connection._stream = stream if tls is None else _secured(node, owner, stream, tls, host)
         connection._stream.on_readable(connection._readable)
         try:
             await connection._negotiate(timeout_s)
@@ -197,6 +207,21 @@ def _look_at(future: Future[Any]) -> None:
     """Who asked may be gone: an answer that nobody takes is no defect."""
     if not future.cancelled():
         future.exception()
+
+
+def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> Stream:
+    """TLS over a stream. Few such connections are made, so their handshakes need no turns."""
+    from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
+
+    return TlsStream(
+        stream,
+        tls.context,
+        server_side=False,
+        scratch=Scratch(),
+        soon=owner.soon,
+        turns=HandshakeTurns(owner.soon, node.clock.monotonic),
+        server_hostname=tls.name_of(host),
+    )
 
 
 async def _connect(node: Node, owner: Owner, host: str, port: int, timeout_s: float) -> Stream:

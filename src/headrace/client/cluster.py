@@ -25,6 +25,7 @@ from headrace.client.errors import (
     UnreachableError,
     is_retriable,
 )
+from headrace.client.security import PLAINTEXT, Security
 from headrace.wire import uuids
 from headrace.wire.address import parse_addresses
 from headrace.wire.errors import ErrorCode
@@ -127,18 +128,20 @@ class Client:
         timeout_s: float = 30.0,
         request_timeout_s: float | None = None,
         await_bootstrap: bool = False,
+        security: Security = PLAINTEXT,
     ) -> None:
         """Nothing is connected before the first call. `timeout_s` bounds every operation, retries included.
 
         `request_timeout_s` bounds one attempt at an answer: the connection is then made again (no bound where None).
         As long as nothing is known of the cluster, an operation fails when no bootstrap address answers; with
-        `await_bootstrap` it tries them until its time is over.
+        `await_bootstrap` it tries them until its time is over. `security`: how its connections are protected.
         """
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
         self.request_timeout_s = request_timeout_s
         self.await_bootstrap = await_bootstrap
+        self.security = security
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
@@ -206,7 +209,8 @@ class Client:
         raise UnreachableError("no broker answers: " + "; ".join(tried))
 
     def _connect(self, host: str, port: int) -> Connection:
-        return Connection(host, port, client_id=self.client_id, timeout_s=min(CONNECT_TIMEOUT_S, self.timeout_s))
+        patience_s = min(CONNECT_TIMEOUT_S, self.timeout_s)
+        return Connection(host, port, client_id=self.client_id, timeout_s=patience_s, security=self.security)
 
     # -- single calls
 

@@ -21,6 +21,8 @@ from headrace.client.errors import (
     TimedOutError,
     UnreachableError,
 )
+from headrace.client.link import BLOCKED, Link, PlainLink
+from headrace.client.security import PLAINTEXT, Security, Tls
 from headrace.wire.address import address_text
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -35,22 +37,25 @@ RECEIVES_MAX = 16
 class Connection:
     """A connection to one broker, versions negotiated."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, *, client_id: str, timeout_s: float, security: Security = PLAINTEXT
+    ) -> None:
         """Connect and ask for the API versions.
 
         Raises `UnreachableError` when nothing answers within `timeout_s`, `ProtocolMismatchError` when what answers is
-        no broker.
+        no broker, and ConfigError where what `security` names cannot be used.
         """
         self.host = host
         self.port = port
         peer = address_text(host, port)
         deadline = time.monotonic() + timeout_s
+        tls = security.tls()
         try:
-            self.socket = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
+            connected = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
         except OSError as error:
             raise UnreachableError(f"cannot connect to {peer}: {error.strerror or error}") from error
-        self.socket.setblocking(False)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.link: Link = PlainLink(connected) if tls is None else _secured(connected, tls, host, peer)
         self.channel = Channel(client_id, peer=peer)
         try:
             self._negotiate(deadline)
@@ -80,11 +85,11 @@ class Connection:
         while outgoing:
             parts = [outgoing[i] for i in range(min(len(outgoing), SEND_PARTS_MAX))]
             try:
-                size = self.socket.sendmsg(parts)
-            except (BlockingIOError, InterruptedError):
-                return
+                size = self.link.send(parts)
             except OSError as error:
                 self._lost(error.strerror or str(error))
+                return
+            if size == BLOCKED:
                 return
             self.channel.sent(size)
 
@@ -95,11 +100,11 @@ class Connection:
                 return
             buffer = self.channel.receive_buffer()
             try:
-                size = self.socket.recv_into(buffer)
-            except (BlockingIOError, InterruptedError):
-                return
+                size = self.link.receive_into(buffer)
             except OSError as error:
                 self._lost(error.strerror or str(error))
+                return
+            if size == BLOCKED:
                 return
             if size == 0:
                 self._lost("the broker closed the connection")
@@ -111,11 +116,11 @@ class Connection:
     def close(self) -> None:
         """Close the socket; calls outstanding fail with `ConnectionLostError`. May be called twice."""
         self.channel.fail(ConnectionLostError(f"the connection to {self.peer} is closed"))
-        self.socket.close()
+        self.link.close()
 
     def _lost(self, why: str) -> None:
         self.channel.fail(ConnectionLostError(f"lost the connection to {self.peer}: {why}"))
-        self.socket.close()
+        self.link.close()
 
     def _negotiate(self, deadline: float) -> None:
         """ApiVersions: newest first; a broker that lacks that version answers v0 with error 35 and its own list."""
@@ -141,18 +146,34 @@ class Connection:
         assert ApiKey.API_VERSIONS in self.channel.versions
 
 
+def _secured(connected: socket.socket, tls: Tls, host: str, peer: str) -> Link:
+    from headrace.client.tls_link import TlsLink, why_not
+
+    try:
+        return TlsLink(connected, tls, host)
+    except OSError as error:
+        connected.close()
+        raise UnreachableError(f"cannot connect to {peer}: {why_not(error)}") from error
+
+
 def move(connections: Iterable[Connection], timeout_s: float) -> None:
     """Move bytes on every connection that has some to move, waiting at most `timeout_s` for the first of them."""
     poller = select.poll()
     busy: dict[int, Connection] = {}
+    arrived: list[Connection] = []
     for connection in connections:
         channel = connection.channel
         if channel.failure is None and (channel.outstanding or channel.outgoing):
-            number = connection.socket.fileno()
+            number = connection.link.fileno()
+            if connection.link.has_arrived():
+                timeout_s = 0.0
+                arrived.append(connection)
             busy[number] = connection
             poller.register(number, select.POLLIN | (select.POLLOUT if channel.outgoing else 0))
     if not busy:
         return
+    for connection in arrived:
+        connection.pull()
     for number, event in poller.poll(max(0.0, timeout_s) * 1000):
         if event & select.POLLOUT:
             busy[number].push()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.wire.address import address_text
 
-from .security_table import PLAINTEXT, UNPROTECTED
+from .security_table import PLAINTEXT, SERVED_PROTOCOLS, UNPROTECTED
 from .setting import ConfigError
 from .table import broker_setting, check_refused, refusal
 
@@ -49,7 +49,7 @@ def _check_listeners(config: BrokerConfig) -> None:
     listeners = config.all_listeners
     shown = config.shown("listeners")
     for point in listeners:
-        if point.protocol != PLAINTEXT:
+        if point.protocol not in SERVED_PROTOCOLS:
             why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
             raise ConfigError("listeners", shown, why)
     if len({point.name for point in listeners}) < len(listeners):

@@ -7,6 +7,8 @@ from typing import Final
 from .setting import Family, Setting, Type, Value
 
 PLAINTEXT: Final = "PLAINTEXT"
+SERVED_PROTOCOLS: Final = (PLAINTEXT, "SSL")
+"""What listeners may speak so far."""
 UNPROTECTED: Final = "this release serves only PLAINTEXT listeners without authentication: data would go unprotected"
 _OPEN: Final = "there is no authorizer yet, and everything would be open"
 _NO_SECURITY: Final = "this release serves only PLAINTEXT listeners"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .listener import ListenerConfig
+
+TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,13 @@ class TlsConfig:
     principal_mapping_rules: str
     allow_dn_changes: bool
     allow_san_changes: bool
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions that may be spoken: those that are enabled, none newer than `ssl.protocol`."""
+        if self.protocol == "TLSv1.2":
+            return tuple(each for each in self.enabled_protocols if each == "TLSv1.2")
+        return self.enabled_protocols
 
 
 def tls_of(settings: ListenerConfig, protocol: str) -> TlsConfig:

@@ -94,7 +94,6 @@ class TlsStream:
         "_in",
         "_inner",
         "_more",
-        "_on_open",
         "_out",
         "_readable",
         "_scratch",
@@ -107,6 +106,7 @@ class TlsStream:
         "_watches_writes",
         "_writable",
         "closed",
+        "on_open",
         "peer_host",
         "peer_port",
     )
@@ -121,13 +121,13 @@ class TlsStream:
         soon: Callable[[Callable[[], None]], object],
         turns: Turns,
         server_hostname: str | None = None,
-        on_open: Callable[[TlsStream], None] | None = None,
     ) -> None:
-        """`soon` calls back in the next turn of the loop; `on_open` is called when the handshake has succeeded, and may
-        raise TlsFailure: the connection is refused then. A client's handshake begins at once."""
+        """`soon` calls back in the next turn of the loop. A client's handshake begins at once."""
         self.peer_host = inner.peer_host
         self.peer_port = inner.peer_port
         self.closed = False
+        self.on_open: Callable[[TlsStream], None] | None = None
+        """Called when the handshake has succeeded; it may raise TlsFailure, and the connection is refused then."""
         self._inner = inner
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
@@ -135,7 +135,6 @@ class TlsStream:
         self._scratch = scratch
         self._soon = soon
         self._turns = turns
-        self._on_open = on_open
         self._shakes = True
         self._step_is_asked = False
         self._failure: TlsFailure | None = None
@@ -185,8 +184,8 @@ class TlsStream:
             return
         try:
             self._session.do_handshake()
-            if self._on_open is not None:
-                self._on_open(self)
+            if self.on_open is not None:
+                self.on_open(self)
             self._shakes = False
         except ssl.SSLWantReadError:
             pass
@@ -222,30 +221,35 @@ class TlsStream:
             raise self._failure
         if self._shakes:
             return self._receive_handshake()
-        self._more = False
-        got = self._decrypt(buffer)
-        if got == WOULD_BLOCK:
+        if self._more:
+            self._more = False
+        else:
             received = self._scratch.received
             taken = self._inner.receive_into(received)
             if taken <= 0:
                 return taken
             self._in.write(received[:taken])
-            got = self._decrypt(buffer)
-            if self._out.pending and not len(self._unsent):
-                self._flush()  # OpenSSL's own answer, as to a change of keys
+        got = self._decrypt(buffer)
+        if self._out.pending and not len(self._unsent):
+            self._flush()  # OpenSSL's own answer, as to a change of keys
         return got
 
     def _decrypt(self, buffer: memoryview) -> int:
-        """Plain bytes of what has come: 0 when the other side has ended, WOULD_BLOCK when no whole record is there."""
-        read = self._session.read
+        """Plain bytes of what has come: 0 when the other side has ended, WOULD_BLOCK when no whole record is there.
+
+        It does not read until OpenSSL has no more: that would cost an exception each time.
+        """
+        read, pending, arrived = self._session.read, self._session.pending, self._in
         room = len(buffer)
         have = 0
         try:
             while have < room:
-                got = read(room - have, buffer[have:])
+                got = read(room - have, buffer[have:] if have else buffer)
                 if not got:
                     return have
                 have += got  # type: ignore[operator]
+                if not arrived.pending and not pending():
+                    return have
         except ssl.SSLWantReadError:
             return have or WOULD_BLOCK
         except ssl.SSLZeroReturnError:
@@ -255,9 +259,8 @@ class TlsStream:
             return have
         except ssl.SSLError as error:
             raise TlsFailure(f"what came over TLS cannot be read: {reason_of(error)}") from None
-        self._more = bool(self._session.pending() or self._in.pending)
-        if self._more:
-            self._soon(self._read_on)
+        self._more = True
+        self._soon(self._read_on)
         return have
 
     def _read_on(self) -> None:
@@ -322,6 +325,8 @@ class TlsStream:
     def _flush(self) -> bool:
         """Sends what is encrypted; False where the socket takes no more for now."""
         unsent = self._unsent
+        if not len(unsent) and not self._out.pending:
+            return True
         while True:
             if not len(unsent):
                 if not self._out.pending:
@@ -387,8 +392,8 @@ class TlsStream:
 
 def _pieces(parts: Sequence[Buffer]) -> Sequence[Buffer]:
     """The parts in pieces of no more than PIECE_BYTES, the small ones joined: each piece is a record at least."""
-    if len(parts) == 1 and len(parts[0]) <= PIECE_BYTES:
-        return parts
+    if sum(map(len, parts)) <= PIECE_BYTES:
+        return parts if len(parts) == 1 else (b"".join(parts),)
     pieces: list[Buffer] = []
     small: list[Buffer] = []
     held = 0

@@ -23,6 +23,7 @@ from headrace.broker.net.output import BrokenFrameError
 from headrace.broker.net.reply import Reply
 from headrace.broker.net.sending import OUTPUT_BYTES, Sending
 from headrace.env.network import WOULD_BLOCK, Stream
+from headrace.env.tls import TlsFailure
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part
@@ -138,6 +139,8 @@ class Connection:
                 self._carry = b""
                 server.requests_budget.give(have)
             self._take(have + received)
+        except TlsFailure as failure:
+            self.close(str(failure))
         except OSError:
             self.close("")
         except Exception as error:

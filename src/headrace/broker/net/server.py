@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
+from headrace.broker.net.tls import ListenerTls
+from headrace.config.tls import TLS_PROTOCOLS, tls_of
 from headrace.env.network import Listener, Stream
+from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
 from headrace.wire.address import address_text
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
@@ -39,8 +42,11 @@ ACCEPT_LOG_S: Final = 10.0
 class OpenListener:
     """A listener that accepts connections: its name, where it is, and what it serves."""
 
-    def __init__(self, endpoint: Endpoint, served: Mapping[int, Api], is_controller: bool) -> None:
+    def __init__(
+        self, endpoint: Endpoint, served: Mapping[int, Api], is_controller: bool, tls: ListenerTls | None = None
+    ) -> None:
         self.endpoint = endpoint
+        self.tls = tls
         self.is_controller = is_controller
         self.accepts = False
         self.name = endpoint.name
@@ -130,6 +136,8 @@ class Server:
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
         self._bad = metrics.counter("connections.closed_for_bad_input")
+        self._handshakes = HandshakeTurns(self.owner.soon, self.monotonic)
+        self._tls_scratch: Scratch | None = None
         self._per_host: dict[str, int] = {}
         self._spares: list[bytearray] = []
         self._spare_bytes = 0
@@ -141,9 +149,15 @@ class Server:
     # --- listeners
 
     def listen(self, endpoint: Endpoint, *, controller: bool = False) -> OpenListener:
-        """Binds a listener, to which nobody can connect before `serve`. Raises CannotListen."""
-        opened = OpenListener(endpoint, self.requests.served("controller" if controller else "broker"), controller)
+        """Binds a listener, to which nobody can connect before `serve`. Raises CannotListen, and ConfigError where its
+        stores of keys cannot be used."""
         config = self._config()
+        tls = None
+        if endpoint.protocol in TLS_PROTOCOLS:
+            settings = tls_of(config.of_listener(endpoint.name), endpoint.protocol)
+            tls = ListenerTls(endpoint.name, endpoint.protocol, settings, self._node.disk)
+        served = self.requests.served("controller" if controller else "broker")
+        opened = OpenListener(endpoint, served, controller, tls)
         try:
             opened.listener = self._node.network.listen(
                 endpoint.host,
@@ -195,9 +209,32 @@ class Server:
         else:
             self._per_host[host] = held + 1
             self._accepted.value += 1
-            connection = Connection(self, stream, listener)
+            connection = self._connection(stream, listener)
             self.connections[connection] = None
             connection.start()
+
+    def _connection(self, stream: Stream, listener: OpenListener) -> Connection:
+        """Over the stream itself, or over TLS on it, which may say who the client is once it is open."""
+        tls = listener.tls
+        if tls is None:
+            return Connection(self, stream, listener)
+        if self._tls_scratch is None:
+            self._tls_scratch = Scratch()
+        secured = TlsStream(
+            stream,
+            tls.context,
+            server_side=True,
+            scratch=self._tls_scratch,
+            soon=self.owner.soon,
+            turns=self._handshakes,
+        )
+        connection = Connection(self, secured, listener)
+
+        def opened(stream: TlsStream) -> None:
+            connection.principal = tls.opened(stream) or connection.principal
+
+        secured.on_open = opened
+        return connection
 
     def _host_limit(self, host: str) -> int:
         config = self._config()

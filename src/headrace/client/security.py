@@ -1,0 +1,119 @@
+"""How a client protects its connections, by Kafka's client properties: `security.protocol` and `ssl.*`.
+
+A `Security` is a value that goes into other processes; what it opens (files, OpenSSL's context) is opened where a
+connection is made, once a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headrace.config.setting import Value
+    from headrace.config.tls import TlsConfig
+
+Read = Callable[[str], bytes]
+"""Reads a file; raises OSError."""
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+PROTOCOL: Final = "security.protocol"
+CONTEXTS_MAX: Final = 64
+"""Different ways of TLS that a process remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a client speaks, and with which settings. `repr` shows no secret."""
+
+    protocol: str = "PLAINTEXT"
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether its connections are TLS."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    def tls(self) -> Tls | None:
+        """What its connections are opened with; None where they are not TLS. Raises ConfigError, one line, where the
+        stores cannot be used."""
+        return _opened(self) if self.is_encrypted else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """OpenSSL's context for connections of one kind, and whether the name of the host is checked."""
+
+    context: ssl.SSLContext
+
+    def name_of(self, host: str) -> str | None:
+        """What a connection to `host` asks for by name, so that the certificate is checked for it."""
+        return host if self.context.check_hostname else None
+
+
+PLAINTEXT: Final = Security()
+
+
+def security_of(properties: Mapping[str, str]) -> Security:
+    """What client properties say of security; other properties are not looked at.
+
+    Raises ConfigError, one line without secrets, for what cannot be. Files are not opened yet.
+    """
+    from headrace.config import ConfigError
+
+    protocol = properties.get(PROTOCOL, "PLAINTEXT").strip().upper()
+    if protocol not in PROTOCOLS:
+        raise ConfigError(PROTOCOL, protocol, "String must be one of: " + ", ".join(PROTOCOLS))
+    settings = tuple(sorted((name, text) for name, text in properties.items() if name.startswith("ssl.")))
+    found = Security(protocol, settings)
+    if settings:
+        _tls_config(found)
+    return found
+
+
+def _tls_config(security: Security) -> TlsConfig:
+    from headrace.config import BROKER_SETTINGS, ConfigError
+    from headrace.config.listener import ListenerConfig
+    from headrace.config.setting import parse_value
+    from headrace.config.tls import tls_of
+
+    values: dict[str, Value] = {name: row.default for name, row in BROKER_SETTINGS.items() if name.startswith("ssl.")}
+    for name, text in security.settings:
+        row = BROKER_SETTINGS.get(name)
+        if row is not None:
+            if row.refused:
+                raise ConfigError(name, text, row.refused)
+            values[name] = parse_value(row, text)
+    return tls_of(ListenerConfig("client", values, {}), "SSL")
+
+
+@lru_cache(maxsize=CONTEXTS_MAX)
+def _opened(security: Security) -> Tls:
+    return opened(_tls_config(security), lambda path: Path(path).read_bytes(), "")
+
+
+def opened(config: TlsConfig, read: Read, prefix: str) -> Tls:
+    """What connections are opened with under these settings. Raises ConfigError, whose setting has `prefix` before its
+    name."""
+    from headrace.config import ConfigError
+    from headrace.env.posix_tls import TlsMaterial, TlsMaterialError, TlsRules, client_context
+    from headrace.security.stores.opening import open_key_store, open_trust_store
+
+    where = f"{prefix}ssl.keystore.location"
+    key = open_key_store(config.key_store, read, where)
+    trusted = open_trust_store(config.trust_store, read, f"{prefix}ssl.truststore.location")
+    material = TlsMaterial(
+        b"" if key is None else key.private_key_pem,
+        () if key is None else key.chain,
+        None if trusted is None else trusted.certificates,
+    )
+    try:
+        rules = TlsRules(config.versions, config.cipher_suites)
+        return Tls(client_context(material, rules, checks_name=config.checks_server_names))
+    except TlsMaterialError as error:
+        raise ConfigError(where, config.key_store.location, str(error)) from None

@@ -1,0 +1,46 @@
+"""Stores as settings name them, opened: a file or PEM text, with its passwords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from headrace.config import ConfigError
+from headrace.config.tls import StoreConfig
+
+from .entries import KeyEntry, StoreError, TrustedCertificates
+from .store import load_keystore, load_truststore
+
+Read = Callable[[str], bytes]
+"""Reads a file; raises OSError."""
+
+_IN_SETTINGS: Final = "(in the settings)"
+
+
+def open_key_store(store: StoreConfig, read: Read, setting: str) -> KeyEntry | None:
+    """The key of a key store; None where no store is given. Raises ConfigError that names `setting`, one line without
+    passwords."""
+    if not store.is_given:
+        return None
+    try:
+        if store.location is not None:
+            return load_keystore(store.kind, read(store.location), store.password, store.key_password)
+        chain = (store.pem_certificates or "").encode()
+        return load_keystore(store.kind, (store.pem_key or "").encode(), store.password, store.key_password, chain)
+    except (StoreError, OSError) as error:
+        raise ConfigError(setting, store.location or _IN_SETTINGS, _line(error)) from None
+
+
+def open_trust_store(store: StoreConfig, read: Read, setting: str) -> TrustedCertificates | None:
+    """Whom a trust store trusts; None where no store is given. Raises ConfigError as `open_key_store` does."""
+    if not store.is_given:
+        return None
+    try:
+        data = (store.pem_certificates or "").encode() if store.location is None else read(store.location)
+        return load_truststore(store.kind, data, store.password)
+    except (StoreError, OSError) as error:
+        raise ConfigError(setting, store.location or _IN_SETTINGS, _line(error)) from None
+
+
+def _line(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

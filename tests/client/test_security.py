@@ -1,0 +1,162 @@
+"""Our own clients over TLS: what their properties say, and a broker that they reach so."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from peers.certificates import PASSWORD, Authority, write_trust_pem, write_trust_pkcs12
+
+from headrace.client.admin import create_topic
+from headrace.client.async_connection import AsyncConnection
+from headrace.client.cluster import Client
+from headrace.client.errors import ClientError, UnreachableError
+from headrace.client.producer import Producer
+from headrace.client.security import PLAINTEXT, Security, security_of
+from headrace.config import ConfigError
+from headrace.env.posix_node import PosixNode
+from headrace.testing.running import TestBroker
+from headrace.testing.running import broker as running_broker
+
+
+class Place:
+    """A broker that wants certificates, and the files for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority.new()
+        self.folder = folder
+        self.trust = str(write_trust_pem(folder / "ca.pem", [self.authority]))
+        self.ann = str(self.authority.client("ann").write_pkcs12(folder / "ann.p12"))
+        self.broker: TestBroker
+        self.settings = {
+            "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+            "advertised.listeners": "PLAINTEXT://127.0.0.1:0,SSL://localhost:0",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.authority.server().write_pem(folder / "server.pem")),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.trust,
+            "ssl.client.auth": "required",
+        }
+
+    @property
+    def port(self) -> int:
+        return self.broker.call(lambda inside: next(each.port for each in inside.listeners if each.name == "SSL"))
+
+    def properties(self, **more: str) -> dict[str, str]:
+        return {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.trust,
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": self.ann,
+            "ssl.keystore.password": PASSWORD,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+    def client(self, security: Security, host: str = "localhost") -> Client:
+        return Client(f"{host}:{self.port}", timeout_s=10, security=security)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    made = Place(tmp_path_factory.mktemp("tls"))
+    with running_broker(made.settings) as made.broker:
+        yield made
+
+
+def test_a_client_produces_over_tls(place: Place) -> None:
+    """Megabytes both ways, so that the sockets are full at times."""
+    with place.client(security_of(place.properties())) as client:
+        create_topic(client, "over-tls", partitions=2)
+        with Producer(client) as producer:
+            for number in range(40):
+                producer.send("over-tls", b"%d" % (number % 10) * 100_000)
+            producer.flush()
+        info = client.topic("over-tls")
+        assert len(info.partitions) == 2
+
+
+def test_what_is_unlike_the_broker_is_said_in_one_line(place: Place) -> None:
+    def line(security: Security, host: str = "localhost") -> str:
+        with place.client(security, host) as client, pytest.raises(UnreachableError) as failed:
+            client.refresh([])
+        assert "\n" not in str(failed.value)
+        return str(failed.value)
+
+    stranger = write_trust_pkcs12(place.folder / "other.p12", [Authority.new()])
+    other = place.properties(
+        ssl_truststore_type="PKCS12", ssl_truststore_location=str(stranger), ssl_truststore_password=PASSWORD
+    )
+    assert "the broker's certificate is not believed" in line(security_of(other))
+    assert "closed the connection" in line(PLAINTEXT)
+
+
+def test_a_name_that_the_certificate_does_not_hold(tmp_path: Path) -> None:
+    elsewhere = Place(tmp_path)
+    elsewhere.settings["ssl.keystore.location"] = str(
+        elsewhere.authority.server(names=["elsewhere.example"]).write_pem(tmp_path / "elsewhere.pem")
+    )
+    with running_broker(elsewhere.settings) as elsewhere.broker:
+        with elsewhere.client(security_of(elsewhere.properties())) as client, pytest.raises(UnreachableError) as failed:
+            client.refresh([])
+        assert "not believed" in str(failed.value)
+        unchecked = elsewhere.properties(ssl_endpoint_identification_algorithm="")
+        with elsewhere.client(security_of(unchecked)) as client:
+            client.refresh([])
+
+
+def test_a_node_connects_over_tls(place: Place) -> None:
+    async def versions(security: Security) -> int:
+        node = PosixNode(worker_threads=1)
+        owner = node.owner("test")
+        try:
+            link = await AsyncConnection.open(
+                node, owner, "localhost", place.port, client_id="node", timeout_s=10, tls=security.tls()
+            )
+            found = len(link.channel.versions)
+            link.close()
+            return found
+        finally:
+            owner.close()
+            await node.close()
+
+    assert asyncio.run(versions(security_of(place.properties()))) > 30
+    with pytest.raises(ClientError):
+        asyncio.run(versions(PLAINTEXT))
+    anonymous = {k: v for k, v in place.properties().items() if "keystore" not in k}
+    with pytest.raises(ClientError):
+        asyncio.run(versions(security_of(anonymous)))
+
+
+def test_it_goes_into_other_processes_and_shows_no_secret(place: Place) -> None:
+    security = security_of(place.properties())
+    assert pickle.loads(pickle.dumps(security)) == security
+    assert PASSWORD not in repr(security) and place.ann not in repr(security)
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"security.protocol": "TLS"}, "String must be one of: PLAINTEXT, SSL"),
+        ({"ssl.enabled.protocols": "TLSv1"}, "String must be one of: TLSv1.2, TLSv1.3"),
+        ({"ssl.engine.factory.class": "x"}, "a Java class cannot make TLS engines"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_opened(properties: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        security_of({"security.protocol": "SSL", **properties})
+
+
+def test_a_store_that_is_not_there_is_named() -> None:
+    missing = security_of(
+        {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere", "ssl.truststore.type": "PEM"}
+    )
+    with pytest.raises(ConfigError, match=r"/nowhere for configuration ssl.truststore.location: No such file"):
+        missing.tls()
+
+
+def test_other_properties_are_left_alone() -> None:
+    assert security_of({"bootstrap.servers": "a:1", "client.id": "x"}) == PLAINTEXT
