@@ -229,6 +229,11 @@ class BrokerConfig(BrokerFields):
         return name if name in names or not names else names[0]
 
     @property
+    def inter_broker_protocol(self) -> str:
+        """The protocol that brokers ask one another in."""
+        return self._protocols().get(self.inter_broker_listener, self.security_inter_broker_protocol)
+
+    @property
     def controller_protocol(self) -> str:
         """The protocol that controllers are asked in. Raises ConfigError where no protocol is defined for it."""
         name = self.controller_listener

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.wire.address import address_text
 
-from .security_table import PLAINTEXT, SERVED_PROTOCOLS, UNPROTECTED
+from .security_table import SERVED_PROTOCOLS, UNPROTECTED
 from .setting import ConfigError
 from .table import broker_setting, check_refused, refusal
+from .tls import TLS_PROTOCOLS, tls_of
 
 if TYPE_CHECKING:
     from .broker import BrokerConfig
@@ -52,6 +53,12 @@ def _check_listeners(config: BrokerConfig) -> None:
         if point.protocol not in SERVED_PROTOCOLS:
             why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
             raise ConfigError("listeners", shown, why)
+        if (
+            point.protocol in TLS_PROTOCOLS
+            and not tls_of(config.of_listener(point.name), point.protocol).key_store.is_given
+        ):
+            name = f"listener.name.{point.name.lower()}.ssl.keystore.location"
+            raise ConfigError(name, "", f"listener {point.name} speaks TLS and needs a key store")
     if len({point.name for point in listeners}) < len(listeners):
         raise ConfigError("listeners", shown, "Each listener must have a different name")
     bound = [(point.host, point.port) for point in listeners if point.port]
@@ -69,6 +76,9 @@ def _check_listeners(config: BrokerConfig) -> None:
             why = "controller.listener.names must only contain values appearing in the 'listeners' configuration"
             raise ConfigError("controller.listener.names", name, why)
     inter_broker = config.inter_broker_listener_name
+    if inter_broker is not None and config.is_given("security.inter.broker.protocol"):
+        why = "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+        raise ConfigError("inter.broker.listener.name", inter_broker, why)
     is_elsewhere = config.is_controller_alone  # where brokers listen is theirs to say
     if inter_broker is not None and not is_elsewhere and inter_broker not in {point.name for point in config.listeners}:
         raise ConfigError("inter.broker.listener.name", inter_broker, "it is not among the listeners")
@@ -119,7 +129,7 @@ def _check_broker_alone(config: BrokerConfig) -> None:
         why = "process.roles=broker: it must not contain a value that appears in the 'listeners' configuration"
         raise ConfigError("controller.listener.names", shown, why)
     protocol = config.controller_protocol
-    if protocol != PLAINTEXT:
+    if protocol not in SERVED_PROTOCOLS:
         raise ConfigError("controller.listener.names", shown, f"the listener speaks {protocol}; {UNPROTECTED}")
     voters = _voter_ids(config)
     if not voters and not config.bootstrap_servers:

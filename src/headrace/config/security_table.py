@@ -14,8 +14,8 @@ _OPEN: Final = "there is no authorizer yet, and everything would be open"
 _NO_SECURITY: Final = "this release serves only PLAINTEXT listeners"
 
 
-def _plaintext_check(value: Value) -> str:
-    return "" if value == PLAINTEXT else UNPROTECTED
+def _served_check(value: Value) -> str:
+    return "" if value in SERVED_PROTOCOLS else UNPROTECTED
 
 
 SECURITY_ROWS: Final[tuple[Setting, ...]] = (
@@ -23,9 +23,9 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "security.inter.broker.protocol",
         Type.STRING,
         PLAINTEXT,
-        "The protocol that brokers use among themselves; `PLAINTEXT` so far.",
+        "The protocol that brokers use among themselves; `PLAINTEXT` or `SSL` so far.",
         choices=(PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        check=_plaintext_check,
+        check=_served_check,
     ),
     Setting(
         "early.start.listeners",

@@ -46,7 +46,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "listeners",
         Type.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Addresses that the broker listens on: `PLAINTEXT://host:port`; port 0 picks a free one. A running broker "
+        "Addresses that the broker listens on: `NAME://host:port`; port 0 picks a free one. A running broker "
         "refuses any other value.",
         update="per-broker",
     ),
@@ -61,7 +61,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "listener.security.protocol.map",
         Type.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The protocol of each listener name; every listener in use must be PLAINTEXT so far.",
+        "The protocol of each listener name; `PLAINTEXT` and `SSL` are served so far.",
         update="per-broker",
     ),
     Setting("inter.broker.listener.name", Type.STRING, None, "The listener that brokers use among themselves."),

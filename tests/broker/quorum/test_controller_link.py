@@ -40,6 +40,7 @@ class World:
             lambda: self.endpoints if self.deaf else [],
             name="broker-1",
             timeout_s=60.0,
+            way=lambda: None,
         )
         driver = SimpleNamespace(decides=False, node_id=1, raft=SimpleNamespace(known_leader=2), image=ClusterImage())
         self.controller = ClusterController(cast("Any", driver), cast("Any", None), self.link)

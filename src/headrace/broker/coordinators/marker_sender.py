@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
+from headrace.client.ways import way_to_brokers
 from headrace.machine.outcome import Ending
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
@@ -515,6 +516,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{config.node_id}-txn-marker-sender",
             timeout_s=config.socket_connection_setup_timeout_ms / 1000,
+            tls=way_to_brokers(config, self._node.disk.read_file),
         )
         return self._link
 

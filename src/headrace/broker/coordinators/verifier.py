@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
+from headrace.client.ways import way_to_brokers
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -340,6 +341,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{verifier.node_id}-verifier",
             timeout_s=verifier.config().socket_connection_setup_timeout_ms / 1000,
+            tls=way_to_brokers(verifier.config(), verifier.node.disk.read_file),
         )
         self._to = endpoint
         return self._link

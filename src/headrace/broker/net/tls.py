@@ -48,8 +48,7 @@ class ListenerTls:
         where = self._setting("ssl.keystore.location")
         key = open_key_store(self._config.key_store, disk.read_file, where)
         trusted = open_trust_store(self._config.trust_store, disk.read_file, self._setting("ssl.truststore.location"))
-        if key is None:
-            raise ConfigError(where, "", f"listener {self._listener} speaks TLS and needs a key store")
+        assert key is not None, "the settings of a listener of TLS name a key store"
         material = TlsMaterial(key.private_key_pem, key.chain, None if trusted is None else trusted.certificates)
         try:
             return server_context(material, self._rules, self._config.client_auth)

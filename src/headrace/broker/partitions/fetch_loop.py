@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.partitions.following import PIECE_BATCHES, PIECE_BYTES, Appended
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, ProtocolMismatchError, RefusedError, UnreachableError
+from headrace.client.ways import way_to_brokers
 from headrace.replicas.fetcher import Fetcher, Followed, Key, NextRequest, PartitionAnswer, Step, bounds_of, cut_at
 from headrace.replicas.pieces import pieces
 from headrace.wire.apis import ApiKey
@@ -298,6 +299,7 @@ class FetchLoop:
                 endpoint.port,
                 client_id=f"broker-{self._config.node_id}-fetcher",
                 timeout_s=self._config.socket_connection_setup_timeout_ms / 1000,
+                tls=way_to_brokers(self._config, self._node.disk.read_file),
             )
         except ClientError as error:
             return error

@@ -17,6 +17,7 @@ from headrace.client.errors import ConnectionLostError, UnreachableError
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from headrace.client.security import Tls
     from headrace.env import Node
     from headrace.raft.control import VoterEndpoint
 
@@ -39,14 +40,17 @@ class ControllerLink:
         *,
         name: str,
         timeout_s: float,
+        way: Callable[[], Tls | None],
     ) -> None:
-        """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take."""
+        """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take; `way`:
+        what it is opened with."""
         self._node = node
         self._endpoint = endpoint
         self._in_turn = in_turn
         self._turn = 0
         self._name = name
         self._timeout_s = timeout_s
+        self._way = way
         self._owner = node.owner("controller link")
         self._opening = asyncio.Lock()
         self._link: AsyncConnection | None = None
@@ -92,7 +96,13 @@ class ControllerLink:
             if link is not None:
                 self._leave(link)
             self._link = await AsyncConnection.open(
-                self._node, self._owner, endpoint.host, endpoint.port, client_id=self._name, timeout_s=self._timeout_s
+                self._node,
+                self._owner,
+                endpoint.host,
+                endpoint.port,
+                client_id=self._name,
+                timeout_s=self._timeout_s,
+                tls=self._way(),
             )
             self._to = endpoint
             return self._link

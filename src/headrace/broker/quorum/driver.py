@@ -60,6 +60,7 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from headrace.client.security import Tls
     from headrace.env import Timer
     from headrace.log.producers import Origin
 
@@ -114,6 +115,8 @@ class QuorumDriver:
         """Called when `decides` changes, and at `start`."""
         self.on_leader: Callable[[], None] = lambda: None
         """Called when this node hears of another leader."""
+        self.way: Callable[[], Tls | None] = lambda: None
+        """What connections to other voters are opened with."""
         self._leader: int | None = None
         self._node = node
         self._owner = node.owner("quorum")
@@ -256,6 +259,7 @@ class QuorumDriver:
             self._step,
             self._learn,
             timeout_s=self._settings.request_timeout_ms / 1000,
+            way=self.way,
             log=self._log,
         )
         if self.decides:  # it votes alone, and leads since it was loaded

@@ -23,6 +23,7 @@ from headrace.wire.records import CorruptBatch
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from headrace.client.security import Tls
     from headrace.env import LogSink, Node
 
 CLIENT_ID: Final = "raft-client"
@@ -41,9 +42,10 @@ class VoterLinks:
         told: Callable[[int, VoterEndpoint], None],
         *,
         timeout_s: float,
+        way: Callable[[], Tls | None],
         log: LogSink,
     ) -> None:
-        """`timeout_s`: how long a connection, and an answer, may take."""
+        """`timeout_s`: how long a connection, and an answer, may take; `way`: what a connection is opened with."""
         self._node = node
         self._owner = node.owner("quorum links")
         self._codec = codec
@@ -51,6 +53,7 @@ class VoterLinks:
         self._heard = heard
         self._told = told
         self._timeout_s = timeout_s
+        self._way = way
         self._log = log
         self._links: dict[int, AsyncConnection] = {}
         self._finished: Future[None] | None = None
@@ -85,7 +88,13 @@ class VoterLinks:
         if endpoint is None:
             raise UnreachableError(f"nobody knows where voter {peer} is")
         link = await AsyncConnection.open(
-            self._node, self._owner, endpoint.host, endpoint.port, client_id=CLIENT_ID, timeout_s=self._timeout_s
+            self._node,
+            self._owner,
+            endpoint.host,
+            endpoint.port,
+            client_id=CLIENT_ID,
+            timeout_s=self._timeout_s,
+            tls=self._way(),
         )
         self._links[peer] = link
         return link
