@@ -16,6 +16,7 @@ from raft.scripted import Quorum
 from replicas.fetching import Fetching
 from replicas.scripted import Replica
 from scripts.transcript import Scripted, Words, rewritten
+from security.scripted import Session
 from transactions.scripted import Transactions
 
 FOLDER = Path(__file__).parent
@@ -28,6 +29,7 @@ MACHINES: Final[dict[str, Callable[[], Scripted]]] = {
     "mixed_groups": MixedGroups,
     "raft": Quorum,
     "replicas": Replica,
+    "sasl": Session,
     "transactions": Transactions,
 }
 SCRIPTS = sorted(FOLDER.glob("*/*.txt"))

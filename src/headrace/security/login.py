@@ -1,0 +1,72 @@
+"""What every SASL mechanism is to whoever speaks SASL: tokens go in, a step of the login comes out.
+
+A mechanism of a server is a `ServerMechanism`; each login of a client gets a `ServerLogin` of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+OTHER_AUTHZID: Final = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+class Identity(NamedTuple):
+    """Who has logged in: a principal (`User:ann`), when its credential ends (ms since 1970; None: never), and
+    whether a delegation token was the credential."""
+
+    principal: str
+    expires_ms: int | None = None
+    is_token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The login goes on: the client has to answer this."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The login is done; the client hears this last."""
+
+    token: bytes
+    identity: Identity
+
+
+LoginStep = Challenge | Proved
+
+
+class LoginFailedError(Exception):
+    """A login that failed. The text is for the log of the one who checks: the other side must not see it."""
+
+
+class LoginRefused(LoginFailedError):
+    """A login that failed, with a text that the client sees. It says nothing of who exists."""
+
+
+class ServerLogin(Protocol):
+    """A server's side of one login."""
+
+    def respond(self, token: bytes) -> LoginStep:
+        """The step that follows a client's token. Raises LoginFailedError; nothing may be asked of it then."""
+        ...
+
+
+class ServerMechanism(Protocol):
+    """One mechanism as a listener offers it."""
+
+    @property
+    def name(self) -> str:
+        """As clients ask for it: `SCRAM-SHA-256`."""
+        ...
+
+    @property
+    def max_reauth_ms(self) -> int:
+        """`connections.max.reauth.ms` of this mechanism on this listener; 0: sessions end with credentials alone."""
+        ...
+
+    def begin(self) -> ServerLogin:
+        """A login begins."""
+        ...

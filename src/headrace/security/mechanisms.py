@@ -1,0 +1,49 @@
+"""The mechanisms that a server can offer, each made for one listener."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.metadata.scram_credentials import MECHANISMS, ScramMechanism
+from headrace.security.jaas import PLAIN_MODULE, SCRAM_MODULE
+from headrace.security.login import ServerLogin
+from headrace.security.plain import PLAIN, PlainServer, PlainUsers
+from headrace.security.scram import Random, ScramServer, ScramUsers
+
+MODULE_OF: Final[Mapping[str, str]] = {PLAIN: PLAIN_MODULE, **dict.fromkeys(MECHANISMS, SCRAM_MODULE)}
+"""The login module of each mechanism that is served."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMechanism:
+    """See login.ServerMechanism."""
+
+    users: PlainUsers
+    max_reauth_ms: int = 0
+    name: str = PLAIN
+
+    def begin(self) -> ServerLogin:
+        """See login.ServerMechanism."""
+        return PlainServer(self.users)
+
+
+@dataclass(frozen=True, slots=True)
+class ScramServerMechanism:
+    """See login.ServerMechanism. `fake_key`: see ScramServer."""
+
+    mechanism: ScramMechanism
+    users: ScramUsers
+    random: Random = field(repr=False)
+    fake_key: bytes = field(repr=False)
+    max_reauth_ms: int = 0
+
+    @property
+    def name(self) -> str:
+        """See login.ServerMechanism."""
+        return self.mechanism.name
+
+    def begin(self) -> ServerLogin:
+        """See login.ServerMechanism."""
+        return ScramServer(self.mechanism, self.users, self.random, self.fake_key)
