@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,10 +15,12 @@ from headrace.cli import main
 from headrace.env.posix import PosixDisk
 from headrace.metadata.bootstrap import BOOTSTRAP_FILE_NAME
 from headrace.metadata.framing import decode_record
+from headrace.metadata.scram_credentials import SCRAM_SHA_256, credential_in, make_credential
 from headrace.raft.messages import Position
 from headrace.raft.voter_set import VoterSet
 from headrace.wire import uuids
 from headrace.wire.batch import iter_headers
+from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 from headrace.wire.records import decode_batch
 
 CLUSTER = "dGhyZWUtY29udHJvbGxlcg"
@@ -159,12 +162,17 @@ def test_fixed_voters_are_those_of_the_settings(file: Path, options: tuple[str, 
     assert refused.exit_code == 1 and "controller.quorum.voters" in refused.stderr
 
 
-def levels_of(directory: Path) -> dict[str, int]:
-    """The feature levels that formatting left for the first leader."""
+def first_records(directory: Path) -> list[Any]:
+    """What formatting left for the first leader."""
     data = (directory / BOOTSTRAP_FILE_NAME).read_bytes()
     batches = [at for at, header in iter_headers(data) if not header.is_control]
     values = [record.value for at in batches for record in decode_batch(data, at)]
-    return {found.name: found.feature_level for found in map(decode_record, filter(None, values))}
+    return [decode_record(value) for value in values if value]
+
+
+def levels_of(directory: Path) -> dict[str, int]:
+    """The feature levels that formatting left for the first leader."""
+    return {found.name: found.feature_level for found in first_records(directory)}
 
 
 def test_a_cluster_begins_with_the_levels_of_a_release(file: Path, tmp_path: Path) -> None:
@@ -195,3 +203,28 @@ def test_levels_that_cannot_be_are_refused_in_one_line(
     refused = run("format", "-t", CLUSTER, "-c", file, *options)
     assert refused.exit_code == 1 and words in refused.stderr and len(refused.stderr.splitlines()) == 1
     assert not (tmp_path / "one").exists()
+
+
+def test_a_cluster_begins_with_users(file: Path, tmp_path: Path) -> None:
+    done = run(
+        "format", "-t", CLUSTER, "-c", file, "--add-scram", "SCRAM-SHA-256=[name=ann,password=pencil]",
+        "-S", "SCRAM-SHA-512=[name=bob,password=pen,iterations=8192]",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    users = [each for each in first_records(tmp_path / "one") if isinstance(each, UserScramCredentialRecord)]
+    assert [(each.name, each.mechanism, each.iterations) for each in users] == [("ann", 1, 4096), ("bob", 2, 8192)]
+    ann = credential_in(users[0])
+    assert ann == make_credential(SCRAM_SHA_256, "pencil", ann.salt, 4096) and len(ann.salt) >= 20
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--add-scram", "SCRAM-SHA-1=[name=ann,password=pencil]"), "SCRAM-SHA-1 is not supported"),
+        (("--add-scram", "SCRAM-SHA-256=[name=ann,password=pencil]", "-r", "3.5-IV1"), "3.5-IV2"),
+    ],
+)
+def test_users_that_cannot_be_are_refused_in_one_line(file: Path, options: tuple[str, ...], why: str) -> None:
+    done = run("format", "-t", CLUSTER, "-c", file, *options)
+    assert done.exit_code == 1 and why in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "pencil" not in done.stderr

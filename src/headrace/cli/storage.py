@@ -15,8 +15,11 @@ from headrace.cli.output import print_json, print_table
 from headrace.metadata.levels import KRAFT_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.config import BrokerConfig
     from headrace.raft.control import Voter
+    from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -51,6 +54,8 @@ def storage() -> None:
               "feature, as kraft.version=0; may be repeated.")  # fmt: skip
 @click.option("--release-version", "-r", "release", metavar="RELEASE", help="Begin with the feature levels of this "
               "release, as 4.1 or 4.1-IV0, by default the newest.")  # fmt: skip
+@click.option("--add-scram", "-S", "add_scram", multiple=True, metavar="USER", help="Begin with this user, as "
+              "'SCRAM-SHA-256=[name=ann,password=...]'; may be repeated.")  # fmt: skip
 @click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories that are formatted for it as they are.")
 @json_option
 def format_directories(
@@ -61,6 +66,7 @@ def format_directories(
     joins: bool,
     features: tuple[str, ...],
     release: str | None,
+    add_scram: tuple[str, ...],
     ignore_formatted: bool,
     as_json: bool,
 ) -> None:
@@ -79,11 +85,12 @@ def format_directories(
     levels = _first_levels(release, features)
     voters = _first_voters(config, standalone, initial_controllers, joins, levels.pop(KRAFT_VERSION, None))
     env = PosixEnvironment()
+    users = _first_users(add_scram, levels, env.entropy.secret)
     formatted = [directory for directory in config.directories if is_formatted(env.disk, directory)]
     if formatted and not ignore_formatted:
         raise Failure(f"{formatted[0]} is formatted already: --ignore-formatted leaves it as it is")
     try:
-        format_storage(env, config, cluster_id, voters=voters, joins=joins, levels=levels)
+        format_storage(env, config, cluster_id, voters=voters, joins=joins, levels=levels, users=users)
     except StorageError as error:
         raise Failure(str(error)) from error
     except OSError as error:
@@ -160,6 +167,22 @@ def _first_levels(release: str | None, features: tuple[str, ...]) -> dict[str, i
     except ValueError as error:
         raise Failure(str(error)) from error
     return found | {name: level for name, level in given.items() if name == KRAFT_VERSION}
+
+
+def _first_users(
+    add_scram: tuple[str, ...], first_levels: dict[str, int], random: Callable[[int], bytes]
+) -> list[UserScramCredentialRecord]:
+    """The users that a cluster begins with. Raises `Failure`, and shows no password."""
+    from headrace.metadata import levels
+    from headrace.metadata.add_scram import parse_add_scram
+    from headrace.metadata.scram_credentials import random_text
+
+    if add_scram and not levels.supports_scram(first_levels[levels.METADATA_VERSION]):
+        raise Failure("--add-scram needs metadata.version 3.5-IV2 or a later one")
+    try:
+        return [parse_add_scram(text, lambda: random_text(random).encode()) for text in add_scram]
+    except ValueError as error:
+        raise Failure(f"--add-scram: {error}") from error
 
 
 def _first_voters(

@@ -12,7 +12,7 @@ has neither heartbeats nor sessions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -49,6 +49,7 @@ from headrace.controller.membership import (
 from headrace.controller.partitions import decide_create_partitions
 from headrace.controller.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
 from headrace.controller.reassignments import decide_reassign
+from headrace.controller.scram_users import ScramDeletion, ScramUpsertion, decide_alter_scram
 from headrace.controller.topics import decide_create_topics, decide_delete_topics
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage
@@ -196,6 +197,20 @@ class UpdateFeatures:
     def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[ApiError]:
         """See ControllerRequest."""
         return decide_update_features(image, self.updates, context, validate_only=self.validate_only)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterScramUsers:
+    """Credentials of users that are deleted, made or replaced; each user has an outcome."""
+
+    deletions: Sequence[ScramDeletion]
+    upsertions: Sequence[ScramUpsertion]
+
+    def decide(
+        self, image: ClusterImage, context: ControllerContext, access: Access
+    ) -> Decision[Mapping[str, ApiError]]:
+        """See ControllerRequest."""
+        return decide_alter_scram(image, self.deletions, self.upsertions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,10 @@ class Entropy(Protocol):
         """Sixteen random bytes that are neither Kafka's reserved ids nor start with a dash in base64."""
         ...
 
+    def secret(self, size: int) -> bytes:
+        """So many random bytes that nobody can guess: salts, nonces, keys."""
+        ...
+
     def random(self) -> random.Random:
         """A generator of its own for one user, seeded by this source."""
         ...

@@ -418,6 +418,10 @@ class PosixEntropy:
             if drawn not in RESERVED_IDS and drawn[0] >> 2 != 0b111110:
                 return drawn
 
+    def secret(self, size: int) -> bytes:
+        """See Entropy.secret."""
+        return os.urandom(size)
+
     def random(self) -> random.Random:
         """See Entropy.random."""
         return random.Random(os.urandom(32))

@@ -51,6 +51,7 @@ LATEST_METADATA_VERSION: Final = max(METADATA_VERSION_NAMES)
 
 # Levels at which an ability appears.
 _MIGRATION = 8
+_SCRAM = 11
 _SHRINKING_KEEPS_EPOCH = 12
 _METADATA_TRANSACTIONS = 13
 _CONTROLLER_REGISTRATION = 15
@@ -76,6 +77,11 @@ def parse_metadata_version(text: str) -> int:
 def supports_migration(level: int) -> bool:
     """Whether the metadata records say how far a move away from ZooKeeper has come."""
     return level >= _MIGRATION
+
+
+def supports_scram(level: int) -> bool:
+    """Whether users' SCRAM credentials are metadata (KIP-900)."""
+    return level >= _SCRAM
 
 
 def shrinking_keeps_leader_epoch(level: int) -> bool:

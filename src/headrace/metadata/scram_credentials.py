@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,6 +18,12 @@ from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16_384
 """What Kafka allows for a credential."""
+NONCE_BITS: Final = 130
+
+_DIGITS36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+Random = Callable[[int], bytes]
+"""So many fresh random bytes."""
 
 
 class ScramMechanism(NamedTuple):
@@ -62,6 +69,20 @@ def credential_of(mechanism: ScramMechanism, salted: bytes, salt: bytes, iterati
 def make_credential(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> ScramCredential:
     """The credential of a password."""
     return credential_of(mechanism, salted_password(mechanism, password.encode(), salt, iterations), salt, iterations)
+
+
+def random_text(random: Random) -> str:
+    """A nonce or salt as Kafka draws them: 130 bits in base 36."""
+    return nonce_text(random(17))
+
+
+def nonce_text(drawn: bytes) -> str:
+    """The text of 17 random bytes."""
+    number, digits = int.from_bytes(drawn, "big") >> (8 * len(drawn) - NONCE_BITS), ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS36[digit] + digits
+    return digits or "0"
 
 
 def record_of(name: str, mechanism: ScramMechanism, credential: ScramCredential) -> UserScramCredentialRecord:

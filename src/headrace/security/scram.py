@@ -16,14 +16,16 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from headrace.metadata.scram_credentials import (
     ITERATIONS_MIN,
+    Random,
     ScramCredential,
     ScramMechanism,
     keyed_hash,
+    nonce_text,
+    random_text,
     salted_password,
 )
 from headrace.security.login import (
@@ -38,7 +40,6 @@ from headrace.security.login import (
 
 CLIENT_ITERATIONS_MAX: Final = 131_072
 """What a client computes at most for a server: a stranger shall not keep it busy for minutes."""
-NONCE_BITS: Final = 130
 FAKE_ITERATIONS: Final = ITERATIONS_MIN
 """What users have whom nobody made: what `kafka-configs` gives by default."""
 
@@ -52,7 +53,6 @@ _CLIENT_FIRST = re.compile(
 _SERVER_FIRST = re.compile(rf"(?:m=[\x01-\x2b\x2d-\x7f]+,)?r=({_NONCE}),s=({_B64}),i=([0-9]+){_EXTENSIONS}", re.DOTALL)
 _CLIENT_FINAL = re.compile(rf"(c={_B64},r=({_NONCE}){_EXTENSIONS}),p=({_B64})", re.DOTALL)
 _SERVER_FINAL = re.compile(rf"(?:e=([\x01-\x2b\x2d-\x7f]+)|v=({_B64})){_EXTENSIONS}", re.DOTALL)
-_DIGITS36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ScramUser(NamedTuple):
@@ -68,22 +68,6 @@ class ScramUsers(Protocol):
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
         """The user of that name, or the owner of the token of that id where `is_token`; None where there is none."""
         ...
-
-
-Random = Callable[[int], bytes]
-
-
-def random_text(random: Random) -> str:
-    """A nonce or salt as Kafka draws them: 130 bits in base 36."""
-    return _base36(int.from_bytes(random(17), "big") >> (136 - NONCE_BITS))
-
-
-def _base36(number: int) -> str:
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS36[digit] + digits
-    return digits or "0"
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
@@ -166,7 +150,7 @@ class ScramServer:
     def _fake(self, name: str) -> ScramCredential:
         """What stands for the credential of a user that is not there: nobody can log in with it."""
         seed = hmac.digest(self._fake_key, f"{self.mechanism.name}/{name}".encode(), "sha512")
-        salt = _base36(int.from_bytes(seed[:17], "big") >> (136 - NONCE_BITS)).encode()
+        salt = nonce_text(seed[:17]).encode()
         size = hashlib.new(self.mechanism.hash_name).digest_size
         return ScramCredential(salt, seed[:size], seed[-size:], FAKE_ITERATIONS)
 

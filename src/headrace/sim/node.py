@@ -59,6 +59,10 @@ class SimEntropy:
             if drawn not in RESERVED_IDS and drawn[0] >> 2 != 0b111110:
                 return drawn
 
+    def secret(self, size: int) -> bytes:
+        """See Entropy.secret."""
+        return self._rng.randbytes(size)
+
     def random(self) -> random.Random:
         """See Entropy.random."""
         return random.Random(self._rng.getrandbits(64))

@@ -43,6 +43,8 @@ from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
 from headrace.wire.messages import k46_list_partition_reassignments as k46
 from headrace.wire.messages import k47_offset_delete as k47
+from headrace.wire.messages import k50_describe_user_scram_credentials as k50
+from headrace.wire.messages import k51_alter_user_scram_credentials as k51
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k57_update_features as k57
 from headrace.wire.messages import k60_describe_cluster as k60
@@ -194,6 +196,9 @@ def _cluster() -> Iterator[Refusal]:
     yield Refusal(k45.AlterPartitionReassignmentsRequest(topics=[reassigned]), 2 * NO_CLUSTER)
     yield Refusal(k46.ListPartitionReassignmentsRequest(), NO_CLUSTER)
     quorum = k55.TopicData("__cluster_metadata", [k55.PartitionData(0)])
+    yield Refusal(k50.DescribeUserScramCredentialsRequest([k50.UserName("ann")]), 2 * NO_CLUSTER)
+    gone, made = k51.ScramCredentialDeletion("ann", 1), k51.ScramCredentialUpsertion("bob", 1, 4096, b"s", bytes(32))
+    yield Refusal(k51.AlterUserScramCredentialsRequest([gone], [made]), 2 * NO_CLUSTER)
     yield Refusal(k55.DescribeQuorumRequest([quorum]), NO_CLUSTER)
     yield Refusal(k57.UpdateFeaturesRequest(feature_updates=[k57.FeatureUpdateKey("metadata.version", 30)]), NO_CLUSTER)
     yield Refusal(k64.UnregisterBrokerRequest(1), NO_CLUSTER)

@@ -39,6 +39,7 @@ from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.messages import ReplicaKey
 from headrace.raft.peers import RaftSettings
 from headrace.wire.batch import BATCH_OVERHEAD, read_header
+from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 
 _SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -79,13 +80,15 @@ def format_storage(
     voters: Sequence[Voter] = (),
     joins: bool = False,
     levels: Mapping[str, int] | None = None,
+    users: Sequence[UserScramCredentialRecord] = (),
 ) -> StorageLayout:
     """Formats the directories of a node for a cluster; those that are formatted for it stay. `voters` are the first
     ones of the cluster, without them this node is the only one; but one that `joins` others learns from them who votes.
-    `levels` are the cluster's first feature levels, by default the newest. Raises StorageError."""
+    `levels` are the cluster's first feature levels, by default the newest, and `users` are in its first records. Raises
+    StorageError."""
     is_dynamic = not config.controller_quorum_voters and not config.is_broker_alone and not joins
     endpoint = controller_endpoint(config)
-    options = FormatOptions(cluster_id, config.node_id, endpoint, is_dynamic, levels, tuple(voters))
+    options = FormatOptions(cluster_id, config.node_id, endpoint, is_dynamic, levels, tuple(voters), tuple(users))
     now_ms = env.clock.now_ms()
     return open_storage(env.disk, config.directories, config.metadata_log_dir, options, env.entropy.uuid, now_ms)
 

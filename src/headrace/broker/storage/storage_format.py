@@ -31,6 +31,7 @@ from headrace.raft.control import (
     voters_record,
 )
 from headrace.wire import uuids
+from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
@@ -57,7 +58,7 @@ class FormatOptions:
     `dynamic`: the voter set is metadata (kraft.version 1). Otherwise `controller.quorum.voters` names it for ever, or
     the node learns it from the leader. `voters` are the first ones, this node among them, which gets the directory id
     that they give it; without them this node is the only one. `levels` are the cluster's first feature levels, by
-    default those of the newest metadata.version.
+    default those of the newest metadata.version. `users` are in its first records too.
     """
 
     cluster_id: str
@@ -66,6 +67,7 @@ class FormatOptions:
     dynamic: bool = True
     levels: Mapping[str, int] | None = None
     voters: tuple[Voter, ...] = ()
+    users: tuple[UserScramCredentialRecord, ...] = ()
 
     @property
     def named(self) -> Voter | None:
@@ -154,7 +156,7 @@ def _format(
     disk: Disk, directory: str, holds_metadata: bool, properties: MetaProperties, options: FormatOptions, now_ms: int
 ) -> None:
     found = options.levels or bootstrap.default_levels(levels.LATEST_METADATA_VERSION)
-    records = bootstrap.bootstrap_records(found)
+    records = [*bootstrap.bootstrap_records(found), *options.users]
     values = [encode_record(record, 0) for record in records]
     content = snapshot_bytes([snapshot_header(0)], values, epoch=0, now_ms=now_ms)
     disk.write_file_atomically(f"{directory}/{bootstrap.BOOTSTRAP_FILE_NAME}", content)

@@ -1,0 +1,68 @@
+"""DescribeUserScramCredentials (50), version 0: which mechanisms users have, and with how many iterations.
+
+Salts and keys are not told. Source: KIP-554.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.registry import handles
+from headrace.metadata.image import ClusterImage
+from headrace.metadata.scram_credentials import BY_CODE
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k50_describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+def handle(
+    broker: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """The users that are named, or all of them; each once."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        text = message_of(denied)
+        return DescribeUserScramCredentialsResponse(
+            error_code=denied,
+            error_message=text,
+            results=[DescribeUserScramCredentialsResult(user.name, denied, text) for user in request.users or ()],
+        )
+    image = broker.image
+    if request.users:
+        times = Counter(user.name for user in request.users)
+    else:
+        times = Counter(dict.fromkeys(sorted({name for name, _ in image.kept.scram}), 1))
+    return DescribeUserScramCredentialsResponse(
+        error_message=None, results=[_described(image, name, count) for name, count in times.items()]
+    )
+
+
+def _described(image: ClusterImage, name: str, count: int) -> DescribeUserScramCredentialsResult:
+    if count > 1:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.DUPLICATE_RESOURCE,
+            error_message=f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}",
+        )
+    records = [image.kept.scram[name, code] for code in sorted(BY_CODE) if (name, code) in image.kept.scram]
+    if not records:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"Attempt to describe a user credential that does not exist: {name}",
+        )
+    infos = [CredentialInfo(mechanism=record.mechanism, iterations=record.iterations) for record in records]
+    return DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=infos)

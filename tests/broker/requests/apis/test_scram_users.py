@@ -1,0 +1,60 @@
+"""Users that log in with SCRAM, made and described by confluent-kafka's admin client; they outlive the broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from headrace.metadata.scram_credentials import SCRAM_SHA_256, credential_in, make_credential
+from headrace.testing.running import broker
+from headrace.wire.errors import ErrorCode
+
+PATIENCE_S = 20
+
+
+def alter(admin: AdminClient, *alterations: Any) -> None:
+    for future in admin.alter_user_scram_credentials(list(alterations)).values():
+        future.result(PATIENCE_S)
+
+
+def described(admin: AdminClient, name: str) -> list[tuple[str, int]]:
+    futures: Any = admin.describe_user_scram_credentials([name])
+    found = futures[name].result(PATIENCE_S)
+    return sorted((info.mechanism.name, info.iterations) for info in found.scram_credential_infos)
+
+
+def upsertion(name: str, mechanism: ScramMechanism, iterations: int) -> UserScramCredentialUpsertion:
+    return UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, iterations), b"pencil", b"salt")
+
+
+def test_users_are_made_described_and_deleted(tmp_path: Path) -> None:
+    with broker(data=tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        alter(admin, upsertion("ann", ScramMechanism.SCRAM_SHA_256, 4096))
+        alter(admin, upsertion("ann", ScramMechanism.SCRAM_SHA_512, 8192))
+        assert described(admin, "ann") == [("SCRAM_SHA_256", 4096), ("SCRAM_SHA_512", 8192)]
+        kept = running.call(lambda inside: inside.image.kept.scram["ann", 1])
+        assert credential_in(kept) == make_credential(SCRAM_SHA_256, "pencil", b"salt", 4096)
+        everybody: Any = admin.describe_user_scram_credentials()
+        assert list(everybody.result(PATIENCE_S)) == ["ann"]
+        with pytest.raises(KafkaException) as refused:
+            alter(admin, upsertion("bob", ScramMechanism.SCRAM_SHA_256, 4095))
+        assert refused.value.args[0].code() == ErrorCode.UNACCEPTABLE_CREDENTIAL
+        with pytest.raises(KafkaException) as unknown:
+            described(admin, "bob")
+        assert unknown.value.args[0].code() == ErrorCode.RESOURCE_NOT_FOUND
+    with broker(data=tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        assert described(admin, "ann") == [("SCRAM_SHA_256", 4096), ("SCRAM_SHA_512", 8192)]
+        alter(admin, UserScramCredentialDeletion("ann", ScramMechanism.SCRAM_SHA_256))
+        assert described(admin, "ann") == [("SCRAM_SHA_512", 8192)]
