@@ -38,8 +38,8 @@ OBSERVER = {
     "properties",
     [
         {"listeners": "SSL://:9092"},
-        {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "EXTERNAL:SASL_PLAINTEXT"},
-        {"sasl.enabled.mechanisms": "PLAIN"},
+        {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "EXTERNAL:SASL"},
+        {"sasl.kerberos.service.name": "kafka"},
         {"group.consumer.session.timeout.ms": "44999"},
         {"group.consumer.heartbeat.interval.ms": "15001"},
         {"group.consumer.min.assignment.interval.ms": "2000"},
@@ -103,8 +103,7 @@ def test_a_refusal_says_why() -> None:
         "process.roles=broker": "Invalid value  for configuration controller.listener.names: process.roles=broker: it "
         "must name the listener of the controllers",
         "security.inter.broker.protocol=SASL_SSL": "Invalid value SASL_SSL for configuration "
-        "security.inter.broker.protocol: this release serves only PLAINTEXT listeners without authentication: data "
-        "would go unprotected",
+        "security.inter.broker.protocol: this release does not serve that, and data would go unprotected",
         "zookeeper.connect=here:2181": "Invalid value here:2181 for configuration zookeeper.connect: "
         "there is no ZooKeeper here: the metadata log is in the log directory",
     }
@@ -117,7 +116,7 @@ def test_a_refusal_says_why() -> None:
 
 def test_a_refusal_does_not_show_a_secret() -> None:
     with pytest.raises(ConfigError) as refused:
-        BrokerConfig.load({"sasl.jaas.config": "hunter2"}, lambda _line: None)
+        BrokerConfig.load({"delegation.token.secret.key": "hunter2"}, lambda _line: None)
     assert "hunter2" not in str(refused.value)
 
 

@@ -24,6 +24,7 @@ class BrokerFields:
     broker_rack: str | None
     broker_session_timeout_ms: int
     busy_poll_us: int
+    connection_login_timeout_ms: int
     connection_max_queued_requests: int
     connections_max_idle_ms: int
     connections_max_waiting_fetches: int

@@ -1,4 +1,5 @@
-"""The settings as one listener sees them: `listener.name.NAME.x` stands before `x`.
+"""The settings of one listener: what stands behind `listener.name.<name>.` wins over the plain setting, and what stands
+behind `listener.name.<name>.<mechanism>.` over both. Names of listeners and mechanisms are written small there.
 
 Source: KIP-103 (listener names), KIP-226 (their settings while a broker runs).
 """
@@ -13,52 +14,100 @@ from .setting import Value
 PREFIX: Final = "listener.name."
 
 
-class ListenerConfig:
-    """What holds for one listener, or for one SASL mechanism of it. Immutable, and made of one `BrokerConfig`."""
+class _Prefixed:
+    """Settings as they are behind the first of the prefixes under which they are given. Immutable."""
 
-    def __init__(
-        self, name: str, values: Mapping[str, Value], scoped: Mapping[str, Value], prefixes: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, values: Mapping[str, Value], scoped: Mapping[str, Value], *prefixes: str) -> None:
         """`values`: every setting without a prefix, as it is in force; `scoped`: those that have one, under their whole
         names."""
-        self.name: Final = name
         self._values: Final = values
         self._scoped: Final = scoped
-        self._prefixes: Final = prefixes or (f"{PREFIX}{name.lower()}.",)
+        self._prefixes: Final = prefixes
 
-    def mechanism(self, name: str) -> ListenerConfig:
-        """What holds for a SASL mechanism: `listener.name.NAME.MECHANISM.x`, then what holds for the listener."""
-        own = f"{PREFIX}{self.name.lower()}.{name.lower()}."
-        return ListenerConfig(self.name, self._values, self._scoped, (own, *self._prefixes))
+    @property
+    def prefix(self) -> str:
+        """What is looked behind first."""
+        return self._prefixes[0]
 
-    def __getitem__(self, setting: str) -> Value:
+    def __getitem__(self, name: str) -> Value:
         """The typed value of a setting. Unknown names raise KeyError."""
         for prefix in self._prefixes:
-            if prefix + setting in self._scoped:
-                return self._scoped[prefix + setting]
-        return self._values[setting]
+            if prefix + name in self._scoped:
+                return self._scoped[prefix + name]
+        return self._values[name]
 
-    def own(self, setting: str) -> Value:
-        """The value that is given for this listener (or its mechanism) alone; None without one."""
-        for prefix in self._prefixes:
-            if prefix + setting in self._scoped:
-                return self._scoped[prefix + setting]
-        return None
+    def own(self, name: str) -> Value:
+        """The value that is given behind the first prefix alone; None without one."""
+        return self._scoped.get(self.prefix + name)
 
-    def text(self, setting: str) -> str | None:
+    def text(self, name: str) -> str | None:
         """The value of a setting that is text; None where it is not set."""
-        value = self[setting]
+        value = self[name]
         assert value is None or isinstance(value, str)
         return value
 
-    def flag(self, setting: str) -> bool:
+    def flag(self, name: str) -> bool:
         """The value of a setting that is true or false."""
-        value = self[setting]
+        value = self[name]
         assert isinstance(value, bool)
         return value
 
-    def names(self, setting: str) -> tuple[str, ...]:
+    def number(self, name: str) -> int:
+        """The value of a setting that is a whole number."""
+        value = self[name]
+        assert isinstance(value, int)
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
         """The value of a setting that is a list."""
-        value = self[setting]
+        value = self[name]
         assert isinstance(value, tuple)
         return value
+
+
+class MechanismConfig(_Prefixed):
+    """Of one mechanism on one listener."""
+
+    @property
+    def sasl_jaas_config(self) -> str | None:
+        """The line of this mechanism on this listener alone, as in Kafka."""
+        value = self.own("sasl.jaas.config")
+        assert value is None or isinstance(value, str)
+        return value
+
+    @property
+    def sasl_server_callback_handler_class(self) -> str | None:
+        """Class that says who may log in."""
+        return self.text("sasl.server.callback.handler.class")
+
+    @property
+    def connections_max_reauth_ms(self) -> int:
+        """How long a session lives; 0: without end."""
+        return self.number("connections.max.reauth.ms")
+
+
+class ListenerConfig(_Prefixed):
+    """Of one listener."""
+
+    def __init__(self, name: str, values: Mapping[str, Value], scoped: Mapping[str, Value]) -> None:
+        """See the base class; `name` is the listener's."""
+        super().__init__(values, scoped, f"{PREFIX}{name.lower()}.")
+
+    def mechanism(self, name: str) -> MechanismConfig:
+        """As a mechanism sees them."""
+        return MechanismConfig(self._values, self._scoped, f"{self.prefix}{name.lower()}.", self.prefix)
+
+    @property
+    def sasl_enabled_mechanisms(self) -> tuple[str, ...]:
+        """What clients may log in by."""
+        return self.names("sasl.enabled.mechanisms")
+
+    @property
+    def sasl_server_max_receive_size(self) -> int:
+        """The largest frame before a login is done, in bytes."""
+        return self.number("sasl.server.max.receive.size")
+
+    @property
+    def connection_failed_authentication_delay_ms(self) -> int:
+        """How long a failure waits before it is told."""
+        return self.number("connection.failed.authentication.delay.ms")

@@ -1,4 +1,4 @@
-"""Settings of authentication and authorization; while listeners are PLAINTEXT and open, most of them are refused."""
+"""Settings of authentication and authorization; those of what is not served yet are refused."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import Final
 from .setting import Family, Setting, Type, Value
 
 PLAINTEXT: Final = "PLAINTEXT"
-SERVED_PROTOCOLS: Final = (PLAINTEXT, "SSL")
-"""What listeners may speak so far."""
-UNPROTECTED: Final = "this release serves only PLAINTEXT listeners without authentication: data would go unprotected"
+SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+FOR_CLIENTS: Final = (PLAINTEXT, "SSL", *SASL_PROTOCOLS)
+"""What listeners for clients may speak."""
+FOR_NODES: Final = (PLAINTEXT, "SSL")
+"""What nodes may speak among themselves."""
+UNPROTECTED: Final = "this release does not serve that, and data would go unprotected"
 _OPEN: Final = "there is no authorizer yet, and everything would be open"
-_NO_SECURITY: Final = "this release serves only PLAINTEXT listeners"
+_OWN_LOGIN: Final = "the nodes of a cluster speak PLAINTEXT among themselves"
 
 
 def _served_check(value: Value) -> str:
-    return "" if value in SERVED_PROTOCOLS else UNPROTECTED
+    return "" if value in FOR_NODES else UNPROTECTED
 
 
 SECURITY_ROWS: Final[tuple[Setting, ...]] = (
@@ -71,19 +74,78 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         100,
         "How long the broker keeps a connection that failed to authenticate before it closes it.",
         at_least=0,
-        unserved=_NO_SECURITY,
+        by="listener",
     ),
     Setting(
         "connections.max.reauth.ms",
         Type.LONG,
         0,
         "How long an authenticated session lives; 0: without end.",
-        refused=UNPROTECTED,
+        at_least=0,
+        by="mechanism",
+    ),
+    Setting(
+        "connection.login.timeout.ms",
+        Type.INT,
+        10_000,
+        "How long a client may take to log in, however it spends the time.",
+        at_least=1,
+        ours=True,
+    ),
+    Setting(
+        "sasl.enabled.mechanisms",
+        Type.LIST,
+        ("GSSAPI",),
+        "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`.",
+        by="listener",
+        update="per-broker",
+    ),
+    Setting(
+        "sasl.jaas.config",
+        Type.PASSWORD,
+        None,
+        "Login module of a mechanism, with its users: "
+        "`listener.name.<listener>.<mechanism>.sasl.jaas.config` is what counts.",
+        by="mechanism",
+        update="per-broker",
+    ),
+    Setting(
+        "sasl.mechanism.inter.broker.protocol",
+        Type.STRING,
+        "GSSAPI",
+        "Mechanism by which brokers log in to each other.",
+        update="per-broker",
+        unserved=_OWN_LOGIN,
+    ),
+    Setting(
+        "sasl.mechanism.controller.protocol",
+        Type.STRING,
+        "GSSAPI",
+        "Mechanism by which nodes log in to controllers.",
+        unserved=_OWN_LOGIN,
+    ),
+    Setting(
+        "sasl.server.max.receive.size",
+        Type.INT,
+        524_288,
+        "The largest request, in bytes, of a client that has not logged in.",
+        at_least=0,
+        by="listener",
+    ),
+    Setting(
+        "sasl.server.callback.handler.class",
+        Type.CLASS,
+        None,
+        "Class that says who may log in; a broker with a class here does not start.",
+        by="mechanism",
     ),
     Setting("security.providers", Type.STRING, None, "Java security providers.", refused=UNPROTECTED),
 )
 
 SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
-    Family("sasl.", "Authentication with SASL.", UNPROTECTED),
+    Family("sasl.kerberos.", "Authentication with Kerberos.", UNPROTECTED),
+    Family("sasl.oauthbearer.", "Authentication with signed tokens.", UNPROTECTED),
+    Family("sasl.login.", "Java's login to SASL.", UNPROTECTED),
+    Family("sasl.client.", "Java's clients of SASL.", UNPROTECTED),
     Family("delegation.token.", "Authentication with delegation tokens.", UNPROTECTED),
 )

@@ -161,7 +161,7 @@ def _entry(first: _Token, tokens: _Tokens) -> LoginModule:
     if flag.text is None:
         raise JaasError(f"no control flag follows the login module {first.text}; they are {', '.join(FLAGS)}")
     if flag.text.upper() not in FLAGS:
-        raise JaasError(f"{flag.text} is not a control flag; they are {', '.join(FLAGS)}")
+        raise JaasError(f"what follows the login module {first.text} is none of {', '.join(FLAGS)}")
     options: dict[str, str] = {}
     while (key := tokens.next()) is not _END and key.kind != ";":
         if key.text is None:

@@ -6,8 +6,9 @@ buffers for large frames, the sweep of idle connections. `connection.py` is one 
 arrived, hands them on, keeps the order of answers, and stops reading where a bound is reached (`blocked.py` names the
 reasons). `large_frame.py` holds a frame that is larger than the shared buffer, `output.py` what is still to be sent,
 `sending.py` sends it when the other side takes more, `reply.py` what is kept of a request between its effect and its
-answer, `budget.py` a named bound on bytes. `context.py` and `answers.py` are what a handler is given and what it may
-return.
+answer, `budget.py` a named bound on bytes. `sasl_connection.py`
+is a connection whose client has to log in first, `logins.py` what strangers may hold and how long they may take.
+`context.py` and `answers.py` are what a handler is given and what it may return.
 
 **What comes in and goes out.** Bytes come from `env.network` streams, which call back when they can be read or
 written; nothing here waits. Requests go out to the room behind through the shapes in `ports.py`: the table of APIs of

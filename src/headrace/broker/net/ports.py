@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.net.context import RequestContext
+    from headrace.broker.net.logins import LoginTerms
     from headrace.broker.telemetry.metrics import Counter
     from headrace.security.authorizer import Authorizer
     from headrace.wire.frame import RequestHeader
@@ -75,6 +76,10 @@ class Requests(Protocol):
 
     def served(self, role: str) -> Mapping[int, Api]:
         """The APIs that listeners of a role (`broker`, `controller`) serve, by key."""
+        ...
+
+    def login_terms(self, listener: str) -> LoginTerms:
+        """How clients log in on a listener whose protocol asks for that."""
         ...
 
     def unsupported_version(

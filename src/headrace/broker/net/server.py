@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
+from headrace.broker.net.logins import Logins, LoginTerms
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
+from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.net.tls import ListenerTls
+from headrace.config.security_table import SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS, tls_of
 from headrace.env.network import Listener, Stream
 from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
@@ -53,6 +56,8 @@ class OpenListener:
         self.served = served
         self.produces = ApiKey.PRODUCE in served
         self.listener: Listener | None = None
+        self.login_terms: LoginTerms | None = None
+        """How its clients log in; None where they need not."""
 
     @property
     def host(self) -> str:
@@ -108,6 +113,7 @@ class Server:
         self.owner = node.owner("server")
         self._log = node.logger("net")
         self.monotonic = node.clock.monotonic
+        self.now_ms = node.clock.now_ms
         self.buffer = bytearray(RECEIVE_BYTES)
         self.view = memoryview(self.buffer)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -133,6 +139,7 @@ class Server:
         self.talked_at = -SHARED_S
         """When a connection last said something to which no answer came out of a file."""
         self.cold_reads = metrics.counter("fetch.cold_reads")
+        self.logins = Logins(self.owner, self.monotonic, lambda: self._config().connection_login_timeout_ms, metrics)
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
         self._bad = metrics.counter("connections.closed_for_bad_input")
@@ -158,6 +165,8 @@ class Server:
             tls = ListenerTls(endpoint.name, endpoint.protocol, settings, self._node.disk)
         served = self.requests.served("controller" if controller else "broker")
         opened = OpenListener(endpoint, served, controller, tls)
+        if endpoint.protocol in SASL_PROTOCOLS:
+            opened.login_terms = self.requests.login_terms(endpoint.name)
         try:
             opened.listener = self._node.network.listen(
                 endpoint.host,
@@ -217,7 +226,7 @@ class Server:
         """Over the stream itself, or over TLS on it, which may say who the client is once it is open."""
         tls = listener.tls
         if tls is None:
-            return Connection(self, stream, listener)
+            return self._made(stream, listener)
         if self._tls_scratch is None:
             self._tls_scratch = Scratch()
         secured = TlsStream(
@@ -228,13 +237,17 @@ class Server:
             soon=self.owner.soon,
             turns=self._handshakes,
         )
-        connection = Connection(self, secured, listener)
+        connection = self._made(secured, listener)
 
         def opened(stream: TlsStream) -> None:
             connection.principal = tls.opened(stream) or connection.principal
 
         secured.on_open = opened
         return connection
+
+    def _made(self, stream: Stream, listener: OpenListener) -> Connection:
+        terms = listener.login_terms
+        return Connection(self, stream, listener) if terms is None else SaslConnection(self, stream, listener, terms)
 
     def _host_limit(self, host: str) -> int:
         config = self._config()

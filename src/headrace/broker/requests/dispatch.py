@@ -15,6 +15,7 @@ from headrace.wire.messages import request_class
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
+    from headrace.broker.net.logins import LoginTerms
     from headrace.broker.requests.services import NodeServices
     from headrace.broker.telemetry.metrics import Counter
     from headrace.security.authorizer import Authorizer
@@ -101,6 +102,12 @@ class Dispatch:
             for key in self._keys
             if role in APIS[key].listeners
         }
+
+    def login_terms(self, listener: str) -> LoginTerms:
+        """See Requests.login_terms. Raises ConfigError."""
+        from headrace.broker.requests.login_terms import login_terms
+
+        return login_terms(self._services, listener)
 
     def unsupported_version(
         self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader

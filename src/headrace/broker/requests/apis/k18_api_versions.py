@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
+from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.registry import handles
 from headrace.metadata.bootstrap import SUPPORTED_FEATURES
 from headrace.metadata.levels import KRAFT_VERSION
@@ -72,6 +73,8 @@ def handle(broker: Services, request: ApiVersionsRequest, context: RequestContex
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     response = ApiVersionsResponse(api_keys=listed(connection.listener.served))
     _add_features(broker, response, version)
+    if isinstance(connection, SaslConnection):
+        connection.session.listed()
     return response
 
 

@@ -1,0 +1,117 @@
+"""Clients that have not logged in yet: what all of them together may hold, and how long they may take.
+
+A stranger gets little: a few KB of memory of his own and a share of one budget, one absolute deadline for the whole
+login that no byte prolongs, and after a failure a wait before he hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.security.login import ServerMechanism
+
+if TYPE_CHECKING:
+    from headrace.broker.telemetry.metrics import Registry
+    from headrace.env import Owner
+    from headrace.env.node import Timer
+
+FREE_BYTES: Final = 4096
+"""What every client may send before it has logged in without drawing on the budget: enough for a password."""
+LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What all of them together may hold beyond that."""
+DELAYED_MAX: Final = 1000
+"""How many failures wait at once before they are told; further ones are closed without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginTerms:
+    """How a listener lets clients in: the mechanisms it offers, by name, the largest frame that it takes before a
+    login is done, and how long a failure waits."""
+
+    mechanisms: Mapping[str, ServerMechanism]
+    frame_bytes_max: int
+    failed_delay_ms: int
+
+
+class Candidate(Protocol):
+    """A connection that logs in."""
+
+    def close(self, why: str) -> None:
+        """Ends it."""
+        ...
+
+
+class Logins:
+    """Of one server."""
+
+    def __init__(
+        self, owner: Owner, monotonic: Callable[[], float], timeout_ms: Callable[[], int], metrics: Registry
+    ) -> None:
+        """`timeout_ms` is `connection.login.timeout.ms` as of now."""
+        self._owner = owner
+        self._monotonic = monotonic
+        self._timeout_ms = timeout_ms
+        self._deadlines: dict[Candidate, float] = {}
+        self._timer: Timer | None = None
+        self._held = 0
+        self._delayed = 0
+        self.succeeded = metrics.counter("logins.succeeded")
+        self.failed = metrics.counter("logins.failed")
+        metrics.gauge("logins.open", lambda: len(self._deadlines))
+        metrics.gauge("logins.bytes_held", lambda: self._held)
+
+    # --- time
+
+    def begin(self, candidate: Candidate) -> None:
+        """From now on it has so long to log in."""
+        self._deadlines.pop(candidate, None)
+        self._deadlines[candidate] = self._monotonic() + self._timeout_ms() / 1000
+        if self._timer is None:
+            self._await_first()
+
+    def end(self, candidate: Candidate) -> None:
+        """It has logged in, or is gone; harmless where it was neither."""
+        self._deadlines.pop(candidate, None)
+
+    def _await_first(self) -> None:
+        first = min(self._deadlines.values(), default=None)
+        if first is not None:
+            self._timer = self._owner.later(max(0.0, first - self._monotonic()), self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._monotonic()
+        for candidate in [each for each, deadline in self._deadlines.items() if deadline <= now]:
+            self.end(candidate)
+            candidate.close("it did not log in within connection.login.timeout.ms")
+        self._await_first()
+
+    # --- memory
+
+    def hold(self, before: int, after: int) -> bool:
+        """A client that held `before` bytes holds `after`; False, and nothing is counted, where that is too much."""
+        more = max(0, after - FREE_BYTES) - max(0, before - FREE_BYTES)
+        if more > 0 and self._held + more > LOGIN_BYTES_MAX:
+            return False
+        self._held += more
+        return True
+
+    # --- failures
+
+    def delay(self, delay_ms: int, callback: Callable[[], None]) -> Timer | None:
+        """Calls back after the wait that follows a failure; None, and nobody is called, where too many wait. Whoever
+        cancels the timer says `undelayed`."""
+        if self._delayed >= DELAYED_MAX:
+            return None
+        self._delayed += 1
+        return self._owner.later(delay_ms / 1000, self._told, callback)
+
+    def undelayed(self) -> None:
+        """A wait was called off."""
+        self._delayed -= 1
+
+    def _told(self, callback: Callable[[], None]) -> None:
+        self._delayed -= 1
+        callback()

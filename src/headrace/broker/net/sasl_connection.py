@@ -1,0 +1,247 @@
+"""A connection whose client has to log in first, and again when its session ends.
+
+Until then its bytes take a way of their own: they wait in memory of its own (see `logins`), frames are small, and each
+is looked at alone, so that what stands behind a login is handled as whoever has logged in. Then it is a connection as
+any other. It comes back to this way to log in again, and when its session has ended: requests close it then.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.answers import Pending
+from headrace.broker.net.blocked import Blocked
+from headrace.broker.net.connection import HEADER_BYTES, Connection
+from headrace.broker.net.reply import Reply
+from headrace.env.network import WOULD_BLOCK, Stream
+from headrace.env.tls import TlsFailure
+from headrace.security.sasl import Moment, Phase, SaslAnswer, SaslSession
+
+if TYPE_CHECKING:
+    from headrace.broker.net.logins import Logins, LoginTerms
+    from headrace.broker.net.server import OpenListener, Server
+    from headrace.env.node import Timer
+
+SIZE_BYTES: Final = 4
+
+_read_size = Struct(">i").unpack_from
+_read_header = Struct(">hhih").unpack_from
+_pack_size = Struct(">i").pack
+
+
+class SaslConnection(Connection):
+    """See the module. `session` says who it is and what it may ask."""
+
+    __slots__ = ("_arrived", "_ending", "_logins", "_logs_in", "_terms", "_timer", "session")
+
+    def __init__(self, server: Server, stream: Stream, listener: OpenListener, terms: LoginTerms) -> None:
+        super().__init__(server, stream, listener)
+        self.session = SaslSession(terms.mechanisms)
+        self._terms = terms
+        self._logins: Logins = server.logins
+        self._arrived = bytearray()
+        self._logs_in = True
+        self._ending = ""
+        self._timer: Timer | None = None
+
+    # --- receiving
+
+    def start(self) -> None:
+        """See Connection.start. The time to log in runs."""
+        self._logins.begin(self)
+        super().start()
+
+    def _readable(self) -> None:
+        if not self._logs_in:
+            super()._readable()
+            return
+        self.active = True
+        server = self.server
+        try:
+            received = self.stream.receive_into(server.view)
+            if received <= 0:
+                if received != WOULD_BLOCK:
+                    self.close("the client left amid its login" if self._arrived else "")
+                return
+            if self._arrive(server.view[:received]):
+                self._login_requests()
+        except TlsFailure as failure:
+            self.close(str(failure))
+        except OSError:
+            self.close("")
+        except Exception as error:
+            server.defect_beside(self, error)
+
+    def _arrive(self, data: memoryview | bytes) -> bool:
+        have = len(self._arrived)
+        if not self._logins.hold(have, have + len(data)):
+            self.close("memory for clients that have not logged in is spent")
+            return False
+        self._arrived += data
+        return True
+
+    def _drop(self, size: int) -> None:
+        """Forgets the first `size` bytes."""
+        self._logins.hold(len(self._arrived), len(self._arrived) - size)
+        del self._arrived[:size]
+
+    def _resume(self) -> None:
+        if not self._logs_in:
+            super()._resume()
+            return
+        if self._blocked or self.closed:
+            return
+        carry, self._carry = self._carry, b""
+        self.server.requests_budget.give(len(carry))
+        try:
+            if self._arrive(carry):
+                self._login_requests()
+        except Exception as error:
+            self.server.defect_beside(self, error)
+        self._watch()
+
+    def _requests(self, buffer: bytearray, view: memoryview, end: int) -> int:
+        """See Connection. A session that has ended serves nothing but another login."""
+        expires_s = self.session.expires_s
+        if expires_s is None or self.server.monotonic() <= expires_s:
+            return super()._requests(buffer, view, end)
+        self._begin()
+        if self._arrive(view[:end]):
+            self._login_requests()
+        return end
+
+    # --- logging in
+
+    @property
+    def moment(self) -> Moment:
+        """Now."""
+        return Moment(self.server.monotonic(), self.server.now_ms())
+
+    def _begin(self) -> None:
+        self._logs_in = True
+        self._logins.begin(self)
+
+    def _login_requests(self) -> None:
+        """Handles the frames that have arrived, one by one, until the client has logged in; goes on as an ordinary
+        connection then."""
+        server, session = self.server, self.session
+        server.began = server.monotonic()
+        at, arrived = 0, self._arrived
+        while not self._blocked and not self.closed and self._is_outside():
+            if len(arrived) - at < SIZE_BYTES:
+                break
+            size: int = _read_size(arrived, at)[0]
+            least = 0 if session.phase is Phase.RAW else HEADER_BYTES
+            if not least <= size <= self._terms.frame_bytes_max:
+                self.close(f"a frame of {size} bytes from a client that has not logged in")
+                break
+            stop = at + SIZE_BYTES + size
+            if stop > len(arrived):
+                break
+            frame = bytes(arrived[at + SIZE_BYTES : stop])
+            at = stop
+            if session.phase is Phase.RAW:
+                self._raw_token(frame)
+            else:
+                self._login_request(memoryview(frame))
+        if self.closed:
+            return
+        self._drop(at)
+        if self._is_outside():
+            self._flush()
+        else:
+            self._go_in()
+
+    def _is_outside(self) -> bool:
+        """Whether it is still, or again, to log in."""
+        session = self.session
+        is_over = session.expires_s is not None and self.server.monotonic() > session.expires_s
+        return not session.is_ready or is_over
+
+    def _login_request(self, frame: memoryview) -> None:
+        key, version, correlation_id, length = _read_header(frame)
+        refused = self.session.refusal(key, self.moment)
+        if refused:
+            self.close(refused)
+        else:
+            self._request(frame, key, version, correlation_id, length)
+
+    def _raw_token(self, token: bytes) -> None:
+        answer = self.session.authenticate(token, self.moment)
+        if answer.ends:
+            self.settle(answer, None)
+            return
+        self._answer_now(Reply(-1, 0, 0, 0), [_pack_size(len(answer.token)) + answer.token])
+        self.settle(answer, None)
+
+    def _go_in(self) -> None:
+        """It has logged in: what else has arrived takes the ordinary way."""
+        rest = bytes(self._arrived)
+        self._drop(len(rest))
+        self._logs_in = False
+        self._logins.end(self)
+        if self._blocked:
+            self._carry = rest
+            self.server.requests_budget.force(len(rest))
+            self._flush()
+        else:
+            # It came with the bytes that ended the login, in one piece, so there is room for it.
+            self.server.view[: len(rest)] = rest
+            self._take(len(rest))
+
+    # --- for handlers
+
+    def settle(self, answer: SaslAnswer, response: Any) -> Any:
+        """What a handler returns after a step of a login: its response, or, where the login failed, the promise of it,
+        after which the connection ends. None as `response`: nothing is said."""
+        session = self.session
+        if answer.ends:
+            return self._fail(answer.why, response)
+        if session.is_ready and session.identity is not None and self._logs_in:
+            self.principal = session.identity.principal
+            self._logins.succeeded.value += 1
+        elif not session.is_ready and not self._logs_in:
+            # It logs in again: what stands behind this request is looked at as before a login.
+            self._begin()
+            self.block(Blocked.LOGIN)
+            self.unblock(Blocked.LOGIN)
+        return response
+
+    def _fail(self, why: str, response: Any) -> Pending[Any]:
+        self._logins.failed.value += 1
+        self._logins.begin(self)
+        self.block(Blocked.LOGIN)
+        pending: Pending[Any] = Pending()
+
+        def tell() -> None:
+            self._timer = None
+            self._ending = f"a login failed: {why}"
+            if response is None:
+                self._flush()
+            else:
+                pending.resolve(response)
+
+        self._timer = self._logins.delay(self._terms.failed_delay_ms, tell)
+        if self._timer is None:
+            self.close(f"a login failed: {why}")
+        return pending
+
+    # --- ending
+
+    def _flush(self) -> None:
+        super()._flush()
+        if self._ending and not self.unanswered and not self._sending:
+            self.close(self._ending)
+
+    def close(self, why: str) -> None:
+        """See Connection.close."""
+        if self.closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._logins.undelayed()
+        self._logins.end(self)
+        self._drop(len(self._arrived))
+        super().close(why)

@@ -1,0 +1,30 @@
+"""SaslHandshake (17), versions 0-1: the client names the mechanism by which it logs in. Source: KIP-43, KIP-152.
+
+v1 the mechanism's tokens follow in SaslAuthenticate requests; before, as they are.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.net.sasl_connection import SaslConnection
+from headrace.broker.requests.registry import handles
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+
+@handles(ApiKey.SASL_HANDSHAKE)
+def handle(_broker: NodeServices, request: SaslHandshakeRequest, context: RequestContext) -> Any:
+    """The mechanisms that there are; who has logged in, or need not, is told that it is no time for it."""
+    connection = context.connection
+    if not isinstance(connection, SaslConnection):
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    answer = connection.session.handshake(request.mechanism, context.api_version, connection.moment)
+    response = SaslHandshakeResponse(error_code=answer.error, mechanisms=list(answer.mechanisms))
+    return connection.settle(answer, response)

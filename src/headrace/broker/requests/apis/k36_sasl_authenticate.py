@@ -1,0 +1,35 @@
+"""SaslAuthenticate (36), versions 0-2: a token of the mechanism that SaslHandshake named. Source: KIP-152, KIP-368.
+
+v1 how long the session lives. v2 flexible.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.net.sasl_connection import SaslConnection
+from headrace.broker.requests.registry import handles
+from headrace.security.sasl import READY_TEXT
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+_LIFETIME_VERSION: Final = 1
+
+
+@handles(ApiKey.SASL_AUTHENTICATE)
+def handle(_broker: NodeServices, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
+    """The next token of the server, or the end of the login; a failure is told after a while."""
+    connection = context.connection
+    if not isinstance(connection, SaslConnection):
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=READY_TEXT)
+    answer = connection.session.authenticate(bytes(request.auth_bytes), connection.moment)
+    response = SaslAuthenticateResponse(error_code=answer.error, error_message=answer.text, auth_bytes=answer.token)
+    if context.api_version >= _LIFETIME_VERSION:
+        response.session_lifetime_ms = answer.lifetime_ms
+    return connection.settle(answer, response)

@@ -1,0 +1,84 @@
+"""How a listener lets clients in, by its settings: the mechanisms that it offers, and the users behind them.
+
+PLAIN's users stand in the listener's JAAS line, SCRAM's in the cluster's metadata: who is made or deleted while the
+node runs may, or may not, log in from then on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.net.logins import LoginTerms
+from headrace.config import ConfigError
+from headrace.metadata.scram_credentials import MECHANISMS, ScramMechanism, credential_in
+from headrace.security.jaas import JaasError, LoginModule, parse_jaas
+from headrace.security.login import Identity, ServerMechanism
+from headrace.security.mechanisms import MODULE_OF, PlainMechanism, ScramServerMechanism
+from headrace.security.plain import PLAIN, PlainUsers
+from headrace.security.scram import ScramUser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.broker.requests.services import NodeServices
+    from headrace.config.listener import MechanismConfig
+    from headrace.metadata.image import ClusterImage
+
+FAKE_KEY_BYTES: Final = 32
+
+
+class ImageUsers:
+    """SCRAM's users: those of the metadata as of now."""
+
+    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+        self._image = image
+
+    def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
+        """See ScramUsers.find. There are no delegation tokens."""
+        record = None if is_token else self._image().kept.scram.get((name, mechanism.code))
+        return None if record is None else ScramUser(credential_in(record), Identity(f"User:{name}"))
+
+
+def login_terms(services: NodeServices, listener: str) -> LoginTerms:
+    """Of a listener whose protocol asks for SASL. Raises ConfigError where its settings ask for what is not served."""
+    config = services.config.of_listener(listener)
+    fake_key = services.node.entropy.secret(FAKE_KEY_BYTES)
+    mechanisms: dict[str, ServerMechanism] = {}
+    for name in config.sasl_enabled_mechanisms:
+        mechanisms[name] = _mechanism(services, config.mechanism(name), name, fake_key)
+    if not mechanisms:
+        raise ConfigError("sasl.enabled.mechanisms", "", f"listener {listener} offers no mechanism to log in by")
+    return LoginTerms(mechanisms, config.sasl_server_max_receive_size, config.connection_failed_authentication_delay_ms)
+
+
+def _mechanism(services: NodeServices, config: MechanismConfig, name: str, fake_key: bytes) -> ServerMechanism:
+    if name not in MODULE_OF:
+        why = f"the mechanism {name} is not served; there are {', '.join(MODULE_OF)}"
+        raise ConfigError("sasl.enabled.mechanisms", name, why)
+    handler = config.sasl_server_callback_handler_class
+    if handler:
+        why = "this class is not known: users stand in the JAAS line (PLAIN) or in the metadata (SCRAM)"
+        raise ConfigError("sasl.server.callback.handler.class", handler, why)
+    module = _login_module(config, name)
+    max_reauth_ms = config.connections_max_reauth_ms
+    if name == PLAIN:
+        if module is None:
+            why = f'PLAIN needs its users: {config.prefix}sasl.jaas.config with user_<name>="<password>"'
+            raise ConfigError("sasl.jaas.config", "", why)
+        return PlainMechanism(PlainUsers(module.options), max_reauth_ms)
+    users = ImageUsers(lambda: services.image)
+    return ScramServerMechanism(MECHANISMS[name], users, services.node.entropy.secret, fake_key, max_reauth_ms)
+
+
+def _login_module(config: MechanismConfig, name: str) -> LoginModule | None:
+    line = config.sasl_jaas_config
+    if line is None:
+        return None
+    try:
+        module = parse_jaas(line)
+    except JaasError as error:
+        raise ConfigError(f"{config.prefix}sasl.jaas.config", "(hidden)", str(error)) from error
+    if module.name != MODULE_OF[name]:
+        why = f"the login module of {name} is {MODULE_OF[name]}"
+        raise ConfigError(f"{config.prefix}sasl.jaas.config", "(hidden)", why)
+    return module
