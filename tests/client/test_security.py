@@ -114,7 +114,7 @@ def test_a_node_connects_over_tls(place: Place) -> None:
         owner = node.owner("test")
         try:
             link = await AsyncConnection.open(
-                node, owner, "localhost", place.port, client_id="node", timeout_s=10, tls=security.tls()
+                node, owner, "localhost", place.port, client_id="node", timeout_s=10, way=security.way()
             )
             found = len(link.channel.versions)
             link.close()
@@ -140,7 +140,7 @@ def test_it_goes_into_other_processes_and_shows_no_secret(place: Place) -> None:
 @pytest.mark.parametrize(
     ("properties", "why"),
     [
-        ({"security.protocol": "TLS"}, "String must be one of: PLAINTEXT, SSL"),
+        ({"security.protocol": "TLS"}, "String must be one of: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"ssl.enabled.protocols": "TLSv1"}, "String must be one of: TLSv1.2, TLSv1.3"),
         ({"ssl.engine.factory.class": "x"}, "a Java class cannot make TLS engines"),
     ],
@@ -155,7 +155,7 @@ def test_a_store_that_is_not_there_is_named() -> None:
         {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere", "ssl.truststore.type": "PEM"}
     )
     with pytest.raises(ConfigError, match=r"/nowhere for configuration ssl.truststore.location: No such file"):
-        missing.tls()
+        missing.way()
 
 
 def test_other_properties_are_left_alone() -> None:

@@ -59,7 +59,7 @@ OBSERVER = {
         {**OBSERVER, "controller.quorum.voters": "1@a:9093,5@b:9093"},
         {**OBSERVER, "controller.quorum.voters": "1@a:9093,1@b:9093"},
         {**OBSERVER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
-        {**OBSERVER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL"},
+        {**OBSERVER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:TLS"},
         {"process.roles": "controller"},
         {"process.roles": "controller", "listeners": "C://:9093,PLAINTEXT://:9092", "controller.listener.names": "C"},
         {**ALONE, "controller.quorum.voters": "2@a:1,3@b:1"},
@@ -68,7 +68,7 @@ OBSERVER = {
         {**ALONE, "controller.quorum.voters": "1@a:0"},
         {**ALONE, "controller.quorum.voters": "x@a:1"},
         {**ALONE, "controller.quorum.voters": "1@:9093"},
-        {"security.inter.broker.protocol": "SASL_SSL"},
+        {"security.inter.broker.protocol": "TLS"},
         {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
         {"super.users": "User:admin"},
         {"allow.everyone.if.no.acl.found": "true"},
@@ -102,8 +102,8 @@ def test_a_refusal_says_why() -> None:
     refusals = {
         "process.roles=broker": "Invalid value  for configuration controller.listener.names: process.roles=broker: it "
         "must name the listener of the controllers",
-        "security.inter.broker.protocol=SASL_SSL": "Invalid value SASL_SSL for configuration "
-        "security.inter.broker.protocol: this release does not serve that, and data would go unprotected",
+        "sasl.kerberos.service.name=kafka": "Invalid value kafka for configuration "
+        "sasl.kerberos.service.name: this release does not serve that, and data would go unprotected",
         "zookeeper.connect=here:2181": "Invalid value here:2181 for configuration zookeeper.connect: "
         "there is no ZooKeeper here: the metadata log is in the log directory",
     }

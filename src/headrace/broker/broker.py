@@ -34,6 +34,7 @@ from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
+from headrace.client.ways import check_ways
 from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
@@ -196,6 +197,7 @@ class Broker:
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
         quorum: QuorumDriver | None = None
         try:
+            check_ways(self.config, self.node.disk.read_file)
             self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.monitor.listen()
             self.server.times = self.monitor.times

@@ -18,6 +18,7 @@ from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
+from headrace.client.ways import check_ways
 from headrace.security.authorizer import Authorizer, OpenAuthorizer
 from headrace.wire.apis import ApiKey
 
@@ -152,6 +153,7 @@ class ControllerNode:
         self._log.info("controller starts", version=__version__, node=self.node_id)
         quorum: QuorumDriver | None = None
         try:
+            check_ways(self.config, self.node.disk.read_file)
             for endpoint in self.config.controller_listeners:
                 self.server.listen(endpoint, controller=True)
             self.monitor.listen()

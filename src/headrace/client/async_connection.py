@@ -10,6 +10,7 @@ import errno
 from asyncio import Future
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace import __version__
@@ -22,6 +23,7 @@ from headrace.client.errors import (
     TimedOutError,
     UnreachableError,
 )
+from headrace.client.security import PLAIN_WAY, Way
 from headrace.env.network import WOULD_BLOCK
 from headrace.wire.errors import ErrorCode
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.client.security import Tls
     from headrace.env import Node, Owner, Timer
     from headrace.env.network import Stream
+    from headrace.security.credentials import Credentials
     from headrace.wire.messages.k18_api_versions import ApiVersionsResponse
 
 R = TypeVar("R", bound=Response)
@@ -37,6 +40,8 @@ SEND_PARTS_MAX: Final = 64
 RECEIVES_MAX: Final = 16
 """Receives of one readable event: others have their turn then."""
 API_VERSIONS_NEWEST: Final = 4
+HELD_MAX: Final = 1000
+"""Questions that wait for a login at once."""
 
 
 class AsyncConnection:
@@ -55,6 +60,8 @@ class AsyncConnection:
         self._stream: Stream | None = None
         self._waiting: deque[tuple[Call[Any], Future[Any], Timer]] = deque()
         self._writing = False
+        self._held: deque[tuple[Callable[[], Future[Any]], Future[Any]]] | None = None
+        """What waits for a login that begins the session anew."""
 
     @property
     def closed(self) -> bool:
@@ -78,16 +85,19 @@ class AsyncConnection:
         *,
         client_id: str,
         timeout_s: float,
-        tls: Tls | None = None,
+        way: Way = PLAIN_WAY,
     ) -> AsyncConnection:
-        """Connects, and asks which versions the broker serves. Raises UnreachableError, or what `ask` raises."""
+        """Connects, asks which versions the broker serves, and logs in where `way` says as whom. Raises
+        UnreachableError, NotLoggedInError, or what `ask` raises."""
         peer = f"{host}:{port}"
         connection = cls(node, owner, peer, client_id)
         stream = await _connect(node, owner, host, port, timeout_s)
-        connection._stream = stream if tls is None else _secured(node, owner, stream, tls, host)
+        connection._stream = stream if way.tls is None else _secured(node, owner, stream, way.tls, host)
         connection._stream.on_readable(connection._readable)
         try:
             await connection._negotiate(timeout_s)
+            if way.credentials is not None:
+                await connection._log_in(way.credentials, timeout_s)
         except BaseException:
             connection.close()
             raise
@@ -103,6 +113,41 @@ class AsyncConnection:
             raise BrokerError(response.error_code, f"ApiVersions at {self.channel.peer}")
         self.channel.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
+    # --- logging in
+
+    async def _log_in(self, credentials: Credentials, timeout_s: float) -> None:
+        """Raises NotLoggedInError, or what `ask` raises."""
+        from headrace.client.login import log_in, renewal_s
+
+        login = log_in(credentials, self.channel.peer, self._node.entropy.secret)
+        try:
+            asked = next(login)
+            while True:
+                request, response_class, version = asked
+                answer = await self._ask(request, response_class, timeout_s=timeout_s, version=version)
+                asked = login.send(answer)
+        except StopIteration as done:
+            pause_s = renewal_s(done.value, self._node.entropy.random())
+        if pause_s is not None:
+            self._owner.later(pause_s, self._renew, credentials, timeout_s)
+
+    def _renew(self, credentials: Credentials, timeout_s: float) -> None:
+        """The session ends soon: a login begins it anew, and whatever is asked meanwhile waits for that."""
+        if not self.closed and self._held is None:
+            self._held = deque()
+            self._owner.spawn(self._renewed(credentials, timeout_s))
+
+    async def _renewed(self, credentials: Credentials, timeout_s: float) -> None:
+        try:
+            await self._log_in(credentials, timeout_s)
+        except ClientError as error:
+            self._end(error)
+            return
+        held, self._held = self._held, None
+        for ask, future in held or ():
+            if not future.done():
+                _pass_on(ask(), future)
+
     # --- asking
 
     def ask(
@@ -110,6 +155,20 @@ class AsyncConnection:
     ) -> Future[R]:
         """Sends a request. The future has the response, or a ClientError: the connection ended before the answer came
         (whether the request took effect is unknown then), or `timeout_s` seconds passed, which ends the connection."""
+        if self._held is None:
+            return self._ask(request, response_class, timeout_s=timeout_s, version=version)
+        future: Future[R] = self._node.future()
+        future.add_done_callback(_look_at)
+        if len(self._held) >= HELD_MAX:
+            future.set_exception(TimedOutError(f"{self.channel.peer} does not answer a login, and too much waits"))
+        else:
+            asked = partial(self._ask, request, response_class, timeout_s=timeout_s, version=version)
+            self._held.append((asked, future))
+        return future
+
+    def _ask(
+        self, request: Request, response_class: type[R], *, timeout_s: float, version: int | None = None
+    ) -> Future[R]:
         future: Future[R] = self._node.future()
         future.add_done_callback(_look_at)
         try:
@@ -201,6 +260,25 @@ class AsyncConnection:
             if self.on_end is not None:
                 self.on_end()
         self._settle()
+        held, self._held = self._held, None
+        for _, future in held or ():
+            if not future.done():
+                future.set_exception(error)
+
+
+def _pass_on(answer: Future[Any], future: Future[Any]) -> None:
+    """Whoever has `future` gets what `answer` will have."""
+
+    def told(answer: Future[Any]) -> None:
+        if future.done() or answer.cancelled():
+            return
+        error = answer.exception()
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(answer.result())
+
+    answer.add_done_callback(told)
 
 
 def _look_at(future: Future[Any]) -> None:

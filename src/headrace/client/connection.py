@@ -7,11 +7,14 @@ connection belongs to one thread.
 
 from __future__ import annotations
 
+import math
+import os
+import random
 import select
 import socket
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.client.channel import Call, Channel, R, Request
@@ -27,8 +30,14 @@ from headrace.wire.address import address_text
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from headrace.security.credentials import Credentials
+
 SEND_PARTS_MAX = 64
 """Buffers handed to one `sendmsg`; below every system's IOV_MAX."""
+
+RENEWAL_S = 30.0
+"""How long a login may take that begins a session anew."""
 
 RECEIVES_MAX = 16
 """Reads from one socket before the others get their turn."""
@@ -49,16 +58,20 @@ class Connection:
         self.port = port
         peer = address_text(host, port)
         deadline = time.monotonic() + timeout_s
-        tls = security.tls()
+        way = security.way()
         try:
             connected = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
         except OSError as error:
             raise UnreachableError(f"cannot connect to {peer}: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.link: Link = PlainLink(connected) if tls is None else _secured(connected, tls, host, peer)
+        self.link: Link = PlainLink(connected) if way.tls is None else _secured(connected, way.tls, host, peer)
         self.channel = Channel(client_id, peer=peer)
+        self._credentials = way.credentials
+        self._renewed_by = math.inf
         try:
             self._negotiate(deadline)
+            if self._credentials is not None:
+                self._log_in(self._credentials, deadline)
         except BaseException:
             self.close()
             raise
@@ -74,7 +87,10 @@ class Connection:
     def send(
         self, request: Request, response_class: type[R], *, version: int | None = None, expect_reply: bool = True
     ) -> Call[R]:
-        """Queue a request and push what the socket takes at once."""
+        """Queue a request and push what the socket takes at once. Where the session of a login ends soon, it is begun
+        anew first, after what is outstanding. Raises what a login raises."""
+        if time.monotonic() >= self._renewed_by:
+            self._renew()
         call = self.channel.send(request, response_class, version=version, expect_reply=expect_reply)
         self.push()
         return call
@@ -121,6 +137,35 @@ class Connection:
     def _lost(self, why: str) -> None:
         self.channel.fail(ConnectionLostError(f"lost the connection to {self.peer}: {why}"))
         self.link.close()
+
+    def _renew(self) -> None:
+        assert self._credentials is not None
+        self._renewed_by = math.inf
+        deadline = time.monotonic() + RENEWAL_S
+        while self.channel.outstanding and not self.closed:
+            if time.monotonic() >= deadline:
+                raise TimedOutError(f"{self.peer} does not answer, and the session ends")
+            move([self], deadline - time.monotonic())
+        if not self.closed:
+            self._log_in(self._credentials, deadline)
+
+    def _log_in(self, credentials: Credentials, deadline: float) -> None:
+        from headrace.client.login import log_in, renewal_s
+
+        login = log_in(credentials, self.peer, os.urandom)
+        try:
+            asked = next(login)
+            while True:
+                request, response_class, version = asked
+                call = self.send(request, response_class, version=version)
+                wait(call, [self], deadline)
+                asked = login.send(call.result())
+        except StopIteration as done:
+            pause_s = renewal_s(done.value, random.Random())
+            self._renewed_by = math.inf if pause_s is None else time.monotonic() + pause_s
+        except BaseException:
+            self.close()
+            raise
 
     def _negotiate(self, deadline: float) -> None:
         """ApiVersions: newest first; a broker that lacks that version answers v0 with error 35 and its own list."""

@@ -1,4 +1,4 @@
-"""How a client protects its connections, by Kafka's client properties: `security.protocol` and `ssl.*`.
+"""How a client protects its connections, by Kafka's client properties: `security.protocol`, `ssl.*` and `sasl.*`.
 
 A `Security` is a value that goes into other processes; what it opens (files, OpenSSL's context) is opened where a
 connection is made, once a process.
@@ -17,11 +17,16 @@ if TYPE_CHECKING:
 
     from headrace.config.setting import Value
     from headrace.config.tls import TlsConfig
+    from headrace.security.credentials import Credentials
 
 Read = Callable[[str], bytes]
 """Reads a file; raises OSError."""
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+FAMILIES: Final = ("ssl.", "sasl.")
+MECHANISM: Final = "sasl.mechanism"
+JAAS: Final = "sasl.jaas.config"
+USUAL_MECHANISM: Final = "GSSAPI"
 PROTOCOL: Final = "security.protocol"
 CONTEXTS_MAX: Final = 64
 """Different ways of TLS that a process remembers."""
@@ -39,10 +44,14 @@ class Security:
         """Whether its connections are TLS."""
         return self.protocol in ("SSL", "SASL_SSL")
 
-    def tls(self) -> Tls | None:
-        """What its connections are opened with; None where they are not TLS. Raises ConfigError, one line, where the
-        stores cannot be used."""
-        return _opened(self) if self.is_encrypted else None
+    @property
+    def logs_in(self) -> bool:
+        """Whether its connections begin with a login."""
+        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
+    def way(self) -> Way:
+        """What its connections are opened with. Raises ConfigError, one line, where stores cannot be used."""
+        return _opened(self) if self.is_encrypted or self.logs_in else PLAIN_WAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,16 @@ class Tls:
         return host if self.context.check_hostname else None
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a connection is opened with: TLS or not, and who logs in or nobody."""
+
+    tls: Tls | None = None
+    credentials: Credentials | None = None
+
+
 PLAINTEXT: Final = Security()
+PLAIN_WAY: Final = Way()
 
 
 def security_of(properties: Mapping[str, str]) -> Security:
@@ -69,11 +87,32 @@ def security_of(properties: Mapping[str, str]) -> Security:
     protocol = properties.get(PROTOCOL, "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise ConfigError(PROTOCOL, protocol, "String must be one of: " + ", ".join(PROTOCOLS))
-    settings = tuple(sorted((name, text) for name, text in properties.items() if name.startswith("ssl.")))
+    settings = tuple(sorted((name, text) for name, text in properties.items() if name.startswith(FAMILIES)))
     found = Security(protocol, settings)
     if settings:
         _tls_config(found)
+    if found.logs_in:
+        _credentials(found)
     return found
+
+
+def _credentials(security: Security) -> Credentials:
+    given = dict(security.settings)
+    return credentials(given.get(MECHANISM, USUAL_MECHANISM), given.get(JAAS), MECHANISM, JAAS)
+
+
+def credentials(mechanism: str, jaas: str | None, mechanism_setting: str, jaas_setting: str) -> Credentials:
+    """Who logs in, by these settings. Raises ConfigError, which shows nothing of the JAAS line."""
+    from headrace.config import ConfigError
+    from headrace.security.credentials import CredentialsError, credentials_of
+    from headrace.security.jaas import JaasError
+
+    try:
+        return credentials_of(mechanism, jaas)
+    except CredentialsError as error:
+        raise ConfigError(mechanism_setting, mechanism, str(error)) from None
+    except JaasError as error:
+        raise ConfigError(jaas_setting, "(hidden)", str(error)) from None
 
 
 def _tls_config(security: Security) -> TlsConfig:
@@ -84,7 +123,7 @@ def _tls_config(security: Security) -> TlsConfig:
 
     values: dict[str, Value] = {name: row.default for name, row in BROKER_SETTINGS.items() if name.startswith("ssl.")}
     for name, text in security.settings:
-        row = BROKER_SETTINGS.get(name)
+        row = BROKER_SETTINGS.get(name) if name.startswith("ssl.") else None
         if row is not None:
             if row.refused:
                 raise ConfigError(name, text, row.refused)
@@ -93,8 +132,11 @@ def _tls_config(security: Security) -> TlsConfig:
 
 
 @lru_cache(maxsize=CONTEXTS_MAX)
-def _opened(security: Security) -> Tls:
-    return opened(_tls_config(security), lambda path: Path(path).read_bytes(), "")
+def _opened(security: Security) -> Way:
+    tls = None
+    if security.is_encrypted:
+        tls = opened(_tls_config(security), lambda path: Path(path).read_bytes(), "")
+    return Way(tls, _credentials(security) if security.logs_in else None)
 
 
 def opened(config: TlsConfig, read: Read, prefix: str) -> Tls:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.wire.address import address_text
 
-from .security_table import FOR_CLIENTS, FOR_NODES, UNPROTECTED
+from .security_table import SERVED_PROTOCOLS, UNPROTECTED
 from .setting import ConfigError
 from .table import broker_setting, check_refused, refusal
 from .tls import TLS_PROTOCOLS, tls_of
 
 if TYPE_CHECKING:
-    from .broker import BrokerConfig, Endpoint
+    from .broker import BrokerConfig
 
 NONROUTABLE_HOST: Final = "0.0.0.0"
 
@@ -50,8 +50,7 @@ def _check_listeners(config: BrokerConfig) -> None:
     listeners = config.all_listeners
     shown = config.shown("listeners")
     for point in listeners:
-        served = FOR_NODES if point in _of_nodes(config) else FOR_CLIENTS
-        if point.protocol not in served:
+        if point.protocol not in SERVED_PROTOCOLS:
             why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
             raise ConfigError("listeners", shown, why)
         if (
@@ -92,14 +91,6 @@ def _check_listeners(config: BrokerConfig) -> None:
             raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
 
 
-def _of_nodes(config: BrokerConfig) -> list[Endpoint]:
-    """The listeners on which other nodes ask."""
-    if config.is_by_itself:
-        return []
-    name = config.inter_broker_listener
-    return [*config.controller_listeners, *(point for point in config.listeners if point.name == name)]
-
-
 def _check_consumer_groups(config: BrokerConfig) -> None:
     """Times of consumer groups, whose members must beat more often than they may be silent."""
     for kind in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
@@ -138,7 +129,7 @@ def _check_broker_alone(config: BrokerConfig) -> None:
         why = "process.roles=broker: it must not contain a value that appears in the 'listeners' configuration"
         raise ConfigError("controller.listener.names", shown, why)
     protocol = config.controller_protocol
-    if protocol not in FOR_NODES:
+    if protocol not in SERVED_PROTOCOLS:
         raise ConfigError("controller.listener.names", shown, f"the listener speaks {protocol}; {UNPROTECTED}")
     voters = _voter_ids(config)
     if not voters and not config.bootstrap_servers:

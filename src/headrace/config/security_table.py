@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import Family, Setting, Type, Value
+from .setting import Family, Setting, Type
 
 PLAINTEXT: Final = "PLAINTEXT"
 SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
-FOR_CLIENTS: Final = (PLAINTEXT, "SSL", *SASL_PROTOCOLS)
-"""What listeners for clients may speak."""
-FOR_NODES: Final = (PLAINTEXT, "SSL")
-"""What nodes may speak among themselves."""
+SERVED_PROTOCOLS: Final = (PLAINTEXT, "SSL", *SASL_PROTOCOLS)
+"""What listeners may speak."""
 UNPROTECTED: Final = "this release does not serve that, and data would go unprotected"
 _OPEN: Final = "there is no authorizer yet, and everything would be open"
-_OWN_LOGIN: Final = "the nodes of a cluster speak PLAINTEXT among themselves"
-
-
-def _served_check(value: Value) -> str:
-    return "" if value in FOR_NODES else UNPROTECTED
 
 
 SECURITY_ROWS: Final[tuple[Setting, ...]] = (
@@ -26,9 +19,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "security.inter.broker.protocol",
         Type.STRING,
         PLAINTEXT,
-        "The protocol that brokers use among themselves; `PLAINTEXT` or `SSL` so far.",
-        choices=(PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        check=_served_check,
+        "The protocol that brokers use among themselves.",
+        choices=SERVED_PROTOCOLS,
     ),
     Setting(
         "early.start.listeners",
@@ -115,14 +107,12 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "GSSAPI",
         "Mechanism by which brokers log in to each other.",
         update="per-broker",
-        unserved=_OWN_LOGIN,
     ),
     Setting(
         "sasl.mechanism.controller.protocol",
         Type.STRING,
         "GSSAPI",
         "Mechanism by which nodes log in to controllers.",
-        unserved=_OWN_LOGIN,
     ),
     Setting(
         "sasl.server.max.receive.size",

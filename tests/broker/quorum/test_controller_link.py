@@ -14,6 +14,7 @@ from client.fake_broker import FakeBroker
 from headrace.broker.quorum.cluster_controller import ClusterController
 from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.controller_link import ControllerLink
+from headrace.client.security import PLAIN_WAY
 from headrace.controller.requests import AllocateProducerIds, Heartbeat
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ClusterImage
@@ -40,7 +41,7 @@ class World:
             lambda: self.endpoints if self.deaf else [],
             name="broker-1",
             timeout_s=60.0,
-            way=lambda: None,
+            way=lambda: PLAIN_WAY,
         )
         driver = SimpleNamespace(decides=False, node_id=1, raft=SimpleNamespace(known_leader=2), image=ClusterImage())
         self.controller = ClusterController(cast("Any", driver), cast("Any", None), self.link)

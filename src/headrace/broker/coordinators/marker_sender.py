@@ -516,7 +516,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{config.node_id}-txn-marker-sender",
             timeout_s=config.socket_connection_setup_timeout_ms / 1000,
-            tls=way_to_brokers(config, self._node.disk.read_file),
+            way=way_to_brokers(config, self._node.disk.read_file),
         )
         return self._link
 

@@ -341,7 +341,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{verifier.node_id}-verifier",
             timeout_s=verifier.config().socket_connection_setup_timeout_ms / 1000,
-            tls=way_to_brokers(verifier.config(), verifier.node.disk.read_file),
+            way=way_to_brokers(verifier.config(), verifier.node.disk.read_file),
         )
         self._to = endpoint
         return self._link

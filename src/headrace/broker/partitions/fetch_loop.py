@@ -299,7 +299,7 @@ class FetchLoop:
                 endpoint.port,
                 client_id=f"broker-{self._config.node_id}-fetcher",
                 timeout_s=self._config.socket_connection_setup_timeout_ms / 1000,
-                tls=way_to_brokers(self._config, self._node.disk.read_file),
+                way=way_to_brokers(self._config, self._node.disk.read_file),
             )
         except ClientError as error:
             return error

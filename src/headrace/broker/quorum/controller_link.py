@@ -17,7 +17,7 @@ from headrace.client.errors import ConnectionLostError, UnreachableError
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.client.security import Tls
+    from headrace.client.security import Way
     from headrace.env import Node
     from headrace.raft.control import VoterEndpoint
 
@@ -40,7 +40,7 @@ class ControllerLink:
         *,
         name: str,
         timeout_s: float,
-        way: Callable[[], Tls | None],
+        way: Callable[[], Way],
     ) -> None:
         """`name` is what the controller's log calls this client; `timeout_s`: how long a connection may take; `way`:
         what it is opened with."""
@@ -102,7 +102,7 @@ class ControllerLink:
                 endpoint.port,
                 client_id=self._name,
                 timeout_s=self._timeout_s,
-                tls=self._way(),
+                way=self._way(),
             )
             self._to = endpoint
             return self._link

@@ -30,6 +30,7 @@ from headrace.broker.quorum.uncommitted import Change, Uncommitted, look_at, ref
 from headrace.broker.quorum.voters import Member, foreign_voters
 from headrace.broker.quorum.whereabouts import Whereabouts
 from headrace.broker.storage.storage_format import StorageError
+from headrace.client.security import PLAIN_WAY
 from headrace.env import DiskLock, Node
 from headrace.machine import Decision
 from headrace.metadata.delta import ImageDelta
@@ -60,7 +61,7 @@ from headrace.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.client.security import Tls
+    from headrace.client.security import Way
     from headrace.env import Timer
     from headrace.log.producers import Origin
 
@@ -115,7 +116,7 @@ class QuorumDriver:
         """Called when `decides` changes, and at `start`."""
         self.on_leader: Callable[[], None] = lambda: None
         """Called when this node hears of another leader."""
-        self.way: Callable[[], Tls | None] = lambda: None
+        self.way: Callable[[], Way] = lambda: PLAIN_WAY
         """What connections to other voters are opened with."""
         self._leader: int | None = None
         self._node = node

@@ -23,7 +23,7 @@ from headrace.wire.records import CorruptBatch
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from headrace.client.security import Tls
+    from headrace.client.security import Way
     from headrace.env import LogSink, Node
 
 CLIENT_ID: Final = "raft-client"
@@ -42,7 +42,7 @@ class VoterLinks:
         told: Callable[[int, VoterEndpoint], None],
         *,
         timeout_s: float,
-        way: Callable[[], Tls | None],
+        way: Callable[[], Way],
         log: LogSink,
     ) -> None:
         """`timeout_s`: how long a connection, and an answer, may take; `way`: what a connection is opened with."""
@@ -94,7 +94,7 @@ class VoterLinks:
             endpoint.port,
             client_id=CLIENT_ID,
             timeout_s=self._timeout_s,
-            tls=self._way(),
+            way=self._way(),
         )
         self._links[peer] = link
         return link
