@@ -4,6 +4,9 @@
 //     name CERTIFICATE              the subject of a certificate in DER
 //     equal CERTIFICATE CERTIFICATE whether two subjects are equal
 //     map RULES NAME                ssl.principal.mapping.rules
+//     keystore KEY CHAIN PASSWORD   whether a keystore in PEM can be used: `taken` or `refused`
+//     reload KEY CHAIN KEY CHAIN DN SAN
+//                                   whether one keystore may replace another, with both settings: `taken` or `refused`
 
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
@@ -13,8 +16,14 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.security.cert.CertificateFactory;
 import java.security.cert.X509Certificate;
+import java.util.HashMap;
 import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
 import javax.security.auth.x500.X500Principal;
+import org.apache.kafka.common.config.types.Password;
+import org.apache.kafka.common.network.ConnectionMode;
+import org.apache.kafka.common.security.ssl.SslFactory;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
 public class KafkaNames {
@@ -27,6 +36,14 @@ public class KafkaNames {
                 case "name" -> name(words[1]);
                 case "equal" -> String.valueOf(subject(words[1]).equals(subject(words[2])));
                 case "map" -> map(text(words[1]), text(words[2]));
+                case "keystore" -> taken(() -> new SslFactory(ConnectionMode.SERVER).configure(
+                    settings(words[1], words[2], words[3], "false", "false")));
+                case "reload" -> {
+                    SslFactory factory = new SslFactory(ConnectionMode.SERVER);
+                    factory.configure(settings(words[1], words[2], "-", words[5], words[6]));
+                    yield taken(() -> factory.validateReconfiguration(
+                        settings(words[3], words[4], "-", words[5], words[6])));
+                }
                 default -> throw new IllegalArgumentException(line);
             });
         }
@@ -50,6 +67,35 @@ public class KafkaNames {
         X509Certificate certificate =
             (X509Certificate) factory.generateCertificate(new ByteArrayInputStream(bytes(word)));
         return certificate.getSubjectX500Principal();
+    }
+
+    static Map<String, Object> settings(String key, String chain, String password, String dn, String san) {
+        Map<String, Object> settings = new HashMap<>();
+        settings.put("ssl.protocol", "TLSv1.3");
+        settings.put("ssl.enabled.protocols", List.of("TLSv1.2", "TLSv1.3"));
+        settings.put("ssl.cipher.suites", List.of());
+        settings.put("ssl.client.auth", "none");
+        settings.put("ssl.keymanager.algorithm", "SunX509");
+        settings.put("ssl.trustmanager.algorithm", "PKIX");
+        settings.put("ssl.keystore.type", "PEM");
+        settings.put("ssl.truststore.type", "JKS");
+        settings.put("ssl.keystore.key", new Password(text(key)));
+        settings.put("ssl.keystore.certificate.chain", new Password(text(chain)));
+        settings.put("ssl.allow.dn.changes", Boolean.valueOf(dn));
+        settings.put("ssl.allow.san.changes", Boolean.valueOf(san));
+        if (!password.equals("-")) {
+            settings.put("ssl.key.password", new Password(text(password)));
+        }
+        return settings;
+    }
+
+    static String taken(Runnable step) {
+        try {
+            step.run();
+            return "taken";
+        } catch (RuntimeException refused) {
+            return "refused";
+        }
     }
 
     static String name(String word) {

@@ -6,6 +6,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ed25519
 from peers.certificates import Authority, Identity, der_of, pem_of, trust_pem
+from security.kafka_names import ask, word
 
 from headrace.security.stores.entries import CHAIN_MAX, StoreError
 from headrace.security.stores.store import load_keystore, load_truststore
@@ -151,3 +152,55 @@ def test_a_key_entry_does_not_print_its_key() -> None:
     entry = load_keystore("PEM", server().pem().encode(), None, None)
     assert "PRIVATE" not in repr(entry)
     assert server().key_pem().splitlines()[2] not in repr(entry)
+
+
+DIFFERENT = {"another key's certificate", "cut", "no base64", "PBES2"}
+"""Kafka finds the first out when a client comes, passes a damaged block over, and has a Java that knows no PBES2."""
+
+
+@pytest.mark.jvm
+def test_kafka_takes_and_refuses_the_same() -> None:
+    one = server()
+    key, chain, secret = one.key_pem(), one.chain_pem(), KEY_PASSWORD
+    leaf, between = (pem_of([each]) for each in one.chain)
+    cases: dict[str, tuple[str, str, str]] = {
+        "plain": (key, chain, ""),
+        "one text": (one.pem(), one.pem(), ""),
+        "one line": (one_line(key), one_line(chain), ""),
+        "CRLF": (key.replace("\n", "\r\n"), chain.replace("\n", "\r\n"), ""),
+        "without the last line end": (key.strip(), chain.strip(), ""),
+        "text around": ("Bag Attributes\n a: b\n" + key + "x", "subject=/CN=x\n" + chain + "y", ""),
+        "attributes within": (key, chain.replace("E-----\nM", "E-----\nName: x\nM"), ""),
+        "X509": (key, chain.replace("CERTIFICATE", "X509 CERTIFICATE"), ""),
+        "PBES1": (one.key_pem_pbes1(secret), chain, secret),
+        "PBES1, another password": (one.key_pem_pbes1(secret), chain, "wrong"),
+        "PBES1, no password": (one.key_pem_pbes1(secret), chain, ""),
+        "PBES2": (one.key_pem(secret), chain, secret),
+        "a password for nothing": (key, chain, secret),
+        "a wrong label": (one.key_pem_pbes1(secret).replace("ENCRYPTED ", ""), chain, secret),
+        "SEC1": (one.key_pem(pkcs1=True), chain, ""),
+        "PKCS#1": (authority().server(kind="rsa").key_pem(pkcs1=True), chain, ""),
+        "two keys": (key + key, chain, ""),
+        "no key": (chain, chain, ""),
+        "no chain": (key, key, ""),
+        "the leaf alone": (key, leaf, ""),
+        "with the root": (key, chain + trust_pem([authority()]), ""),
+        "another order": (key, between + leaf, ""),
+        "twice": (key, leaf + leaf, ""),
+        "a gap": (key, leaf + trust_pem([authority()]), ""),
+        "another key's certificate": (key, pem_of([authority().server().certificate]), ""),
+        "cut": (key, chain[:-30], ""),
+        "no base64": (key, chain.replace("MI", "M!", 1), ""),
+        "damaged": (key.replace("MI", "MM", 1), chain, ""),
+    }
+    asked = [f"keystore {word(key)} {word(chain)} {word(secret)}" for key, chain, secret in cases.values()]
+    differ = set()
+    for (name, (key, chain, secret)), answer in zip(cases.items(), ask(asked)):
+        try:
+            load_keystore("PEM", key.encode(), None, secret or None, chain.encode())
+            ours = "taken"
+        except StoreError:
+            ours = "refused"
+        if ours != answer:
+            differ.add(name)
+    assert differ == DIFFERENT
