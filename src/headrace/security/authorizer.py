@@ -1,14 +1,19 @@
 """The one question that every handler asks before it acts: may this principal do this to that resource?
 
 The codes are those of Kafka's AclOperation and ResourceType, which go over the wire in authorized-operations bit fields
-and in ACL records. Until ACLs are served the answer is always yes (`OpenAuthorizer`), or, where there are some all the
-same, no (`ClosedAuthorizer`).
+and in ACL records. Without an authorizer the answer is always yes (`OpenAuthorizer`), or, where there are ACLs all the
+same, no (`ClosedAuthorizer`); `security.acls` has the one that goes by ACLs.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
+
+from headrace.metadata import acls
+
+CLUSTER_NAME: Final = acls.CLUSTER_NAME
+"""The name of the one resource of type CLUSTER."""
 
 
 class Operation(IntEnum):
@@ -39,9 +44,6 @@ class ResourceType(IntEnum):
     DELEGATION_TOKEN = 6
     USER = 7
 
-
-CLUSTER_NAME = "kafka-cluster"
-"""The name of the one resource of type CLUSTER."""
 
 OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
@@ -75,8 +77,21 @@ OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
 """The operations that exist for a resource, as the authorized-operations bit fields report them."""
 
 
+ASKED_EACH_TIME: Final = -1
+OPEN_GENERATION: Final = 0
+FIRST_GENERATION: Final = 1
+"""Generations of authorizers, see `Authorizer.generation`: of one whose answers stand for nothing but the request, of
+one that allows everything, and the first of one that goes by rules."""
+
+
 class Authorizer(Protocol):
     """Answers whether a principal may do an operation to a resource."""
+
+    generation: int
+    """Every answer stands for as long as this number stays: whoever remembers one, compares it.
+
+    `ASKED_EACH_TIME`: none may be remembered.
+    """
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
@@ -84,9 +99,15 @@ class Authorizer(Protocol):
         """True when `principal`, connected from `client_host`, may do `operation` to the `resource` called `name`."""
         ...
 
+    def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
+        """True when it may do `operation` to at least one `resource`, whether there is one of that name or not."""
+        ...
+
 
 class OpenAuthorizer:
     """Everyone may do everything: a broker without an authorizer, as Kafka is by default."""
+
+    generation = OPEN_GENERATION
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
@@ -94,12 +115,22 @@ class OpenAuthorizer:
         """Always true."""
         return True
 
+    def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
+        """Always true."""
+        return True
+
 
 class ClosedAuthorizer:
     """Nobody may do anything, apart from what the nodes of a cluster do to one another."""
+
+    generation = ASKED_EACH_TIME
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         """True for a node's own business."""
         return operation is Operation.CLUSTER_ACTION
+
+    def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
+        """Never."""
+        return False
