@@ -18,7 +18,7 @@ from headrace.broker.storage.storage_format import StorageError
 from headrace.client.producer import Producer
 from headrace.machine.decision import Decision
 from headrace.metadata.image import ClusterImage
-from headrace.security.authorizer import ClosedAuthorizer
+from headrace.security.authorizer import ASKED_EACH_TIME, ClosedAuthorizer
 from headrace.testing import TestCluster
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -235,8 +235,12 @@ def test_envelopes(three: TestCluster, data: bytes, who: bytes | None, address: 
 class Nothing:
     """Allows nothing."""
 
+    generation = ASKED_EACH_TIME
+
     def authorize(self, *_: object) -> bool:
         return False
+
+    authorize_any = authorize
 
 
 def test_whoever_is_no_node_has_no_say(three: TestCluster) -> None:
@@ -393,8 +397,8 @@ def test_acls_that_come_while_nodes_serve_end_their_service() -> None:
             with pytest.raises(ConnectionRefusedError):
                 Link(node.port)
             assert type(node.inside.authorizer) is ClosedAuthorizer
-        why = "1 ACLs are stored (the first is of User:x on t), and ACLs are not enforced yet"
-        assert set(failed) == {f"{why}: this node serves no client from now on"}
+        why = "1 ACLs are stored (the first is of User:x on t), and this node has no authorizer that enforces them"
+        assert set(failed) == {f"{why} (authorizer.class.name): this node serves no client from now on"}
 
 
 def test_a_node_on_a_new_disk_copies_what_others_have() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.config import BrokerConfig, ConfigError
+from headrace.config.security_table import principals_of
 
 
 def test_keys_without_effect_are_named_once_each() -> None:
@@ -48,7 +49,8 @@ OBSERVER = {
         {"ssl.engine.factory.class": "x"},
         {"listener.name.external.ssl.keystore.type": "BKS"},
         {"ssl.enabled.protocols": "TLSv1.3,TLSv1.1"},
-        {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
+        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"},
+        {"early.start.listeners": "CONTROLLER"},
         {"remote.log.storage.system.enable": "true"},
         {"controller.quorum.voters": "1@a:1,2@b:1,3@c:1", "node.id": "1"},
         {"controller.quorum.bootstrap.servers": "elsewhere:9093"},
@@ -70,8 +72,8 @@ OBSERVER = {
         {**ALONE, "controller.quorum.voters": "1@:9093"},
         {"security.inter.broker.protocol": "TLS"},
         {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
-        {"super.users": "User:admin"},
-        {"allow.everyone.if.no.acl.found": "true"},
+        {"super.users": "User:admin;root"},
+        {"allow.everyone.if.no.acl.found": "perhaps"},
         {"node.id": "-1"},
         {"node.id": "1", "broker.id": "2"},
         {"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"},
@@ -98,12 +100,37 @@ def test_a_value_that_asks_for_nothing_is_taken_without_a_word() -> None:
     assert lines == []
 
 
+def test_an_authorizer_is_named_as_in_kafkas_files() -> None:
+    lines: list[str] = []
+    named = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin; User:CN=a,O=b ;",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    config = BrokerConfig.load(named, lines.append)
+    assert lines == []
+    assert config.authorizer_class_name == named["authorizer.class.name"]
+    assert principals_of(config.super_users) == ("User:admin", "User:CN=a,O=b")
+    assert config.allow_everyone_if_no_acl_found
+
+
+def test_a_listener_that_starts_early_has_to_be_one() -> None:
+    lines: list[str] = []
+    config = BrokerConfig.load({"early.start.listeners": "plaintext"}, lines.append)
+    assert config.early_start_listeners == ("plaintext",)
+    assert [line.split(":")[0] for line in lines] == ["early.start.listeners has no effect"]
+
+
 def test_a_refusal_says_why() -> None:
     refusals = {
         "process.roles=broker": "Invalid value  for configuration controller.listener.names: process.roles=broker: it "
         "must name the listener of the controllers",
         "sasl.kerberos.service.name=kafka": "Invalid value kafka for configuration "
         "sasl.kerberos.service.name: this release does not serve that, and data would go unprotected",
+        "authorizer.class.name=my.Own": "Invalid value my.Own for configuration authorizer.class.name: "
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer is the only one that is served",
+        "super.users=User:a;b": "Invalid value User:a;b for configuration super.users: expected a string in format "
+        "principalType:principalName but got b",
         "zookeeper.connect=here:2181": "Invalid value here:2181 for configuration zookeeper.connect: "
         "there is no ZooKeeper here: the metadata log is in the log directory",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,8 +25,12 @@ ACL = AclBinding(2, "orders", LITERAL, "User:a", "*", 3, 3)
 PREFIX, WILD = ACL._replace(name="ord", pattern_type=PREFIXED), ACL._replace(name="*")
 
 
+def changed(fields: dict[str, Any]) -> AclFilter:
+    return EVERY_ACL._replace(**fields)
+
+
 def found(*acls: AclBinding, **fields: object) -> list[AclBinding]:
-    wanted = EVERY_ACL._replace(**fields)  # type: ignore[arg-type]
+    wanted = changed(fields)
     return [each for each in acls if wanted.finds(each)]
 
 
@@ -105,6 +110,6 @@ def test_the_cluster_has_one_name() -> None:
 def test_a_filter_may_leave_open_what_it_likes_and_not_ask_for_what_there_is_none_of() -> None:
     assert refusal_of_filter(EVERY_ACL) == refusal_of_filter(EVERY_ACL._replace(pattern_type=MATCH)) == ""
     for change in ({"resource_type": 0}, {"resource_type": 9}, {"pattern_type": 0}, {"pattern_type": 5}):
-        assert refusal_of_filter(EVERY_ACL._replace(**change)) == "Unknown patternFilter."
+        assert refusal_of_filter(changed(change)) == "Unknown patternFilter."
     for change in ({"operation": 0}, {"operation": 16}, {"permission": 0}, {"permission": 4}):
-        assert refusal_of_filter(EVERY_ACL._replace(**change)) == "Unknown entryFilter."
+        assert refusal_of_filter(changed(change)) == "Unknown entryFilter."

@@ -1,24 +1,49 @@
-"""Ends the service of a node when ACLs come into the metadata that it would not enforce: another one would.
+"""Has a node go by the ACLs in its metadata, or end its service where there are some and it has no authorizer.
 
-Where they are there already, `metadata.adoption` keeps the node from starting.
+In that case another node would enforce them. Where they are there already, `metadata.adoption` keeps the node from
+starting.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.config.security_table import principals_of
 from headrace.metadata import adoption
-from headrace.security.authorizer import ClosedAuthorizer
+from headrace.security.authorizer import Authorizer, ClosedAuthorizer, OpenAuthorizer
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.controller_node import ControllerNode
+    from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.config import BrokerConfig
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
+    from headrace.security.acls import AclAuthorizer
+
+
+class AclFollower:
+    """Tells an authorizer of the ACLs, from the first image on that has all that is known to be committed."""
+
+    def __init__(self, authorizer: AclAuthorizer, quorum: QuorumDriver) -> None:
+        self._authorizer = authorizer
+        self._quorum = quorum
+        self._is_current = False
+        quorum.on_image(self._changed)
+
+    def is_current(self) -> None:
+        """The image has all that is to be waited for."""
+        self._is_current = True
+        self._authorizer.follow(self._quorum.image.kept.acls)
+
+    def _changed(self, _: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
+        if self._is_current or self._quorum.is_current:
+            self._is_current = True
+            self._authorizer.follow(new.kept.acls)
 
 
 class AclWatch:
-    """To be told of the image from the moment on at which the node serves."""
+    """To be told of the image of a node without authorizer, from the moment on at which it serves."""
 
     def __init__(self, node: Broker | ControllerNode) -> None:
         self._node = node
@@ -35,3 +60,22 @@ class AclWatch:
         self._node.authorizer = ClosedAuthorizer()
         self._node.server.stop_serving_clients()
         self._node.fail(f"{why}: this node serves no client from now on")
+
+
+def authorizer_of(config: BrokerConfig) -> Authorizer:
+    """Who decides on a node with these settings what a principal may do."""
+    if not config.authorizer_class_name:
+        return OpenAuthorizer()
+    # Imported where it is asked for: a node without starts sooner.
+    from headrace.security.acls import AclAuthorizer
+
+    return AclAuthorizer(principals_of(config.super_users), allow_if_no_acl=config.allow_everyone_if_no_acl_found)
+
+
+def follower_of(authorizer: Authorizer, quorum: QuorumDriver) -> AclFollower | None:
+    """Has the authorizer go by the ACLs that the quorum's image will have; None where it goes by none."""
+    if isinstance(authorizer, OpenAuthorizer):
+        return None
+    from headrace.security.acls import AclAuthorizer
+
+    return AclFollower(authorizer, quorum) if isinstance(authorizer, AclAuthorizer) else None

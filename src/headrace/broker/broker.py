@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
-from headrace.broker.acl_watch import AclWatch
+from headrace.broker.acl_watch import AclWatch, authorizer_of, follower_of
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
@@ -38,7 +38,7 @@ from headrace.client.ways import check_ways
 from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
-from headrace.security.authorizer import Authorizer, OpenAuthorizer
+from headrace.security.authorizer import Authorizer
 
 if TYPE_CHECKING:
     from headrace.broker.coordinators.door import MarkerHere
@@ -87,7 +87,7 @@ class Broker:
         self.long_answers = asyncio.Lock()
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
         self.fetches = Fetches(self.metrics, config.connections_max_waiting_fetches)
-        self.authorizer: Authorizer = OpenAuthorizer()
+        self.authorizer: Authorizer = authorizer_of(config)
         self.random = node.entropy.random()
         self.fetch_sessions = SessionCache(config.max_incremental_fetch_session_cache_slots)
         self.logs = LogManager(node, config)
@@ -205,6 +205,7 @@ class Broker:
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             self.quorum.on_failure = self.fail
+            acls = follower_of(self.authorizer, quorum)
             self.monitor.follows(quorum)
             self.cluster_id = self.layout.cluster_id
             self._reach_controller(quorum)
@@ -225,6 +226,8 @@ class Broker:
                 shutdown=self._last_shutdown(),
             )
             await self._enter()
+            if acls is not None:
+                acls.is_current()
             self.dynamic.start(lambda: self.image)
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
@@ -241,7 +244,8 @@ class Broker:
             if self.self_topics is not None:
                 await self.self_topics.start()
             self._must_be_served()  # it may have taken a while until here
-            self.quorum.on_image(AclWatch(self).changed)
+            if acls is None:
+                self.quorum.on_image(AclWatch(self).changed)
             self.server.serve()
             self.monitor.serves()
         except BaseException:
@@ -332,7 +336,7 @@ class Broker:
         self._must_be_served()
 
     def _must_be_served(self) -> None:
-        if reasons := adoption.obstacles(self.image):
+        if reasons := adoption.obstacles(self.image, enforces_acls=bool(self.config.authorizer_class_name)):
             raise StorageError(f"cluster {self.cluster_id} cannot be joined: {'; '.join(reasons)}")
 
     def _failed_directories(self) -> tuple[bytes, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
-from headrace.broker.acl_watch import AclWatch
+from headrace.broker.acl_watch import AclWatch, authorizer_of, follower_of
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
@@ -19,7 +19,7 @@ from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
 from headrace.client.ways import check_ways
-from headrace.security.authorizer import Authorizer, OpenAuthorizer
+from headrace.security.authorizer import Authorizer
 from headrace.wire.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.API_VERSIONS,
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.CREATE_PARTITIONS,
@@ -113,7 +116,7 @@ class ControllerNode:
         self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
-        self.authorizer: Authorizer = OpenAuthorizer()
+        self.authorizer: Authorizer = authorizer_of(config)
         self.random = node.entropy.random()
         self.server = Server(
             node,
@@ -166,7 +169,11 @@ class ControllerNode:
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
             quorum.on_image(self._events.changed)
-            quorum.on_image(AclWatch(self).changed)
+            acls = follower_of(self.authorizer, quorum)
+            if acls is None:
+                quorum.on_image(AclWatch(self).changed)
+            elif quorum.is_alone:
+                acls.is_current()
             self.cluster_id = self.layout.cluster_id
             self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
             self.controller, self.local_controller = self._seat.controller, self._seat.local

@@ -16,8 +16,10 @@ class BrokerFields:
     acks_flush: str
     add_partitions_to_txn_retry_backoff_max_ms: int
     add_partitions_to_txn_retry_backoff_ms: int
+    allow_everyone_if_no_acl_found: bool
     alter_log_dirs_replication_quota_window_num: int
     alter_log_dirs_replication_quota_window_size_seconds: int
+    authorizer_class_name: str
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     broker_heartbeat_interval_ms: int
@@ -43,6 +45,7 @@ class BrokerFields:
     default_replication_factor: int
     delete_topic_enable: bool
     early_fencing_enable: bool
+    early_start_listeners: tuple[str, ...] | None
     fetch_max_bytes: int
     follower_replication_throttled_rate: int
     group_consumer_assignment_interval_ms: int
@@ -133,6 +136,7 @@ class BrokerFields:
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
+    super_users: str | None
     transaction_partition_verification_enable: bool
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int

@@ -33,6 +33,7 @@ def check_file(properties: Mapping[str, str], warn: Callable[[str], None]) -> No
 
 def check_relations(config: BrokerConfig) -> None:
     """Settings that are each possible and together are not. Raises ConfigError, one line."""
+    _check_protocols(config)
     _check_listeners(config)
     _check_node(config)
     if config.is_broker_alone:
@@ -49,16 +50,6 @@ def check_relations(config: BrokerConfig) -> None:
 def _check_listeners(config: BrokerConfig) -> None:
     listeners = config.all_listeners
     shown = config.shown("listeners")
-    for point in listeners:
-        if point.protocol not in SERVED_PROTOCOLS:
-            why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
-            raise ConfigError("listeners", shown, why)
-        if (
-            point.protocol in TLS_PROTOCOLS
-            and not tls_of(config.of_listener(point.name), point.protocol).key_store.is_given
-        ):
-            name = f"listener.name.{point.name.lower()}.ssl.keystore.location"
-            raise ConfigError(name, "", f"listener {point.name} speaks TLS and needs a key store")
     if len({point.name for point in listeners}) < len(listeners):
         raise ConfigError("listeners", shown, "Each listener must have a different name")
     bound = [(point.host, point.port) for point in listeners if point.port]
@@ -82,6 +73,10 @@ def _check_listeners(config: BrokerConfig) -> None:
     is_elsewhere = config.is_controller_alone  # where brokers listen is theirs to say
     if inter_broker is not None and not is_elsewhere and inter_broker not in {point.name for point in config.listeners}:
         raise ConfigError("inter.broker.listener.name", inter_broker, "it is not among the listeners")
+    for name in config.early_start_listeners or ():
+        if name.upper() not in {*names, *config.controller_listener_names}:
+            why = "it is not contained in listeners or controller.listener.names"
+            raise ConfigError("early.start.listeners", name, why)
     for point in config.advertised_listeners:
         if point.host == NONROUTABLE_HOST:
             why = (
@@ -89,6 +84,17 @@ def _check_listeners(config: BrokerConfig) -> None:
                 "set advertised.listeners, or give --advertise HOST:PORT"
             )
             raise ConfigError("advertised.listeners", f"{point.name}://{address_text(point.host, point.port)}", why)
+
+
+def _check_protocols(config: BrokerConfig) -> None:
+    for point in config.all_listeners:
+        if point.protocol not in SERVED_PROTOCOLS:
+            why = f"listener {point.name} speaks {point.protocol}; {UNPROTECTED}"
+            raise ConfigError("listeners", config.shown("listeners"), why)
+        settings = config.of_listener(point.name)
+        if point.protocol in TLS_PROTOCOLS and not tls_of(settings, point.protocol).key_store.is_given:
+            why = f"listener {point.name} speaks TLS and needs a key store"
+            raise ConfigError(f"{settings.prefix}ssl.keystore.location", "", why)
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:

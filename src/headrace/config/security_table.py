@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from .setting import Family, Setting, Type
+from .setting import Family, Setting, Type, Value
 
 PLAINTEXT: Final = "PLAINTEXT"
 SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS: Final = (PLAINTEXT, "SSL", *SASL_PROTOCOLS)
 """What listeners may speak."""
 UNPROTECTED: Final = "this release does not serve that, and data would go unprotected"
-_OPEN: Final = "there is no authorizer yet, and everything would be open"
+STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""The one class of authorizer that there is here, by Kafka's name of it."""
+_OPENS_IN_ORDER: Final = (
+    "listeners of controllers open first in any case, and those of clients once the metadata are read, ACLs included"
+)
+
+
+def _authorizer_check(value: Value) -> str:
+    return "" if value in ("", STANDARD_AUTHORIZER) else f"{STANDARD_AUTHORIZER} is the only one that is served"
+
+
+def principals_of(text: str | None) -> tuple[str, ...]:
+    """The principals that a text names, separated by semicolons."""
+    return tuple(each.strip() for each in (text or "").split(";") if each.strip())
+
+
+def _principals_check(value: Value) -> str:
+    named = principals_of(None if value is None else str(value))
+    bad = next((each for each in named if ":" not in each), None)
+    return "" if bad is None else f"expected a string in format principalType:principalName but got {bad}"
 
 
 SECURITY_ROWS: Final[tuple[Setting, ...]] = (
@@ -27,30 +46,29 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         Type.LIST,
         None,
         "Listeners that open before an authorizer is ready.",
-        refused=UNPROTECTED,
+        unserved=_OPENS_IN_ORDER,
     ),
     Setting(
         "authorizer.class.name",
         Type.STRING,
         "",
-        "Class that decides the rights of each principal; empty: everything is open.",
-        refused=_OPEN,
+        "Class that decides the rights of each principal, `" + STANDARD_AUTHORIZER + "`; empty: everything is open.",
+        check=_authorizer_check,
     ),
     Setting(
         "super.users",
         Type.STRING,
         None,
-        "Principals that may do everything: `User:name;...`.",
+        "Principals that may do everything, whatever ACLs say: `User:name;...`. Nodes have to be among them.",
         internal=True,
-        refused=_OPEN,
+        check=_principals_check,
     ),
     Setting(
         "allow.everyone.if.no.acl.found",
         Type.BOOLEAN,
         False,
-        "Whether everyone may use a resource that no ACL names.",
+        "Whether everyone may use a resource that no ACL is about.",
         internal=True,
-        refused=_OPEN,
     ),
     Setting(
         "principal.builder.class",

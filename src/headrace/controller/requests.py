@@ -3,7 +3,7 @@
 A value says what is wanted and nothing of where it is decided: the controller may be another node. What the asker may
 do comes beside it (`Access`), because it is asked for names that only the controller's image knows.
 
-Clients ask from CreateTopics to UpdateFeatures, and UnregisterBroker. The nodes of a cluster ask RegisterController,
+Clients ask from CreateTopics to DeleteAcls, and UnregisterBroker. The nodes of a cluster ask RegisterController,
 RegisterBroker, Heartbeat, AlterPartitions, AssignDirectories and AllocateProducerIds. The active controller asks itself
 ElectMissing at its beginning, FenceBrokers when sessions run out, BalanceLeaders and ElectUnclean now and then. A
 broker that is a cluster alone asks RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker and FailDirectories, and
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from headrace.controller.acls import AclsDeleted, decide_create_acls, decide_delete_acls
 from headrace.controller.brokers import (
     Registered,
     Registration,
@@ -52,6 +53,7 @@ from headrace.controller.reassignments import decide_reassign
 from headrace.controller.scram_users import ScramDeletion, ScramUpsertion, decide_alter_scram
 from headrace.controller.topics import decide_create_topics, decide_delete_topics
 from headrace.machine import Decision
+from headrace.metadata.acls import AclBinding, AclFilter
 from headrace.metadata.image import ClusterImage
 from headrace.metadata.image import Controller as ControllerNode
 from headrace.wire.errors import ErrorCode
@@ -211,6 +213,28 @@ class AlterScramUsers:
     ) -> Decision[Mapping[str, ApiError]]:
         """See ControllerRequest."""
         return decide_alter_scram(image, self.deletions, self.upsertions)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAcls:
+    """ACLs to store; each has a result of its own, in the request's order."""
+
+    acls: Sequence[AclBinding]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
+        """See ControllerRequest."""
+        return decide_create_acls(image, self.acls, context)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAcls:
+    """What finds ACLs that are to go; each filter has a result of its own, in the request's order."""
+
+    filters: Sequence[AclFilter]
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[AclsDeleted]:
+        """See ControllerRequest."""
+        return decide_delete_acls(image, self.filters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,18 @@ _TIERED = "remote.storage.enable"
 
 
 def unenforced_acls(image: ClusterImage) -> str:
-    """Which ACLs are stored that a node of this release would not enforce; "" without any."""
+    """Which ACLs are stored that a node without authorizer would not enforce; "" without any."""
     if not image.kept.acls:
         return ""
     acl = next(iter(image.kept.acls.values()))
     return (
         f"{len(image.kept.acls)} ACLs are stored (the first is of {acl.principal} on {acl.resource_name}), "
-        "and ACLs are not enforced yet"
+        "and this node has no authorizer that enforces them (authorizer.class.name)"
     )
 
 
-def obstacles(image: ClusterImage) -> list[str]:
-    """What this release cannot serve of an image; empty where it can serve all."""
+def obstacles(image: ClusterImage, *, enforces_acls: bool) -> list[str]:
+    """What a node of this release cannot serve of an image; empty where it can serve all."""
     found: list[str] = []
     level = image.features.metadata_version
     if not levels.MINIMUM_METADATA_VERSION <= level <= levels.LATEST_METADATA_VERSION:
@@ -28,7 +28,7 @@ def obstacles(image: ClusterImage) -> list[str]:
         high = levels.metadata_version_name(levels.LATEST_METADATA_VERSION)
         name = levels.metadata_version_name(level)
         found.append(f"metadata.version is at level {name}; this broker serves {low} to {high}")
-    if acls := unenforced_acls(image):
+    if not enforces_acls and (acls := unenforced_acls(image)):
         found.append(acls)
     for topic in image.topics:
         if image.configs.topic_overrides(topic.name).get(_TIERED, "").strip().lower() == "true":

@@ -23,7 +23,7 @@ from headrace.controller.requests import (
 )
 from headrace.env.posix_node import PosixNode
 from headrace.metadata.image import ResourceType as Config
-from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.security.authorizer import ASKED_EACH_TIME, CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsTopic
@@ -35,6 +35,8 @@ ANN = Asker("User:ann", "10.0.0.1")
 class Rules:
     """Allows what it lists, to one principal at one host."""
 
+    generation = ASKED_EACH_TIME
+
     def __init__(self) -> None:
         self.allowed: set[tuple[Operation, ResourceType, str]] = set()
 
@@ -43,6 +45,9 @@ class Rules:
     ) -> bool:
         assert (principal, client_host) == (ANN.principal, ANN.host)
         return (operation, resource, name) in self.allowed
+
+    def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
+        return any(allowed[:2] == (operation, resource) for allowed in self.allowed)
 
 
 @pytest.fixture

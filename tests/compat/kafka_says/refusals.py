@@ -32,6 +32,9 @@ from headrace.wire.messages import k25_add_offsets_to_txn as k25
 from headrace.wire.messages import k26_end_txn as k26
 from headrace.wire.messages import k27_write_txn_markers as k27
 from headrace.wire.messages import k28_txn_offset_commit as k28
+from headrace.wire.messages import k29_describe_acls as k29
+from headrace.wire.messages import k30_create_acls as k30
+from headrace.wire.messages import k31_delete_acls as k31
 from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k33_alter_configs as k33
 from headrace.wire.messages import k34_alter_replica_log_dirs as k34
@@ -89,7 +92,15 @@ class Refusal:
 
 def refusals(topic_id: bytes) -> list[Refusal]:
     """`topic_id` is that of `TOPIC`."""
-    return [*_records(topic_id), *_transactions(), *_groups(topic_id), *_topics(topic_id), *_configs(), *_cluster()]
+    return [
+        *_records(topic_id),
+        *_transactions(),
+        *_groups(topic_id),
+        *_topics(topic_id),
+        *_configs(),
+        *_acls(),
+        *_cluster(),
+    ]
 
 
 def _records(topic_id: bytes) -> Iterator[Refusal]:
@@ -182,6 +193,14 @@ def _configs() -> Iterator[Refusal]:
         one = k44.AlterConfigsResource(kind, name, [setting])
         yield Refusal(k44.IncrementalAlterConfigsRequest([one]), codes)
     yield Refusal(k74.ListConfigResourcesRequest(), NO_CLUSTER)
+
+
+def _acls() -> Iterator[Refusal]:
+    yield Refusal(k29.DescribeAclsRequest(1, None, 1, None, None, 1, 1), NO_CLUSTER)
+    stored = k30.AclCreation(2, TOPIC, 3, "User:ANONYMOUS", "*", 2, 3)
+    yield Refusal(k30.CreateAclsRequest([stored, stored]), 2 * NO_CLUSTER)
+    found = k31.DeleteAclsFilter(1, None, 1, None, None, 1, 1)
+    yield Refusal(k31.DeleteAclsRequest([found, found]), 2 * NO_CLUSTER)
 
 
 def _cluster() -> Iterator[Refusal]:

@@ -59,6 +59,10 @@ class RequestContext:
         """May this principal do `operation` to the `resource` called `name`?"""
         return self.authorizer.authorize(self.principal, self.client_host, operation, resource, name)
 
+    def authorize_any(self, operation: Operation, resource: ResourceType) -> bool:
+        """May this principal do `operation` to at least one `resource`?"""
+        return self.authorizer.authorize_any(self.principal, self.client_host, operation, resource)
+
 
 def context_of(
     connection: Connection, client_id: str | None, key: int, version: int, correlation_id: int

@@ -173,6 +173,11 @@ class QuorumDriver:
         return self.raft.leads and self._deciding_epoch == self.raft.epoch
 
     @property
+    def is_current(self) -> bool:
+        """Whether the image has all that this node knows to be committed."""
+        return self.image.offset + 1 >= self._committed
+
+    @property
     def is_alone(self) -> bool:
         """Whether this node votes, and no other."""
         return self.member.is_alone_in(self.sets.newest)

@@ -148,10 +148,11 @@ def _open(node: Node, config: BrokerConfig, cluster_id: str) -> tuple[QuorumDriv
     )
 
     def obstacles(image: ClusterImage) -> list[str]:
+        unserved = adoption.obstacles(image, enforces_acls=bool(config.authorizer_class_name))
         if config.is_controller_alone:
-            return adoption.obstacles(image)
+            return unserved
         others = adoption.foreign_replicas(image, layout.node_id) if config.is_by_itself else []
-        return adoption.obstacles(image) + others
+        return unserved + others
 
     quorum.load(obstacles)
     return quorum, layout

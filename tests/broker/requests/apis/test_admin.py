@@ -13,7 +13,7 @@ import pytest
 from peers.link import Link
 
 from headrace.metadata.image import DIRECTORY_UNASSIGNED
-from headrace.security.authorizer import Operation, ResourceType
+from headrace.security.authorizer import ASKED_EACH_TIME, Operation, ResourceType
 from headrace.testing import TestBroker
 from headrace.wire.batch import read_header
 from headrace.wire.errors import ErrorCode
@@ -401,12 +401,17 @@ def test_pages_of_topic_partitions(start: Callable[..., Running]) -> None:
 class Nobody:
     """Allows nothing but what it is told to."""
 
+    generation = ASKED_EACH_TIME
+
     def __init__(self, *allowed: tuple[Operation, ResourceType]) -> None:
         self.allowed = set(allowed)
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
+        return (operation, resource) in self.allowed
+
+    def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
         return (operation, resource) in self.allowed
 
 

@@ -12,7 +12,7 @@ from compat.kafka_says.refusals import GROUP, NO_TRANSACTION, SERVED_KEYS, TOPIC
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED
 from headrace.broker.requests.produce_run import ProduceRun
-from headrace.security.authorizer import Authorizer, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import ASKED_EACH_TIME, Authorizer, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS
@@ -40,6 +40,8 @@ OUR_OWN = Refusal(k19900.HeadraceGroupEndTxnRequest("mine", 1, 0, True), NO_TRAN
 class Only:
     """Allows nothing but what it is told to."""
 
+    generation = ASKED_EACH_TIME
+
     def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:
         self.allowed = set(allowed)
 
@@ -47,6 +49,9 @@ class Only:
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         return (operation, resource, name) in self.allowed
+
+    def authorize_any(self, principal: str, client_host: str, operation: Operation, resource: ResourceType) -> bool:
+        return any(allowed[:2] == (operation, resource) for allowed in self.allowed)
 
 
 def rule(broker: TestBroker, authorizer: Authorizer) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.raw import Raw, create_topic
 
-from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -36,8 +36,10 @@ _numbers = itertools.count()
 GROUP_CONFIG = 32
 
 
-class Hides:
+class Hides(OpenAuthorizer):
     """Hides one topic from everybody."""
+
+    generation = ASKED_EACH_TIME
 
     def __init__(self, topic: str) -> None:
         self.topic = topic

@@ -13,7 +13,7 @@ from broker.scripted_coordinator import NONE, PATIENCE_S, ScriptedCoordinator, a
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from headrace.broker.requests.apis import SERVED, Access
-from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import ApiKey
@@ -199,6 +199,8 @@ def test_who_may_not(
     }[resource]
 
     class AllBut(OpenAuthorizer):
+        generation = ASKED_EACH_TIME
+
         def authorize(self, *asked: Any) -> bool:
             return bool(asked[2:] != wanted)
 

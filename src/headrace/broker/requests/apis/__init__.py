@@ -45,6 +45,9 @@ SERVED: dict[int, Access] = {
     ApiKey.END_TXN: Access(On.TRANSACTIONAL_ID, Op.WRITE),
     ApiKey.WRITE_TXN_MARKERS: Access(On.CLUSTER, Op.ALTER),
     ApiKey.TXN_OFFSET_COMMIT: Access(On.GROUP, Op.READ),
+    ApiKey.DESCRIBE_ACLS: Access(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.CREATE_ACLS: Access(On.CLUSTER, Op.ALTER),
+    ApiKey.DELETE_ACLS: Access(On.CLUSTER, Op.ALTER),
     ApiKey.DESCRIBE_CONFIGS: Access(On.TOPIC, Op.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CONFIGS: Access(On.TOPIC, Op.ALTER_CONFIGS),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Access(On.CLUSTER, Op.ALTER),
@@ -96,6 +99,8 @@ FORWARDED: Final = frozenset(
     {
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.ELECT_LEADERS,

@@ -42,7 +42,7 @@ def handle(
         return _initialize(broker, transactional_id, request, context)
     if not (
         context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-        or any(context.authorize(Operation.WRITE, ResourceType.TOPIC, topic.name) for topic in broker.image.topics)
+        or context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
     ):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == -1) != (request.producer_epoch == -1):

@@ -1,0 +1,66 @@
+"""CreateAcls (30), versions 1-3: the controller stores ACLs; one that is stored already counts as done.
+
+Source: KIP-140, KIP-290.
+v1 pattern types. v2 flexible. v3 resources of type USER.
+Not done: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.answers import CloseConnectionError
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.registry import handles
+from headrace.controller.context import ApiError
+from headrace.controller.requests import CreateAcls
+from headrace.metadata.acls import UNKNOWN, AclBinding
+from headrace.security.acls import AclAuthorizer
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k30_create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import NodeServices
+
+NO_AUTHORIZER = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+@handles(ApiKey.CREATE_ACLS)
+async def handle(broker: NodeServices, request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    """Each ACL has a result of its own."""
+    acls = [
+        AclBinding(
+            each.resource_type,
+            each.resource_name,
+            each.resource_pattern_type,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        for each in request.creations
+    ]
+    if any(UNKNOWN in (acl.resource_type, acl.pattern_type, acl.operation, acl.permission) for acl in acls):
+        raise CloseConnectionError("ACLs with UNKNOWN elements")
+    refused = may_alter_acls(context)
+    if refused is not None:
+        return _answer([refused] * len(acls))
+    try:
+        return _answer(await broker.controller.ask(CreateAcls(acls)))
+    except ControllerError as error:
+        return _answer([ApiError(error.code, str(error))] * len(acls))
+
+
+def may_alter_acls(context: RequestContext) -> ApiError | None:
+    """Why a client may not alter ACLs, or None."""
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return ApiError(denied, message_of(denied))
+    return None if isinstance(context.authorizer, AclAuthorizer) else NO_AUTHORIZER
+
+
+def _answer(results: list[ApiError]) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(error.code, error.message) for error in results])
