@@ -84,7 +84,9 @@ class NoProduce:
     entries: Sized = ()
     shape: Any = None
 
-    def add(self, frame: memoryview, version: int, correlation_id: int, client_id_length: int) -> bool:
+    def add(
+        self, connection: Connection, frame: memoryview, version: int, correlation_id: int, client_id_length: int
+    ) -> bool:
         """See ShortProduce."""
         raise AssertionError("Produce is not served")
 

@@ -272,7 +272,7 @@ class Connection:
                 if shape is not None and run.add_alike(shape, view, at, stop, version, correlation_id):
                     at = stop
                     continue
-                taken = run.add(view[at + 4 : stop], version, correlation_id, length)
+                taken = run.add(self, view[at + 4 : stop], version, correlation_id, length)
                 self._shape = run.shape if taken else None
             elif key == FETCH and self.short_fetch is not None and version == self.short_fetch.version:
                 if run.entries:

@@ -41,7 +41,9 @@ class ShortProduce(Protocol):
         """Of the last request that `add` took; None where the next one cannot be compared with it."""
         ...
 
-    def add(self, frame: memoryview, version: int, correlation_id: int, client_id_length: int) -> bool:
+    def add(
+        self, connection: Connection, frame: memoryview, version: int, correlation_id: int, client_id_length: int
+    ) -> bool:
         """Takes a request; False leaves it to the handler, and nothing has happened."""
         ...
 

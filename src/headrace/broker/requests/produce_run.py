@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from headrace.log.appender import ANY_BATCH_BIT
-from headrace.security.authorizer import OpenAuthorizer
+from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.frame import encode_response
 from headrace.wire.messages.k00_produce import (
@@ -47,9 +47,9 @@ NO_TAGS: Final[Buffer] = b"\0\0\0"
 RECORDS_LEAST: Final = 64
 """Room that the shortest batch and what is around it take; a shorter request goes the long way."""
 
-Shape = tuple[int, bytes, int, "Replica", bool, int]
+Shape = tuple[int, bytes, int, "Replica", bool, int, int]
 """Version, the bytes between correlation id and records, where those end in a frame, the replica, whether acks=all, the
-timeout in milliseconds."""
+timeout in milliseconds, and the generation of the authorizer that allowed it."""
 
 _MARK: Final = 0x1122334455667788
 _decode: Final = ProduceRequest.decode
@@ -80,7 +80,7 @@ class ResponseTemplate:
 
 
 def shape_of(
-    frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int, timeout_ms: int
+    frame: memoryview, version: int, replica: Replica, records: Buffer, acks: int, timeout_ms: int, generation: int
 ) -> Shape | None:
     """What a flexible request with one partition has before its records; None where something follows them."""
     count = len(records) + 1
@@ -88,7 +88,7 @@ def shape_of(
     cut = len(frame) - len(NO_TAGS) - len(records) - length_bytes
     if length_bytes > 3 or frame[len(frame) - len(NO_TAGS) :] != NO_TAGS:
         return None
-    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks == -1, timeout_ms
+    return version, bytes(frame[CLIENT_ID_AT - 4 : cut]), cut + 4, replica, acks == -1, timeout_ms, generation
 
 
 class ProduceRun:
@@ -104,7 +104,9 @@ class ProduceRun:
         self._services = services
         self._count = services.metrics.counter(f"requests.{APIS[PRODUCE].name}")
 
-    def add(self, frame: memoryview, version: int, correlation_id: int, client_id_length: int) -> bool:
+    def add(
+        self, connection: Connection, frame: memoryview, version: int, correlation_id: int, client_id_length: int
+    ) -> bool:
         """Takes a request into the run; False leaves it to the handler, and nothing has happened."""
         try:
             at = 10 + client_id_length if client_id_length > 0 else 10
@@ -141,14 +143,23 @@ class ProduceRun:
             or not replica.takes_appends
             or replica.internal
             or (acks == -1 and replica.shared and replica.under_min_isr)
-            or type(broker.authorizer) is not OpenAuthorizer
         ):
+            return False
+        generation = broker.authorizer.generation
+        if generation != OPEN_GENERATION and not self._may_write(connection, replica.topic):
             return False
         timeout_ms = request.timeout_ms
         self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks == -1)  # type: ignore[arg-type]
         if version >= FLEXIBLE_FROM:
-            self.shape = shape_of(frame, version, replica, records, acks, timeout_ms)  # type: ignore[arg-type]
+            self.shape = shape_of(frame, version, replica, records, acks, timeout_ms, generation)  # type: ignore[arg-type]
         return True
+
+    def _may_write(self, connection: Connection, topic: str) -> bool:
+        """Whether the connection may, and may go on to for as long as the authorizer's generation stays."""
+        authorizer = self._services.authorizer
+        return authorizer.generation >= OPEN_GENERATION and authorizer.authorize(
+            connection.principal, connection.stream.peer_host, Operation.WRITE, ResourceType.TOPIC, topic
+        )
 
     def _take(
         self,
@@ -174,7 +185,7 @@ class ProduceRun:
         A producer sends the same bytes before its records again and again: comparing them costs less than decoding
         them.
         """
-        known_version, prefix, cut, replica, needs_all, timeout_ms = shape
+        known_version, prefix, cut, replica, needs_all, timeout_ms, generation = shape
         cut += at
         if version != known_version or cut + RECORDS_LEAST > stop or view[at + CLIENT_ID_AT : cut] != prefix:
             return False
@@ -196,7 +207,7 @@ class ProduceRun:
             or not replica.takes_appends
             or (view[cut + ATTRIBUTES_AT - 1] | ANY_BATCH_BIT) & (TRANSACTIONAL | replica.log.opened_bits)
             or (needs_all and replica.shared and replica.under_min_isr)
-            or type(self._services.authorizer) is not OpenAuthorizer
+            or self._services.authorizer.generation != generation
         ):
             return False
         self._take(replica, correlation_id, version, view[cut:end], stop - at - 4, timeout_ms, needs_all)

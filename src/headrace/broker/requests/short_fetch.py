@@ -17,7 +17,7 @@ from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, READ_COMMITT
 from headrace.broker.requests.nearest_replicas import nearest_of
 from headrace.log.cursor import OTHERWISE, Cursor
 from headrace.replicas.sessions import FINAL_EPOCH, Key, Session, SessionPartition
-from headrace.security.authorizer import OpenAuthorizer
+from headrace.security.authorizer import OPEN_GENERATION, Operation, ResourceType
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.fetch_layout import FetchLayout
 from headrace.wire.file_slice import FileSlice
@@ -100,7 +100,10 @@ class ShortFetch:
         "_client_id",
         "_count",
         "_layout",
+        "_permitted",
+        "_permitted_at",
         "_rack_id",
+        "_readable",
         "_readers",
         "_reads_followers",
         "_services",
@@ -118,6 +121,11 @@ class ShortFetch:
         self._behind = layout.behind(request.rack_id)
         self._count = broker.metrics.counter(f"requests.{APIS[FETCH].name}")
         self._readers: dict[tuple[bytes, int], Reader] = {}
+        self._readable: set[str] = set()
+        """Topics that the connection may read as of the authorizer's generation `_permitted_at`."""
+        self._permitted_at = OPEN_GENERATION
+        self._permitted: list[Reader] | None = None
+        """What was asked for last, all of it readable."""
         self._alike: _Alike | None = None
         self._alike_in_session: _Alike | None = None
 
@@ -140,12 +148,7 @@ class ShortFetch:
         head_at = len(before)
         topics_at = head_at + layout.head_bytes
         topics_end = len(view) - len(behind)
-        if (
-            topics_at >= topics_end
-            or view[:head_at] != before
-            or view[topics_end:] != behind
-            or type(self._services.authorizer) is not OpenAuthorizer
-        ):
+        if topics_at >= topics_end or view[:head_at] != before or view[topics_end:] != behind:
             return False
         if layout.has_sessions:
             min_bytes, max_bytes, isolation, session_id, epoch = layout.read_head(view, head_at)
@@ -163,6 +166,12 @@ class ShortFetch:
             return False  # not what it should be: the decoder says so
         if not asked:
             return False
+        generation = self._services.authorizer.generation
+        if generation != OPEN_GENERATION and not (
+            (asked is self._permitted and generation == self._permitted_at)
+            or self._may_read(connection, asked, generation)
+        ):
+            return False
         max_bytes = min(max_bytes, self._services.config.fetch_max_bytes)
         found = self._read(asked, max_bytes, isolation == READ_COMMITTED, connection.server.scratch)
         if found is None:
@@ -178,6 +187,25 @@ class ShortFetch:
         times = connection.server.times
         if times is not None:
             times.fetched += 1
+        return True
+
+    def _may_read(self, connection: Connection, asked: list[Reader], generation: int) -> bool:
+        """Whether the connection may read all of that, and may go on to for as long as the generation stays."""
+        if generation < OPEN_GENERATION:
+            return False
+        readable = self._readable
+        if generation != self._permitted_at:
+            readable.clear()
+            self._permitted_at, self._permitted = generation, None
+        for reader in asked:
+            topic = reader.replica.topic
+            if topic not in readable:
+                if not self._services.authorizer.authorize(
+                    connection.principal, connection.stream.peer_host, Operation.READ, ResourceType.TOPIC, topic
+                ):
+                    return False
+                readable.add(topic)
+        self._permitted = asked
         return True
 
     def _counts(self, found: list[_Found], size: int) -> None:
