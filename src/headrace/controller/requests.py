@@ -74,8 +74,8 @@ class Access(Protocol):
         """Create a topic of that name."""
         ...
 
-    def may_describe(self, topic: str) -> bool:
-        """Know that a topic exists."""
+    def may_see_to_delete(self, topic: str) -> bool:
+        """Know that a topic exists which is to be deleted."""
         ...
 
     def may_describe_configs(self, topic: str) -> bool:
@@ -131,7 +131,7 @@ class DeleteTopics:
     ) -> Decision[list[DeletableTopicResult]]:
         """See ControllerRequest."""
         return decide_delete_topics(
-            image, self.wanted, context, may_describe=access.may_describe, may_delete=access.may_delete
+            image, self.wanted, context, may_describe=access.may_see_to_delete, may_delete=access.may_delete
         )
 
 

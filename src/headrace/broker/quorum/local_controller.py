@@ -48,9 +48,9 @@ class AskerAccess:
             Operation.CREATE, ResourceType.TOPIC, topic
         )
 
-    def may_describe(self, topic: str) -> bool:
-        """See Access."""
-        return self._may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    def may_see_to_delete(self, topic: str) -> bool:
+        """See Access. Whoever may delete in the cluster may see any topic, and delete it."""
+        return self._may_delete_all() or self._may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     def may_describe_configs(self, topic: str) -> bool:
         """See Access."""
@@ -58,7 +58,10 @@ class AskerAccess:
 
     def may_delete(self, topic: str) -> bool:
         """See Access."""
-        return self._may(Operation.DELETE, ResourceType.TOPIC, topic)
+        return self._may_delete_all() or self._may(Operation.DELETE, ResourceType.TOPIC, topic)
+
+    def _may_delete_all(self) -> bool:
+        return self._may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_alter(self, topic: str) -> bool:
         """See Access."""

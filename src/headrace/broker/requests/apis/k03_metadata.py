@@ -187,12 +187,12 @@ def _wanted_topics(
         elif topic is not None:
             yield _described(image, topic, request, context)
         elif illegal_name(asked.name) is not None:
-            yield _refused(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name)
+            yield _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, asked.name, request, context)
         else:
             error = _missing(broker, asked.name, request, context)
             if error is None:
                 missing.append(asked.name)
-            yield _refused(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
+            yield _absent(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name, request, context)
     if missing:
         start_creating(broker, missing)
 
@@ -226,18 +226,29 @@ def _refused(error: ErrorCode, name: str | None, topic_id: bytes = ZERO) -> Meta
     return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
 
 
+def _absent(error: ErrorCode, name: str, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
+    """What there is not yet; as in Kafka it is said what the client may do to it."""
+    answer = _refused(error, name)
+    if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        answer.topic_authorized_operations = _operations(name, request, context)
+    return answer
+
+
+def _operations(name: str, request: MetadataRequest, context: RequestContext) -> int:
+    if request.include_topic_authorized_operations and context.api_version >= 8:
+        return authorized_operations(context, ResourceType.TOPIC, name)
+    return NOT_REQUESTED
+
+
 def _described(
     image: ClusterImage, topic: Topic, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
-    operations = NOT_REQUESTED
-    if request.include_topic_authorized_operations and context.api_version >= 8:
-        operations = authorized_operations(context, ResourceType.TOPIC, topic.name)
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[_partition(image, partition, context) for partition in topic.partitions],
-        topic_authorized_operations=operations,
+        topic_authorized_operations=_operations(topic.name, request, context),
     )
 
 

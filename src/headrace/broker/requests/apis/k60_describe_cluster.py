@@ -29,8 +29,13 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 @handles(ApiKey.DESCRIBE_CLUSTER)
 def handle(broker: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """Answers for the kind of endpoint that the listener is; asking for the other kind is an error."""
+    """Answers for the kind of endpoint that the listener is; asking for the other kind is an error.
+
+    As in Kafka everyone may ask a broker, and who may alter the cluster a controller.
+    """
     on_controller = context.listener in broker.config.controller_listener_names
+    if on_controller and not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     expected = _CONTROLLERS if on_controller else _BROKERS
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refused(
