@@ -197,6 +197,15 @@ def _records() -> Iterator[Case]:
         yield Case(f"Epochs {name}", always(k23.OffsetForLeaderEpochRequest(topics=[ended])), 4)
         asked = k61.TopicRequest(name, [0])
         yield Case(f"DescribeProducers {name}", always(k61.DescribeProducersRequest([asked])), 0)
+    record = [Record(0, now_ms(), None, b"x")]
+    of_producer = build_batch(record, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    part = [k00.PartitionProduceData(0, memoryview(of_producer))]
+    for transaction in (TRANSACTION, None):
+        yield Case(
+            f"Produce of transaction {transaction}",
+            always(k00.ProduceRequest(transaction, -1, 5000, [k00.TopicProduceData(HELD, bytes(16), part)])),
+            9,
+        )
     by_id = [k00.PartitionProduceData(0, data)]
     yield Case(
         "Produce by id",

@@ -12,7 +12,7 @@ from broker.scripted_coordinator import NONE, PATIENCE_S, ScriptedCoordinator, a
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from headrace.broker.requests.apis import SERVED, Access
+from headrace.broker.requests.apis import SERVED, may
 from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -43,7 +43,7 @@ ADDS = (4, 5)
 @pytest.fixture(scope="module")
 def served() -> Iterator[TestBroker]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(SERVED, ApiKey.TXN_OFFSET_COMMIT, Access(ResourceType.GROUP, Operation.READ))
+        patched.setitem(SERVED, ApiKey.TXN_OFFSET_COMMIT, may(ResourceType.GROUP, Operation.READ))
         with running_broker() as running:
             yield running
 

@@ -1,6 +1,7 @@
 """The APIs that are served: ApiVersions advertises exactly these. One module a key, named as in `wire/messages`.
 
-Beside each key stand the resource and the operation that its handler asks the authorizer about.
+Beside each key stand the resources and operations that its handler asks the authorizer about, in one case or another;
+those are not among them of which a response only says whether they are allowed.
 """
 
 from __future__ import annotations
@@ -13,85 +14,102 @@ from headrace.wire.apis import ApiKey
 
 
 class Access(NamedTuple):
-    """What a handler asks the authorizer about; None where everyone may ask."""
+    """What a handler asks the authorizer about."""
 
-    resource: On | None
-    operation: Op | None
+    resource: On
+    operation: Op
 
 
-SERVED: dict[int, Access] = {
-    ApiKey.PRODUCE: Access(On.TOPIC, Op.WRITE),
-    ApiKey.FETCH: Access(On.TOPIC, Op.READ),
-    ApiKey.LIST_OFFSETS: Access(On.TOPIC, Op.DESCRIBE),
-    ApiKey.METADATA: Access(On.TOPIC, Op.DESCRIBE),
-    ApiKey.OFFSET_COMMIT: Access(On.GROUP, Op.READ),
-    ApiKey.OFFSET_FETCH: Access(On.GROUP, Op.DESCRIBE),
-    ApiKey.FIND_COORDINATOR: Access(On.GROUP, Op.DESCRIBE),
-    ApiKey.JOIN_GROUP: Access(On.GROUP, Op.READ),
-    ApiKey.HEARTBEAT: Access(On.GROUP, Op.READ),
-    ApiKey.LEAVE_GROUP: Access(On.GROUP, Op.READ),
-    ApiKey.SYNC_GROUP: Access(On.GROUP, Op.READ),
-    ApiKey.DESCRIBE_GROUPS: Access(On.GROUP, Op.DESCRIBE),
-    ApiKey.LIST_GROUPS: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.SASL_HANDSHAKE: Access(None, None),
-    ApiKey.API_VERSIONS: Access(None, None),
-    ApiKey.CREATE_TOPICS: Access(On.CLUSTER, Op.CREATE),
-    ApiKey.DELETE_TOPICS: Access(On.TOPIC, Op.DELETE),
-    ApiKey.DELETE_RECORDS: Access(On.TOPIC, Op.DELETE),
-    ApiKey.INIT_PRODUCER_ID: Access(On.CLUSTER, Op.IDEMPOTENT_WRITE),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Access(On.TOPIC, Op.DESCRIBE),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Access(On.TRANSACTIONAL_ID, Op.WRITE),
-    ApiKey.ADD_OFFSETS_TO_TXN: Access(On.TRANSACTIONAL_ID, Op.WRITE),
-    ApiKey.END_TXN: Access(On.TRANSACTIONAL_ID, Op.WRITE),
-    ApiKey.WRITE_TXN_MARKERS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.TXN_OFFSET_COMMIT: Access(On.GROUP, Op.READ),
-    ApiKey.DESCRIBE_ACLS: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.CREATE_ACLS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.DELETE_ACLS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.DESCRIBE_CONFIGS: Access(On.TOPIC, Op.DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CONFIGS: Access(On.TOPIC, Op.ALTER_CONFIGS),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.DESCRIBE_LOG_DIRS: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.SASL_AUTHENTICATE: Access(None, None),
-    ApiKey.CREATE_PARTITIONS: Access(On.TOPIC, Op.ALTER),
-    ApiKey.DELETE_GROUPS: Access(On.GROUP, Op.DELETE),
-    ApiKey.ELECT_LEADERS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Access(On.TOPIC, Op.ALTER_CONFIGS),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.OFFSET_DELETE: Access(On.GROUP, Op.DELETE),
-    ApiKey.VOTE: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.BEGIN_QUORUM_EPOCH: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.END_QUORUM_EPOCH: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.DESCRIBE_QUORUM: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.UPDATE_FEATURES: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.FETCH_SNAPSHOT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.DESCRIBE_CLUSTER: Access(On.CLUSTER, Op.DESCRIBE),
-    ApiKey.UNREGISTER_BROKER: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.DESCRIBE_PRODUCERS: Access(On.TOPIC, Op.READ),
-    ApiKey.DESCRIBE_TRANSACTIONS: Access(On.TRANSACTIONAL_ID, Op.DESCRIBE),
-    ApiKey.LIST_TRANSACTIONS: Access(On.TRANSACTIONAL_ID, Op.DESCRIBE),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: Access(On.GROUP, Op.READ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Access(On.GROUP, Op.DESCRIBE),
-    ApiKey.LIST_CONFIG_RESOURCES: Access(On.CLUSTER, Op.DESCRIBE_CONFIGS),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Access(On.TOPIC, Op.DESCRIBE),
-    ApiKey.ADD_RAFT_VOTER: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.REMOVE_RAFT_VOTER: Access(On.CLUSTER, Op.ALTER),
-    ApiKey.HEADRACE_GROUP_END_TXN: Access(On.TRANSACTIONAL_ID, Op.WRITE),
+def may(resource: On, *operations: Op) -> frozenset[Access]:
+    """Operations on one resource."""
+    return frozenset(Access(resource, operation) for operation in operations)
+
+
+SERVED: dict[int, frozenset[Access]] = {
+    ApiKey.PRODUCE: may(On.TRANSACTIONAL_ID, Op.WRITE) | may(On.TOPIC, Op.WRITE),
+    ApiKey.FETCH: may(On.TOPIC, Op.READ) | may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.LIST_OFFSETS: may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.METADATA: may(On.TOPIC, Op.DESCRIBE, Op.CREATE) | may(On.CLUSTER, Op.CREATE),
+    ApiKey.OFFSET_COMMIT: may(On.GROUP, Op.READ) | may(On.TOPIC, Op.READ),
+    ApiKey.OFFSET_FETCH: may(On.GROUP, Op.DESCRIBE) | may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.FIND_COORDINATOR: may(On.GROUP, Op.DESCRIBE)
+    | may(On.TRANSACTIONAL_ID, Op.DESCRIBE)
+    | may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.JOIN_GROUP: may(On.GROUP, Op.READ),
+    ApiKey.HEARTBEAT: may(On.GROUP, Op.READ),
+    ApiKey.LEAVE_GROUP: may(On.GROUP, Op.READ),
+    ApiKey.SYNC_GROUP: may(On.GROUP, Op.READ),
+    ApiKey.DESCRIBE_GROUPS: may(On.GROUP, Op.DESCRIBE),
+    ApiKey.LIST_GROUPS: may(On.CLUSTER, Op.DESCRIBE) | may(On.GROUP, Op.DESCRIBE),
+    ApiKey.SASL_HANDSHAKE: frozenset(),
+    ApiKey.API_VERSIONS: frozenset(),
+    ApiKey.CREATE_TOPICS: may(On.CLUSTER, Op.CREATE) | may(On.TOPIC, Op.CREATE, Op.DESCRIBE_CONFIGS),
+    ApiKey.DELETE_TOPICS: may(On.CLUSTER, Op.DELETE) | may(On.TOPIC, Op.DESCRIBE, Op.DELETE),
+    ApiKey.DELETE_RECORDS: may(On.TOPIC, Op.DELETE),
+    ApiKey.INIT_PRODUCER_ID: may(On.TRANSACTIONAL_ID, Op.WRITE, Op.TWO_PHASE_COMMIT)
+    | may(On.CLUSTER, Op.IDEMPOTENT_WRITE)
+    | may(On.TOPIC, Op.WRITE),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: may(On.CLUSTER, Op.CLUSTER_ACTION) | may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.ADD_PARTITIONS_TO_TXN: may(On.CLUSTER, Op.CLUSTER_ACTION)
+    | may(On.TRANSACTIONAL_ID, Op.WRITE)
+    | may(On.TOPIC, Op.WRITE),
+    ApiKey.ADD_OFFSETS_TO_TXN: may(On.TRANSACTIONAL_ID, Op.WRITE) | may(On.GROUP, Op.READ),
+    ApiKey.END_TXN: may(On.TRANSACTIONAL_ID, Op.WRITE),
+    ApiKey.WRITE_TXN_MARKERS: may(On.CLUSTER, Op.ALTER, Op.CLUSTER_ACTION),
+    ApiKey.TXN_OFFSET_COMMIT: may(On.TRANSACTIONAL_ID, Op.WRITE) | may(On.GROUP, Op.READ) | may(On.TOPIC, Op.READ),
+    ApiKey.DESCRIBE_ACLS: may(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.CREATE_ACLS: may(On.CLUSTER, Op.ALTER),
+    ApiKey.DELETE_ACLS: may(On.CLUSTER, Op.ALTER),
+    ApiKey.DESCRIBE_CONFIGS: may(On.TOPIC, Op.DESCRIBE_CONFIGS)
+    | may(On.GROUP, Op.DESCRIBE_CONFIGS)
+    | may(On.CLUSTER, Op.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CONFIGS: may(On.TOPIC, Op.ALTER_CONFIGS)
+    | may(On.GROUP, Op.ALTER_CONFIGS)
+    | may(On.CLUSTER, Op.ALTER_CONFIGS),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: may(On.CLUSTER, Op.ALTER),
+    ApiKey.DESCRIBE_LOG_DIRS: may(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.SASL_AUTHENTICATE: frozenset(),
+    ApiKey.CREATE_PARTITIONS: may(On.TOPIC, Op.ALTER),
+    ApiKey.DELETE_GROUPS: may(On.GROUP, Op.DELETE),
+    ApiKey.ELECT_LEADERS: may(On.CLUSTER, Op.ALTER),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: may(On.TOPIC, Op.ALTER_CONFIGS)
+    | may(On.GROUP, Op.ALTER_CONFIGS)
+    | may(On.CLUSTER, Op.ALTER_CONFIGS),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: may(On.CLUSTER, Op.ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: may(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.OFFSET_DELETE: may(On.GROUP, Op.DELETE) | may(On.TOPIC, Op.READ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: may(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: may(On.CLUSTER, Op.ALTER),
+    ApiKey.VOTE: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.BEGIN_QUORUM_EPOCH: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.END_QUORUM_EPOCH: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.DESCRIBE_QUORUM: may(On.CLUSTER, Op.DESCRIBE),
+    ApiKey.UPDATE_FEATURES: may(On.CLUSTER, Op.ALTER),
+    ApiKey.FETCH_SNAPSHOT: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.DESCRIBE_CLUSTER: may(On.CLUSTER, Op.DESCRIBE, Op.ALTER),
+    ApiKey.UNREGISTER_BROKER: may(On.CLUSTER, Op.ALTER),
+    ApiKey.DESCRIBE_PRODUCERS: may(On.TOPIC, Op.READ),
+    ApiKey.DESCRIBE_TRANSACTIONS: may(On.TRANSACTIONAL_ID, Op.DESCRIBE) | may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.LIST_TRANSACTIONS: may(On.TRANSACTIONAL_ID, Op.DESCRIBE),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: may(On.GROUP, Op.READ) | may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: may(On.GROUP, Op.DESCRIBE) | may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.LIST_CONFIG_RESOURCES: may(On.CLUSTER, Op.DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: may(On.TOPIC, Op.DESCRIBE),
+    ApiKey.ADD_RAFT_VOTER: may(On.CLUSTER, Op.ALTER),
+    ApiKey.REMOVE_RAFT_VOTER: may(On.CLUSTER, Op.ALTER),
+    ApiKey.HEADRACE_GROUP_END_TXN: may(On.TRANSACTIONAL_ID, Op.WRITE),
 }
 
-CLUSTER: dict[int, Access] = {
-    ApiKey.ALTER_PARTITION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.FETCH_SNAPSHOT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.ENVELOPE: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.BROKER_REGISTRATION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.BROKER_HEARTBEAT: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.ALLOCATE_PRODUCER_IDS: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.CONTROLLER_REGISTRATION: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: Access(On.CLUSTER, Op.CLUSTER_ACTION),
-    ApiKey.UPDATE_RAFT_VOTER: Access(On.CLUSTER, Op.CLUSTER_ACTION),
+CLUSTER: dict[int, frozenset[Access]] = {
+    ApiKey.ALTER_PARTITION: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.FETCH_SNAPSHOT: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.ENVELOPE: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.BROKER_REGISTRATION: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.BROKER_HEARTBEAT: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.ALLOCATE_PRODUCER_IDS: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.CONTROLLER_REGISTRATION: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: may(On.CLUSTER, Op.CLUSTER_ACTION),
+    ApiKey.UPDATE_RAFT_VOTER: may(On.CLUSTER, Op.CLUSTER_ACTION),
 }
 """What nodes ask of each other's controller: served where there are several voters."""
 
