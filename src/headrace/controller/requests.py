@@ -49,6 +49,7 @@ from headrace.controller.membership import (
 )
 from headrace.controller.partitions import decide_create_partitions
 from headrace.controller.producer_ids import ProducerIdBlock, decide_allocate_producer_ids
+from headrace.controller.quotas import QuotaAlteration, decide_alter_quotas
 from headrace.controller.reassignments import decide_reassign
 from headrace.controller.scram_users import ScramDeletion, ScramUpsertion, decide_alter_scram
 from headrace.controller.topics import decide_create_topics, decide_delete_topics
@@ -187,6 +188,18 @@ class AlterConfigs:
         return decide_alter_configs(
             image, self.alterations, context, may_alter=access.may_alter_configs, validate_only=self.validate_only
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuotas:
+    """Other quotas; each entity has a result of its own."""
+
+    alterations: Sequence[QuotaAlteration]
+    validate_only: bool = False
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[list[ApiError]]:
+        """See ControllerRequest."""
+        return decide_alter_quotas(image, self.alterations, validate_only=self.validate_only)
 
 
 @dataclass(frozen=True, slots=True)

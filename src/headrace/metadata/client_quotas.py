@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,7 +24,6 @@ CONNECTION: Final = "connection_creation_rate"
 
 CLIENT_KEYS: Final = (PRODUCE, FETCH, REQUEST, MUTATION)
 """What users and client ids have."""
-INTEGERS: Final = frozenset({PRODUCE, FETCH, CONNECTION})
 
 Entity = tuple[tuple[str, str, bool], ...]
 """(type, name, whether it is the default: then the name is empty), sorted: whom a quota is about."""
@@ -39,3 +39,14 @@ def entity_of(parts: Mapping[str, str | None]) -> Entity:
 def names_of(entity: Entity) -> dict[str, str | None]:
     """The names by type, where None is the default."""
     return {kind: None if is_default else name for kind, name, is_default in entity}
+
+
+def address_of(text: str) -> str | None:
+    """The one way to write an address; None where the text is none. One of IPv4 inside IPv6 is that of IPv4."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)

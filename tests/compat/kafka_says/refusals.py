@@ -46,6 +46,8 @@ from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
 from headrace.wire.messages import k46_list_partition_reassignments as k46
 from headrace.wire.messages import k47_offset_delete as k47
+from headrace.wire.messages import k48_describe_client_quotas as k48
+from headrace.wire.messages import k49_alter_client_quotas as k49
 from headrace.wire.messages import k50_describe_user_scram_credentials as k50
 from headrace.wire.messages import k51_alter_user_scram_credentials as k51
 from headrace.wire.messages import k55_describe_quorum as k55
@@ -214,6 +216,11 @@ def _cluster() -> Iterator[Refusal]:
     reassigned = k45.ReassignableTopic(TOPIC, [k45.ReassignablePartition(0, [1])])
     yield Refusal(k45.AlterPartitionReassignmentsRequest(topics=[reassigned]), 2 * NO_CLUSTER)
     yield Refusal(k46.ListPartitionReassignmentsRequest(), NO_CLUSTER)
+    yield Refusal(k48.DescribeClientQuotasRequest(), NO_CLUSTER)
+    entity = [k49.EntityData("user", "ann")]
+    yield Refusal(
+        k49.AlterClientQuotasRequest([k49.EntryData(entity, [k49.OpData("request_percentage", 1.0)])]), NO_CLUSTER
+    )
     quorum = k55.TopicData("__cluster_metadata", [k55.PartitionData(0)])
     yield Refusal(k50.DescribeUserScramCredentialsRequest([k50.UserName("ann")]), 2 * NO_CLUSTER)
     gone, made = k51.ScramCredentialDeletion("ann", 1), k51.ScramCredentialUpsertion("bob", 1, 4096, b"s", bytes(32))

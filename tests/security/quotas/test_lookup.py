@@ -55,6 +55,21 @@ def test_addresses_have_a_rate_of_their_own_or_the_default() -> None:
     assert table().connection_rate("10.0.0.1") is None
 
 
+def test_an_address_may_be_written_in_many_ways() -> None:
+    found = table(
+        ({names.IP: "0:0:0:0:0:0:0:1"}, names.CONNECTION, 3.0), ({names.IP: "::ffff:1.2.3.4"}, names.CONNECTION, 4.0)
+    )
+    assert found.connection_rate("::1") == 3.0
+    assert found.connection_rate("1.2.3.4") == found.connection_rate("::ffff:1.2.3.4") == 4.0
+    assert found.connection_rate("1.2.3.5") is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_limits_nothing(value: float) -> None:
+    found = table(({names.USER: "u"}, names.PRODUCE, value), ({names.USER: None}, names.PRODUCE, 5.0))
+    assert found.find(names.PRODUCE, "u", "c") == Limit(BucketName(names.PRODUCE, "u", None), 5.0)
+
+
 def test_a_key_of_a_later_release_limits_nothing() -> None:
     found = table(({names.USER: "u"}, "share_rate", 3.0), ({"share-group": "g"}, names.PRODUCE, 3.0))
     assert found.find(names.PRODUCE, "u", "c") is None

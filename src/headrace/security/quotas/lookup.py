@@ -7,9 +7,19 @@ is one bucket for each that it stands for, and one of a client id alone is share
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import NamedTuple
 
-from headrace.metadata.client_quotas import CLIENT_ID, CLIENT_KEYS, CONNECTION, IP, USER, QuotaRecords, names_of
+from headrace.metadata.client_quotas import (
+    CLIENT_ID,
+    CLIENT_KEYS,
+    CONNECTION,
+    IP,
+    USER,
+    QuotaRecords,
+    address_of,
+    names_of,
+)
 
 
 class BucketName(NamedTuple):
@@ -62,9 +72,12 @@ class QuotaTable:
         self._ips: dict[str | None, float] = {}
         for (entity, key), record in records.items():
             names, value = names_of(entity), record.value
+            if not isfinite(value):
+                continue  # as good as none
             if IP in names:
                 if key == CONNECTION:
-                    self._ips[names[IP]] = value
+                    name = names[IP]
+                    self._ips[name if name is None else address_of(name) or name] = value
             elif key in CLIENT_KEYS:
                 self._add(self._of_key.setdefault(key, _OfKey()), names, value)
 
@@ -93,5 +106,5 @@ class QuotaTable:
 
     def connection_rate(self, host: str) -> float | None:
         """How many connections a second an address may make; None: as many as it likes."""
-        rate = self._ips.get(host)
+        rate = self._ips.get(address_of(host) or host)
         return self._ips.get(None) if rate is None else rate

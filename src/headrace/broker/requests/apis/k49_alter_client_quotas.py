@@ -1,0 +1,62 @@
+"""AlterClientQuotas (49), versions 0-1: sets and removes quotas of users, client ids and addresses. Source: KIP-546.
+
+v1 flexible.
+Not done: names of hosts instead of addresses, which Kafka looks up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
+from headrace.broker.requests.registry import handles
+from headrace.controller.context import ApiError
+from headrace.controller.quotas import QuotaAlteration
+from headrace.controller.requests import AlterQuotas
+from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.wire.apis import ApiKey
+from headrace.wire.errors import ErrorCode, message_of
+from headrace.wire.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    ResponseEntryData,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.requests.services import Services
+
+
+@handles(ApiKey.ALTER_CLIENT_QUOTAS)
+async def handle(
+    broker: Services, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Alters what can be altered; each entity has a result of its own, in the request's order."""
+    alterations = [
+        QuotaAlteration(
+            tuple((part.entity_type, part.entity_name) for part in entry.entity),
+            [(op.key, None if op.remove else op.value) for op in entry.ops],
+        )
+        for entry in request.entries
+    ]
+    if context.authorize(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        try:
+            answers = await broker.controller.ask(AlterQuotas(alterations, request.validate_only))
+        except ControllerError as error:
+            answers = [ApiError(error.code, str(error))] * len(alterations)
+    else:
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        answers = [ApiError(denied, message_of(denied))] * len(alterations)
+    # Clients find an answer by its entity: one for each of them.
+    told = {alteration.parts: answer for alteration, answer in zip(alterations, answers, strict=True)}
+    return AlterClientQuotasResponse(
+        entries=[
+            ResponseEntryData(
+                error_code=answer.code,
+                error_message=answer.message,
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in parts],
+            )
+            for parts, answer in told.items()
+        ]
+    )

@@ -1,0 +1,147 @@
+"""Setting and removing client quotas. Source: KIP-546, KIP-599, KIP-612."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from typing import Any, Final
+
+from headrace.controller import pieces
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
+from headrace.machine import Decision
+from headrace.metadata import client_quotas as quotas
+from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import ClientQuotaRecord, EntityData
+
+_OK: Final = ApiError(ErrorCode.NONE)
+_BAD: Final = ErrorCode.INVALID_REQUEST
+_WHOLE: Final[Mapping[str, tuple[str, int]]] = {
+    quotas.PRODUCE: ("a LONG", 2**63),
+    quotas.FETCH: ("a LONG", 2**63),
+    quotas.CONNECTION: ("an INT", 2**31),
+}
+"""What kind of number a quota is that has no fraction, and the first one that is too large."""
+
+
+@dataclass(frozen=True)
+class QuotaAlteration:
+    """What is asked for one entity: its (type, name), where None is the default, and (key, value), None to remove."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    changes: Sequence[tuple[str, float | None]]
+
+    @cached_property
+    def entity(self) -> quotas.Entity:
+        """Whom it is about."""
+        return quotas.entity_of(dict(self.parts))
+
+
+def decide_alter_quotas(
+    image: ClusterImage, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
+) -> Decision[list[ApiError]]:
+    """Alters the quotas of each entity as a whole or not at all, many in pieces; answers in the request's order.
+
+    An entity that is named twice is refused, both times.
+    """
+    return _ManyQuotas(alterations, validate_only).decide(image)
+
+
+class _ManyQuotas:
+    """A request, and what the pieces so far have made of it."""
+
+    def __init__(self, alterations: Sequence[QuotaAlteration], validate_only: bool) -> None:
+        self._alterations = alterations
+        self._validate_only = validate_only
+        self._count = Counter(alteration.entity for alteration in alterations)
+        self._answers: list[ApiError] = []
+        self._records = 0
+        """Of the pieces so far."""
+
+    def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
+        """The next piece."""
+        records: list[Any] = []
+        end = min(len(self._answers) + pieces.PIECE_TRIES, len(self._alterations))
+        while len(self._answers) < end and len(records) < pieces.PIECE_RECORDS:
+            self._answers.append(self._alter(image, self._alterations[len(self._answers)], records))
+        rest = self.decide if len(self._answers) < len(self._alterations) else None
+        return Decision(self._answers, [] if self._validate_only else records, rest)
+
+    def _alter(self, image: ClusterImage, alteration: QuotaAlteration, records: list[Any]) -> ApiError:
+        if self._count[alteration.entity] > 1:
+            return ApiError(_BAD, "Each entity must appear at most once.")
+        problem = _entity_problem(alteration.parts) or _changes_problem(alteration)
+        if problem is not None:
+            return ApiError(_BAD, problem)
+        made = _records(image, alteration)
+        if self._records + len(made) > MAX_RECORDS_PER_REQUEST:
+            return TOO_MANY_RECORDS
+        self._records += len(made)
+        records += made
+        return _OK
+
+
+def _entity_problem(parts: Sequence[tuple[str, str | None]]) -> str | None:
+    """Why there cannot be a quota of such an entity, or None."""
+    if not parts:
+        return "Invalid empty client quota entity"
+    names = dict(parts)
+    for kind, name in parts:
+        if kind not in quotas.ENTITY_TYPES:
+            return f"Unhandled client quota entity type: {kind}"
+        if name == "":
+            return f"Empty {kind} not supported"
+    if len(names) < len(parts):
+        return "Each entity type must appear at most once."
+    if quotas.IP in names:
+        if len(names) > 1:
+            return "Invalid quota entity combination: an IP entity stands alone, without user or client id."
+        address = names[quotas.IP]
+        if address is not None and quotas.address_of(address) is None:
+            return f"{address} is not a valid IP address."
+    return None
+
+
+def _changes_problem(alteration: QuotaAlteration) -> str | None:
+    """Why the quotas cannot be altered like this, or None."""
+    keys = Counter(key for key, _ in alteration.changes)
+    twice = [key for key, count in keys.items() if count > 1]
+    if twice:
+        return f"Duplicate quota key {twice[0]}"
+    is_ip = any(kind == quotas.IP for kind, _ in alteration.parts)
+    allowed = (quotas.CONNECTION,) if is_ip else quotas.CLIENT_KEYS
+    for key, value in alteration.changes:
+        if value is None:
+            continue  # what there cannot be is not there, and may be removed
+        if key not in allowed:
+            return f"Invalid configuration key {key}"
+        if isnan(value) or value <= 0:
+            return f"Quota {key} must be greater than 0"
+        if key in _WHOLE:
+            kind, too_large = _WHOLE[key]
+            if value >= too_large:
+                return f"Proposed value for {key} is too large for {kind}."
+            if value != int(value):
+                return f"{key} cannot be a fractional value."
+    return None
+
+
+def _records(image: ClusterImage, alteration: QuotaAlteration) -> list[Any]:
+    known = image.kept.quotas
+    entity = alteration.entity
+    made: list[Any] = []
+    for key, value in alteration.changes:
+        record = known.get((entity, key))
+        if value is None:
+            if record is not None:
+                made.append(ClientQuotaRecord(entity=_data(entity), key=key, remove=True))
+        elif record is None or record.value != value:
+            made.append(ClientQuotaRecord(entity=_data(entity), key=key, value=value))
+    return made
+
+
+def _data(entity: quotas.Entity) -> list[EntityData]:
+    return [EntityData(entity_type=kind, entity_name=name) for kind, name in quotas.names_of(entity).items()]
