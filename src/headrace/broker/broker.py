@@ -14,6 +14,7 @@ from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
 from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
 from headrace.broker.coordinators.verifier import Verifier
 from headrace.broker.monitoring import monitor_of_broker
+from headrace.broker.net.client_quotas import ClientQuotas
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.partitions.background import Background
 from headrace.broker.partitions.directory_assignment import DirectoryAssignment
@@ -109,6 +110,7 @@ class Broker:
         self.server = Server(
             node, lambda: self.config, dispatch, self.replicas.flusher, self.metrics, self.request_errors
         )
+        self.quotas = ClientQuotas(node.clock, lambda: self.config, self.server.other_quotas)
         self.markers_under_way = MarkersUnderWay()
         self.openings = Openings(node, self.server.requests_budget, self.metrics)
         self.groups = GroupCoordinator(
@@ -130,8 +132,7 @@ class Broker:
             self.replicas.throttles.moves,
         )
         self.replicas.on_opened = self.moves.resume
-        self.cluster_id = ""
-        self.epoch = -1
+        self.cluster_id, self.epoch = "", -1
         self.controller_link: ControllerLink | None = None
         self.duties: Duties | None = None
         self._seat: QuorumSeat | None = None
@@ -232,6 +233,8 @@ class Broker:
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self.dynamic.changed)
             self.quorum.on_image(self._events.changed)
+            self.quotas.take(self.image)
+            self.quorum.on_image(self.quotas.changed)
             recovery_threads = self.config.num_recovery_threads_per_data_dir
             await self.replicas.start(
                 self.quorum.on_image, self.layout.directory_ids, self.assignments, recovery_threads

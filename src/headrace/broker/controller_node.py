@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace import __version__
 from headrace.broker.acl_watch import AclWatch, authorizer_of, follower_of
 from headrace.broker.monitoring import monitor_of_controller
+from headrace.broker.net.client_quotas import ClientQuotas
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
 from headrace.broker.quorum.seat import QuorumSeat
@@ -129,6 +130,7 @@ class ControllerNode:
             self.metrics,
             self.request_errors,
         )
+        self.quotas = ClientQuotas(node.clock, lambda: self.config, self.server.other_quotas)
         self.node_id = config.node_id
         self.cluster_id = ""
         self.on_failure: Callable[[str], None] | None = None
@@ -172,6 +174,8 @@ class ControllerNode:
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
             quorum.on_image(self._events.changed)
+            self.quotas.take(quorum.image)
+            quorum.on_image(self.quotas.changed)
             acls = follower_of(self.authorizer, quorum)
             if acls is None:
                 quorum.on_image(AclWatch(self).changed)

@@ -41,6 +41,8 @@ class BrokerFields:
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
     controller_quorum_voters: tuple[str, ...]
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
     cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
     delete_topic_enable: bool
@@ -115,6 +117,8 @@ class BrokerFields:
     producer_ids_max_per_partition: int
     queued_max_request_bytes: int
     queued_max_response_bytes: int
+    quota_window_num: int
+    quota_window_size_seconds: int
     replica_alter_log_dirs_io_max_bytes_per_second: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int

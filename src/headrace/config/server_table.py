@@ -11,7 +11,6 @@ _NO_RATES: Final = "this release does not limit connection rates"
 _NO_JAVA: Final = "this broker cannot load Java classes"
 _NO_POLICY: Final = "policies of the Java world cannot be loaded, and nothing would be vetted"
 _NO_TELEMETRY: Final = "this release does not collect client metrics"
-_NO_QUOTAS: Final = "this release does not serve quotas"
 _BY_CONNECTION: Final = (
     "`connection.max.queued.requests` bounds them for each connection, and `queued.max.request.bytes` bounds bytes"
 )
@@ -348,7 +347,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         Type.CLASS,
         None,
         "Class that computes quotas.",
-        refused="quotas are not served yet, and nothing would be limited",
+        refused="Java classes cannot be loaded, and nothing would be limited as that class says",
     ),
     Setting(
         "config.providers",
@@ -411,7 +410,6 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         11,
         "Samples that a client quota covers.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "quota.window.size.seconds",
@@ -419,7 +417,6 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         1,
         "Length of a sample of client quotas.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "controller.quota.window.num",
@@ -427,7 +424,6 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         11,
         "Samples that a quota on topic changes covers.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "controller.quota.window.size.seconds",
@@ -435,7 +431,6 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         1,
         "Length of a sample of quotas on topic changes.",
         at_least=1,
-        unserved=_NO_QUOTAS,
     ),
     Setting(
         "leader.replication.throttled.rate",

@@ -24,6 +24,9 @@ class ApiError(NamedTuple):
 TOO_MANY_RECORDS = ApiError(ErrorCode.POLICY_VIOLATION, "A request may not write so many metadata records.")
 
 
+QUOTA_USED_UP = ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+
+
 class DescribedConfig(NamedTuple):
     """One effective setting: source is the id of DescribeConfigs' ConfigSource."""
 

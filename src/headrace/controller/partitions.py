@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from headrace.controller import pieces, placement
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, first
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, TOO_MANY_RECORDS, ApiError, first
 from headrace.controller.drawing import Drawing, draw_partitions
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
@@ -27,6 +27,7 @@ def decide_create_partitions(
     topics: Sequence[CreatePartitionsTopic],
     *,
     may_alter: Callable[[str], bool] = lambda _: True,
+    may_change: Callable[[int], bool] = lambda _: True,
     random: Callable[[int], int] = first,
     validate_only: bool = False,
 ) -> Decision[list[tuple[str, ApiError]]]:
@@ -34,7 +35,7 @@ def decide_create_partitions(
 
     Many topics grow in pieces, each of them in one. One that grows by thousands is drawn in pieces that write nothing.
     """
-    return _ManyTopics(topics, may_alter, random, validate_only).decide(image)
+    return _ManyTopics(topics, may_alter, may_change, random, validate_only).decide(image)
 
 
 class _ManyTopics:
@@ -44,9 +45,11 @@ class _ManyTopics:
         self,
         topics: Sequence[CreatePartitionsTopic],
         may_alter: Callable[[str], bool],
+        may_change: Callable[[int], bool],
         random: Callable[[int], int],
         validate_only: bool,
     ) -> None:
+        self._may_change = may_change
         self._may_alter = may_alter
         self._random = random
         self._validate_only = validate_only
@@ -95,6 +98,8 @@ class _ManyTopics:
             return drawn
         if self._records + drawn.partitions > MAX_RECORDS_PER_REQUEST:
             return TOO_MANY_RECORDS
+        if not self._may_change(drawn.partitions):
+            return QUOTA_USED_UP
         self._records += drawn.partitions
         records += drawn.records
         return _OK

@@ -95,6 +95,10 @@ class Access(Protocol):
         """Alter the settings of a resource: NONE, or the error that says which access is missing."""
         ...
 
+    def may_change(self, partitions: int) -> bool:
+        """Create or delete so many partitions: they are paid for with the answer True."""
+        ...
+
 
 class ControllerRequest(Protocol[R]):
     """A request, and the type of its reply."""
@@ -118,6 +122,7 @@ class CreateTopics:
             context,
             may_create=access.may_create,
             may_describe_configs=access.may_describe_configs,
+            may_change=access.may_change,
         )
 
 
@@ -132,7 +137,12 @@ class DeleteTopics:
     ) -> Decision[list[DeletableTopicResult]]:
         """See ControllerRequest."""
         return decide_delete_topics(
-            image, self.wanted, context, may_describe=access.may_see_to_delete, may_delete=access.may_delete
+            image,
+            self.wanted,
+            context,
+            may_describe=access.may_see_to_delete,
+            may_delete=access.may_delete,
+            may_change=access.may_change,
         )
 
 
@@ -148,7 +158,12 @@ class CreatePartitions:
     ) -> Decision[list[tuple[str, ApiError]]]:
         """See ControllerRequest."""
         return decide_create_partitions(
-            image, self.topics, may_alter=access.may_alter, random=context.random, validate_only=self.validate_only
+            image,
+            self.topics,
+            may_alter=access.may_alter,
+            may_change=access.may_change,
+            random=context.random,
+            validate_only=self.validate_only,
         )
 
 

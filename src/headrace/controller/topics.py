@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 from headrace.controller import names, placement
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, ApiError, ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, QUOTA_USED_UP, ApiError, ControllerContext
 from headrace.controller.drawing import Draw, Drawing, Drawn, draw_partitions
 from headrace.controller.partition_changes import PartitionChanges
 from headrace.controller.pieces import ManyThings
@@ -39,13 +39,14 @@ def decide_create_topics(
     *,
     may_create: Callable[[str], bool] = lambda _: True,
     may_describe_configs: Callable[[str], bool] = lambda _: True,
+    may_change: Callable[[int], bool] = lambda _: True,
 ) -> Decision[CreateTopicsResponse]:
     """Creates what can be created of a request; each topic stands or falls alone; results keep the request's order.
 
     Many topics are created in pieces, each topic with all that belongs to it in one of them. One of thousands of
     partitions is drawn in pieces that write nothing.
     """
-    return _ManyTopics(request, context, may_create, may_describe_configs).decide(image)
+    return _ManyTopics(request, context, may_create, may_describe_configs, may_change).decide(image)
 
 
 class _ManyTopics:
@@ -57,8 +58,10 @@ class _ManyTopics:
         context: ControllerContext,
         may_create: Callable[[str], bool],
         may_describe_configs: Callable[[str], bool],
+        may_change: Callable[[int], bool],
     ) -> None:
         self._context = context
+        self._may_change = may_change
         self._may_create = may_create
         self._may_describe_configs = may_describe_configs
         self._validate_only = request.validate_only
@@ -103,6 +106,8 @@ class _ManyTopics:
         drawn = self._drawing.go_on(creation.image, partial(creation.draw, topic))
         if drawn is None or isinstance(drawn, ApiError):
             return drawn
+        if not self._may_change(drawn.partitions):
+            return QUOTA_USED_UP
         return creation.create(name, drawn, overrides, self._may_describe_configs(name))
 
 
@@ -276,6 +281,7 @@ def decide_delete_topics(
     *,
     may_describe: Callable[[str], bool] = lambda _: True,
     may_delete: Callable[[str], bool] = lambda _: True,
+    may_change: Callable[[int], bool] = lambda _: True,
 ) -> Decision[list[DeletableTopicResult]]:
     """Deletes topics given as (name, id), of which exactly one is set; each has a result of its own, in order.
 
@@ -308,6 +314,8 @@ def decide_delete_topics(
             elif is_gone:
                 _refuse(result, ErrorCode.INVALID_REQUEST)
                 result.error_message = "The provided topic name maps to an ID that was already supplied."
+            elif not may_change(len(topic.partitions)):
+                result.error_code, result.error_message = QUOTA_USED_UP
             else:
                 gone[topic.name] = gone[topic.id] = topic
                 changes.looked_at += len(topic.partitions)

@@ -8,8 +8,8 @@ from typing import Final
 class Blocked:
     """Bits, and plain ints because the hot path looks at them.
 
-    A handler that cannot answer at once; requests unanswered; answers not taken; memory for requests; the disk;
-    a login that failed, or begins again.
+    A handler that cannot answer at once; requests unanswered; answers not taken; memory for requests; the disk; a
+    quota that is used up; a login that failed, or begins again.
     """
 
     HANDLER: Final = 1
@@ -17,4 +17,5 @@ class Blocked:
     OUTPUT: Final = 4
     MEMORY: Final = 8
     DISK: Final = 16
+    THROTTLED: Final = 32
     LOGIN: Final = 64

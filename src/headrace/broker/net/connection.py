@@ -31,6 +31,7 @@ from headrace.wire.primitives import Buffer, DecodeError, Part
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.broker.net.client_quotas import ClientLimits
     from headrace.broker.net.ports import Api, ShortFetch
     from headrace.broker.net.server import OpenListener, Server
 
@@ -164,6 +165,8 @@ class Connection:
             finally:
                 self._drop_frame()
             self._flush()
+            if self.server.quotas is not None:
+                self.server.quotas.finished()
             if self.server.times is not None:
                 self.server.times.handled(self.server.monotonic() - self.server.began)
 
@@ -225,6 +228,8 @@ class Connection:
         elif server.requests_budget.overdrawn_by is self:
             server.requests_budget.settle(self)
         self._flush()
+        if server.quotas is not None:
+            server.quotas.finished()
         now = server.monotonic()  # once for both
         if server.times is not None:
             server.times.handled(now - server.began)
@@ -258,6 +263,7 @@ class Connection:
         run = server.requests.short_produce
         limit = server.frame_bytes_max
         produces = self.listener.produces
+        quotas, limits = server.quotas, None
         while end - at >= FIRST_BYTES and not self._blocked:
             size, key, version, correlation_id, length = _read_first(buffer, at)
             if not HEADER_BYTES <= size <= limit:
@@ -267,7 +273,9 @@ class Connection:
             stop = at + 4 + size
             if stop > end:
                 break
-            if key == 0 and produces:
+            if quotas is not None and (limits := quotas.limits_of(self.principal, key, view, at, length)) is not None:
+                taken = False
+            elif key == 0 and produces:
                 shape = self._shape
                 if shape is not None and run.add_alike(shape, view, at, stop, version, correlation_id):
                     at = stop
@@ -287,7 +295,7 @@ class Connection:
                     self._finish_run()
                     if self.closed:
                         return at
-                self._request(view[at + 4 : stop], key, version, correlation_id, length)
+                self._request(view[at + 4 : stop], key, version, correlation_id, length, limits)
                 if self.closed:
                     return at
                 if key == 0:
@@ -316,9 +324,12 @@ class Connection:
     def _refuse_size(self, size: int) -> None:
         self.close(f"a frame of {size} bytes; {HEADER_BYTES} to {self.server.frame_bytes_max} bytes are allowed")
 
-    def _request(self, frame: memoryview, key: int, version: int, correlation_id: int, length: int) -> None:
+    def _request(
+        self, frame: memoryview, key: int, version: int, correlation_id: int, length: int, limits: ClientLimits | None
+    ) -> None:
         """Decodes one request, the first fields of whose header are known, and calls its handler."""
         server = self.server
+        meter = None if limits is None or server.quotas is None else server.quotas.meter(limits, key, len(frame) + 4)
         try:
             served = self.listener.served.get(key)
             if served is None:
@@ -333,7 +344,7 @@ class Connection:
                     return
             request = served.decode(frame, version, at)
             served.count.value += 1
-            result = served.handle(request, context_of(self, self._client_id, key, version, correlation_id))
+            result = served.handle(request, context_of(self, self._client_id, key, version, correlation_id, meter))
         except DecodeError as error:
             self.close(f"an unreadable request: {error}")
             return
@@ -343,7 +354,9 @@ class Connection:
         except Exception as error:
             server.defect(self, key, version, error)
             return
-        self._answer(Reply(key, version, correlation_id, len(frame)), result)
+        self._answer(Reply(key, version, correlation_id, len(frame), meter), result)
+        if meter is not None:
+            meter.handled()
 
     def _after_plain_header(self, frame: memoryview, served: Api, version: int, length: int) -> int:
         """Where the body starts, if the header has the client id that the last one had and nothing unusual; else 0."""
@@ -373,6 +386,8 @@ class Connection:
             self._expect(reply)
             self.server.start_task(self._finish_task(reply, result), result)
             return
+        if reply.meter is not None:
+            self._throttle(reply.meter.answered(result))
         if result is not None:
             parts = self._encode(reply, result)
             if parts is not None:
@@ -391,9 +406,14 @@ class Connection:
         reply.hurry = pending.hurry
         pending.when_resolved(lambda: self._resolved(reply, pending.value))
 
+    def _throttle(self, throttle_ms: int) -> None:
+        """The answer leaves at once; what the client asks for behind it waits."""
+        if throttle_ms > 0:
+            self.server.mutes.mute(self, throttle_ms)
+
     async def _finish_task(self, reply: Reply, coroutine: Any) -> None:
         try:
-            result = await coroutine
+            result = await (coroutine if reply.meter is None else reply.meter.timed(coroutine))
             if isinstance(result, Pending):
                 self.unblock(Blocked.HANDLER)
                 self._leave_to(reply, result)
@@ -420,6 +440,8 @@ class Connection:
         """An answer that was waited for has come: it leaves once all before it have."""
         if self.closed:
             return
+        if reply.meter is not None:
+            self._throttle(reply.meter.answered(value))
         reply.parts = [] if value is None else self._encode(reply, value)
         if self.server.times is not None:
             self.server.times.answered(reply.key, reply.began)

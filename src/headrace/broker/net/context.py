@@ -8,6 +8,7 @@ from headrace.security.authorizer import Authorizer, Operation, ResourceType
 from headrace.wire.primitives import new
 
 if TYPE_CHECKING:
+    from headrace.broker.net.client_quotas import Meter
     from headrace.broker.net.connection import Connection
 
 
@@ -23,6 +24,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "listener",
+        "meter",
         "principal",
         "software_name",
         "software_version",
@@ -54,6 +56,13 @@ class RequestContext:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.connection = connection
+        self.meter: Meter | None = None
+        """Of a client with quotas."""
+
+    def exempt(self) -> None:
+        """It is a node of the cluster that asks: no quota counts."""
+        if self.meter is not None:
+            self.meter.exempt = True
 
     def authorize(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """May this principal do `operation` to the `resource` called `name`?"""
@@ -65,7 +74,7 @@ class RequestContext:
 
 
 def context_of(
-    connection: Connection, client_id: str | None, key: int, version: int, correlation_id: int
+    connection: Connection, client_id: str | None, key: int, version: int, correlation_id: int, meter: Meter | None
 ) -> RequestContext:
     """Of a request that came over a connection."""
     # Set one by one: this is on the way of every request, and costs a third of a call with that many names.
@@ -81,4 +90,5 @@ def context_of(
     context.api_version = version
     context.correlation_id = correlation_id
     context.connection = connection
+    context.meter = meter
     return context

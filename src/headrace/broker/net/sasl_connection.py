@@ -165,7 +165,7 @@ class SaslConnection(Connection):
         if refused:
             self.close(refused)
         else:
-            self._request(frame, key, version, correlation_id, length)
+            self._request(frame, key, version, correlation_id, length, None)
 
     def _raw_token(self, token: bytes) -> None:
         answer = self.session.authenticate(token, self.moment)

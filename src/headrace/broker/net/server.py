@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.logins import Logins, LoginTerms
+from headrace.broker.net.mutes import Mutes
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.net.tls import ListenerTls
@@ -21,6 +22,7 @@ from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from headrace.broker.net.client_quotas import ClientQuotas
     from headrace.broker.net.ports import Api, Pace, Requests
     from headrace.broker.telemetry.metrics import Registry
     from headrace.broker.telemetry.request_errors import RequestErrors
@@ -123,6 +125,9 @@ class Server:
         self.responses_budget = Budget(settings.queued_max_response_bytes)
         self.frame_bytes_max = settings.socket_request_max_bytes
         self.unanswered_max = settings.connection_max_queued_requests
+        self.quotas: ClientQuotas | None = None
+        """Of users and client ids; None where there are none."""
+        self.mutes = Mutes(self.owner, self.monotonic)
         self.connections: dict[Connection, None] = {}
         self.listeners: list[OpenListener] = []
         busy_poll_us = settings.busy_poll_us
@@ -150,6 +155,7 @@ class Server:
         self._spare_bytes = 0
         self._accept_failed_at = -ACCEPT_LOG_S
         metrics.gauge("connections.open", lambda: len(self.connections))
+        metrics.gauge("connections.muted", lambda: len(self.mutes))
         metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
         metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
 
@@ -249,6 +255,11 @@ class Server:
         terms = listener.login_terms
         return Connection(self, stream, listener) if terms is None else SaslConnection(self, stream, listener, terms)
 
+    def other_quotas(self, quotas: ClientQuotas) -> None:
+        """Other quotas are in force: whoever waits for what was used under earlier ones need not any more."""
+        self.quotas = quotas if quotas.table.limits_clients else None
+        self.mutes.end_all()
+
     def _host_limit(self, host: str) -> int:
         config = self._config()
         for pair in config.max_connections_per_ip_overrides.split(","):
@@ -313,6 +324,7 @@ class Server:
     def connection_closed(self, connection: Connection, why: str) -> None:
         """Forgets a connection; one line says why, where there is a why."""
         self.connections.pop(connection, None)
+        self.mutes.forget(connection)
         host = connection.stream.peer_host
         left = self._per_host.get(host, 1) - 1
         if left:
@@ -330,6 +342,8 @@ class Server:
         idle_ms = self._config().connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else float("inf")
         now = self.monotonic()
+        if self.quotas is not None:
+            self.quotas.expire()
         contended = self.requests_budget.contended
         for connection in list(self.connections):
             if connection.active:

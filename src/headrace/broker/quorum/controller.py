@@ -6,7 +6,7 @@ is in `local_controller`, the one that asks whoever decides in `cluster_controll
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -28,12 +28,21 @@ class ControllerError(Exception):
         self.code = code
 
 
+def free(_partitions: int) -> bool:
+    """What pays where changes cost nothing."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The client on whose behalf something is asked: it decides what is allowed."""
+    """The client on whose behalf something is asked: it decides what is allowed.
+
+    `pay` says whether so many partitions may be created or deleted, and counts them then.
+    """
 
     principal: str
     host: str
+    pay: Callable[[int], bool] = free
 
 
 class Controller(Protocol):

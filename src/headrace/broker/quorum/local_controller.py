@@ -71,6 +71,10 @@ class AskerAccess:
         """See Access."""
         return self.of_configs(Operation.ALTER_CONFIGS, resource_type, name)
 
+    def may_change(self, partitions: int) -> bool:
+        """See Access."""
+        return self._asker.pay(partitions)
+
     def of_configs(self, operation: Operation, resource_type: int, name: str) -> ErrorCode:
         """NONE where the asker may do the operation to a resource's settings, or the code that says it may not.
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
     from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.coordinators.verifier import Verifier
+    from headrace.broker.net.client_quotas import ClientQuotas
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
@@ -42,6 +43,7 @@ class NodeServices(Protocol):
     metrics: Registry
     request_errors: RequestErrors
     authorizer: Authorizer
+    quotas: ClientQuotas
     random: random.Random
     node_id: int
     cluster_id: str

@@ -6,7 +6,9 @@ lists every partition asked for, even when max_bytes is spent; the first batch i
 A follower reads to the end of the log, and counts as having what is before its offset: `follower_fetching`.
 A consumer that names its rack is sent to a follower there, where `replica.selector.class` says so, and any follower
 serves consumers as far as it knows records to be committed (KIP-392).
-Not done: quotas, tiered data.
+A client over its quota gets an empty answer, keeps its session, and is not read from for a while; one that has used
+nothing lately gets what it asked for first.
+Not done: tiered data.
 v7 sessions. v9 the leader epoch that the client knows. v11 racks. v12 flexible, diverging epochs. v13 topic ids. v15
 replica state as a tag. v16 node endpoints. v17 directory ids, v18 high watermarks, both of followers only.
 """
@@ -41,6 +43,9 @@ _TOPIC_IDS_FROM: Final = 13
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
 _SESSION_IDS: Final = 2**31 - 1
+_ANSWER_BYTES: Final = 24
+_PARTITION_BYTES: Final = 64
+"""What an answer has beside the records, for quotas: the least, and of each partition with its topic."""
 
 
 @handles(ApiKey.FETCH)
@@ -65,6 +70,9 @@ def _fetch(
 ) -> Pending[FetchResponse]:
     """`session` is the one that the request goes on with: of its partitions without news `answer` says nothing."""
     follower, broker_epoch = _follower(request, context.api_version)
+    if follower >= 0:
+        context.exempt()
+    meter = context.meter if follower < 0 else None
     refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
     resting = None
     if session is not None:
@@ -77,7 +85,7 @@ def _fetch(
             partitions,
             version=context.api_version,
             min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
+            max_bytes=request.max_bytes if meter is None else min(request.max_bytes, meter.fetch_bytes_max),
             isolation_level=request.isolation_level,
             refuse=refuse,
             reads_followers=context.api_version >= FOLLOWERS_SERVE_FROM,
@@ -99,13 +107,30 @@ def _fetch(
     can_wait = broker.fetches.waiting < broker.fetches.waiting_max
     pending: Pending[FetchResponse] = Pending(fetch.cancel, hurry=None if follower < 0 else fetch.hurry)
     max_wait_ms = min(request.max_wait_ms, MAX_WAIT_MS) if can_wait else 0
-    fetch.run(max_wait_ms, lambda found: pending.resolve(answer(found)))
+
+    def respond(found: list[Answer]) -> None:
+        throttle_ms, is_empty = (0, False) if meter is None else meter.throttle_fetch(_size_of(found, session))
+        if is_empty:
+            # The client comes back for the same, and its session has heard nothing.
+            response = FetchResponse(session_id=NO_SESSION if session is None else session.id)
+        else:
+            response = answer(found)
+        response.throttle_time_ms = throttle_ms
+        pending.resolve(response)
+
+    fetch.run(max_wait_ms, respond)
     connection = context.connection
     if isinstance(connection, Connection) and follower < 0:
         known = connection.short_fetch
         assert known is None or isinstance(known, ShortFetch)
         connection.short_fetch = short_fetch_of(broker, request, context, known)
     return pending
+
+
+def _size_of(answers: list[Answer], session: Session | None) -> int:
+    """About how many bytes an answer has."""
+    told = answers if session is None else [answer for answer in answers if _must_tell(answer)]
+    return _ANSWER_BYTES + sum(_PARTITION_BYTES + (len(data.records) if data.records else 0) for _, data in told)
 
 
 def _follower(request: FetchRequest, version: int) -> tuple[int, int]:

@@ -1,12 +1,12 @@
 """CreateTopics (19), versions 2-7: the controller decides, and the reply leaves when the topics exist.
 
-v4 defaults by -1. v5 flexible, configurations in the answer. v7 topic ids.
+v4 defaults by -1. v5 flexible, configurations in the answer. v6 THROTTLING_QUOTA_EXCEEDED. v7 topic ids.
 Not done: replicas on other brokers than this one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
@@ -20,12 +20,19 @@ from headrace.wire.messages.k19_create_topics import CreateTopicsRequest, Create
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
+STRICT_FROM: Final = 6
+"""From here on a client is told that its quota is used up."""
+
 
 @handles(ApiKey.CREATE_TOPICS)
 async def handle(broker: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Creates what can be created; each topic has a result of its own."""
+    mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
+    asker = Asker(context.principal, context.client_host, mutations.pay)
     try:
-        return await broker.controller.ask(CreateTopics(request), Asker(context.principal, context.client_host))
+        response = await broker.controller.ask(CreateTopics(request), asker)
     except ControllerError as error:
         failed = ApiError(error.code, str(error))
-        return CreateTopicsResponse(topics=[refusal(topic.name, failed) for topic in request.topics])
+        response = CreateTopicsResponse(topics=[refusal(topic.name, failed) for topic in request.topics])
+    response.throttle_time_ms = mutations.throttle_ms
+    return response

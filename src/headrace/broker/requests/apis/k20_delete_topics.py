@@ -1,12 +1,12 @@
 """DeleteTopics (20), versions 1-6: by name or by id. Source: KIP-4, KIP-516.
 
-v4 flexible. v5 error messages. v6 by id.
+v4 flexible. v5 error messages, THROTTLING_QUOTA_EXCEEDED. v6 by id.
 Not done: nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
@@ -19,6 +19,9 @@ from headrace.wire.uuids import ZERO
 
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
+
+STRICT_FROM: Final = 5
+"""From here on a client is told that its quota is used up."""
 
 
 @handles(ApiKey.DELETE_TOPICS)
@@ -33,11 +36,13 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
         code = ErrorCode.INVALID_REQUEST if context.api_version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
     refused, asked = _check(wanted)
+    mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
+    asker = Asker(context.principal, context.client_host, mutations.pay)
     try:
-        results = await broker.controller.ask(DeleteTopics(asked), Asker(context.principal, context.client_host))
+        results = await broker.controller.ask(DeleteTopics(asked), asker)
     except ControllerError as error:
         return _all(wanted, error.code, str(error))
-    return DeleteTopicsResponse(responses=refused + results)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.throttle_ms, responses=refused + results)
 
 
 def _all(wanted: list[tuple[str | None, bytes]], code: ErrorCode, message: str) -> DeleteTopicsResponse:

@@ -67,6 +67,7 @@ class _Asked(NamedTuple):
 def handle(broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
     """Answers when each transaction has been decided upon, and what was decided is committed."""
     if context.api_version >= BROKERS_FROM:
+        context.exempt()
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _Adding(broker, context).of_brokers(request)

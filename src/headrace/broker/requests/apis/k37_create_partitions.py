@@ -1,12 +1,12 @@
 """CreatePartitions (37), versions 0-3: more partitions for existing topics. Source: KIP-195.
 
-v2 flexible.
+v2 flexible. v3 THROTTLING_QUOTA_EXCEEDED.
 Not done: replicas on other brokers than this one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.quorum.controller import Asker, ControllerError
@@ -23,6 +23,9 @@ from headrace.wire.messages.k37_create_partitions import (
 if TYPE_CHECKING:
     from headrace.broker.requests.services import Services
 
+STRICT_FROM: Final = 3
+"""From here on a client is told that its quota is used up."""
+
 
 @handles(ApiKey.CREATE_PARTITIONS)
 async def handle(
@@ -30,14 +33,17 @@ async def handle(
 ) -> CreatePartitionsResponse:
     """Adds partitions; each topic has a result of its own, in the request's order."""
     wanted = CreatePartitions(request.topics, request.validate_only)
+    mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     try:
-        answers = await broker.controller.ask(wanted, Asker(context.principal, context.client_host))
+        asker = Asker(context.principal, context.client_host, mutations.pay)
+        answers = await broker.controller.ask(wanted, asker)
     except ControllerError as error:
         failed = ApiError(error.code, str(error))
         answers = [(topic.name, failed) for topic in request.topics]
     return CreatePartitionsResponse(
+        throttle_time_ms=mutations.throttle_ms,
         results=[
             CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)
             for name, error in answers
-        ]
+        ],
     )

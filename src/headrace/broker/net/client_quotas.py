@@ -1,0 +1,339 @@
+"""The quotas of users and client ids at work: what requests use is measured, and answers say how long to wait.
+
+A server that serves clients without any quota holds none of this (`Server.quotas` is None). Where there are some, each
+request is looked up by principal and client id; what is not limited goes its usual ways, short ones included.
+
+A request of a limited client has a `Meter`: bytes of Produce as they arrive, bytes of Fetch before they leave, and the
+time that the event loop spends on it. What the nodes of a cluster do for each other is not measured. Source: KIP-13,
+KIP-55, KIP-124, KIP-219, KIP-599.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headrace.metadata import client_quotas as keys
+from headrace.security.quotas.buckets import Buckets
+from headrace.security.quotas.lookup import BucketName, Limit, QuotaTable
+from headrace.security.quotas.rate import Rate
+from headrace.security.quotas.token_bucket import TokenBucket
+from headrace.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from headrace.broker.net.context import RequestContext
+    from headrace.config import BrokerConfig
+    from headrace.env.clock import Clock
+    from headrace.metadata.delta import ImageDelta
+    from headrace.metadata.image import ClusterImage
+
+KNOWN_MAX: Final = 10_000
+"""Of so many clients it is known what limits them; when there are more, all are looked up again."""
+CLIENT_ID_AT: Final = 14
+"""Where the text of the client id begins in a frame, its size included."""
+PERCENT: Final = 100
+EXEMPT: Final = frozenset(
+    {
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.UPDATE_RAFT_VOTER,
+        ApiKey.HEADRACE_GROUP_END_TXN,
+    }
+)
+"""What only nodes ask for. Of requests that others make as well their handlers say so (`Meter.exempt`)."""
+
+
+class ClientLimits(NamedTuple):
+    """What limits one client."""
+
+    produce: Limit | None
+    fetch: Limit | None
+    request: Limit | None
+    mutation: Limit | None
+
+
+class _Known(NamedTuple):
+    """What limits one client, where it asks for this or that: None where nothing does."""
+
+    produce: ClientLimits | None
+    fetch: ClientLimits | None
+    others: ClientLimits | None
+
+
+class ClientQuotas:
+    """See the module. One of a node; `table` is what the image says."""
+
+    def __init__(
+        self, clock: Clock, config: Callable[[], BrokerConfig], on_table: Callable[[ClientQuotas], None]
+    ) -> None:
+        """`config` is what is in force; the windows are those of the start. `on_table` hears of another table."""
+        self.monotonic = clock.monotonic
+        self.table = QuotaTable({})
+        settings = config()
+        samples, sample_ms = settings.quota_window_num, 1000 * settings.quota_window_size_seconds
+        self.sample_ms = sample_ms
+        self.burst_s = (samples - 1) * sample_ms / 1000
+        """The time whose bytes one answer may have at most."""
+        self._on_table = on_table
+        self._records: object = None
+        self._known: dict[tuple[str, bytes], _Known] = {}
+        tokens, token_ms = settings.controller_quota_window_num, 1000 * settings.controller_quota_window_size_seconds
+        self.rates: Buckets[BucketName, Rate] = Buckets(lambda: Rate(samples, sample_ms))
+        self.tokens: Buckets[BucketName, TokenBucket] = Buckets(lambda: TokenBucket(tokens, token_ms))
+        self._open: Meter | None = None
+
+    def now_ms(self) -> int:
+        """Of the steady clock."""
+        return int(self.monotonic() * 1000)
+
+    # --- which quotas there are
+
+    def changed(self, _: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
+        """The image is another one: other quotas hold at once, also of what was used already."""
+        self.take(new)
+
+    def take(self, image: ClusterImage) -> None:
+        """Has the quotas of an image in force."""
+        if image.kept.quotas is self._records:
+            return
+        self._records = image.kept.quotas
+        self.table = QuotaTable(image.kept.quotas)
+        self._known.clear()
+        self._open = None
+        self._on_table(self)
+
+    def limits_of(self, principal: str, key: int, view: memoryview, at: int, length: int) -> ClientLimits | None:
+        """What limits the request in `view` from `at` on (its size), whose client id has `length` bytes; None where
+        nothing does."""
+        at += CLIENT_ID_AT
+        client = principal, bytes(view[at : at + length]) if length > 0 else b""
+        try:
+            known = self._known[client]
+        except KeyError:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            known = self._known[client] = self._find(principal, client[1].decode(errors="replace"))
+        if key == ApiKey.PRODUCE:
+            return known.produce
+        if key == ApiKey.FETCH:
+            return known.fetch
+        return None if key in EXEMPT else known.others
+
+    def _find(self, principal: str, client_id: str) -> _Known:
+        user = principal.partition(":")[2]
+        found = ClientLimits(*(self.table.find(key, user, client_id) for key in keys.CLIENT_KEYS))
+        return _Known(
+            found if found.produce or found.request else None,
+            found if found.fetch or found.request else None,
+            found if found.request or found.mutation else None,
+        )
+
+    # --- what is used
+
+    def expire(self) -> None:
+        """Drops what was used too long ago to count. To be called now and then."""
+        now_ms = self.now_ms()
+        self.rates.expire(now_ms)
+        self.tokens.expire(now_ms)
+
+    def use(self, limit: Limit, amount: float) -> None:
+        """Counts what a client has used."""
+        now_ms = self.now_ms()
+        self.rates.use(limit.bucket, now_ms).record(amount, now_ms)
+
+    def used(self, limit: Limit) -> bool:
+        """Whether a client has used anything that still counts."""
+        now_ms = self.now_ms()
+        return self.rates.use(limit.bucket, now_ms).per_second(now_ms) > 0
+
+    def throttle_ms(self, limit: Limit) -> int:
+        """How long a client has to wait for what it has used; 0 where it has not."""
+        now_ms = self.now_ms()
+        return self.rates.use(limit.bucket, now_ms).throttle_ms(limit.bound, now_ms)
+
+    def meter(self, limits: ClientLimits, key: int, size: int) -> Meter:
+        """Begins to measure a request whose frame has `size` bytes, that too."""
+        self.finished()
+        return Meter(self, limits, key, size)
+
+    def last(self, meter: Meter) -> None:
+        """What the loop does up to `finished` is for that request: encoding its answer, and sending it."""
+        self._open = meter
+
+    def finished(self) -> None:
+        """What was received is handled, and what is ready has left."""
+        meter, self._open = self._open, None
+        if meter is not None:
+            meter.pause()
+
+    def mutations(self, context: RequestContext, strict_from: int) -> Mutations:
+        """What the client of a request may change. From version `strict_from` on it is told where it may not."""
+        user = context.principal.partition(":")[2]
+        limit = self.table.find(keys.MUTATION, user, context.client_id or "")
+        return Mutations(self, limit, is_strict=context.api_version >= strict_from)
+
+
+class Meter:
+    """What one request of a limited client uses, until it is answered."""
+
+    __slots__ = ("_key", "_limits", "_mark", "_quotas", "_told", "exempt")
+
+    def __init__(self, quotas: ClientQuotas, limits: ClientLimits, key: int, size: int) -> None:
+        self._quotas = quotas
+        self._limits = limits
+        self._key = key
+        self._mark: float | None = quotas.monotonic()
+        """Up to when its time is counted; None while the loop does other things."""
+        self._told = False
+        self.exempt = False
+        """Whether a node of the cluster has asked."""
+        if key == ApiKey.PRODUCE and limits.produce is not None:
+            quotas.use(limits.produce, size)
+
+    # --- time
+
+    def handled(self) -> None:
+        """The request has been handed to its handler, and perhaps answered."""
+        self._quotas.last(self)
+
+    def begin(self) -> None:
+        """The loop works for this request from now on."""
+        self._mark = self._quotas.monotonic()
+
+    def spend(self) -> None:
+        """Counts the time since then, if it does."""
+        mark, limit = self._mark, self._limits.request
+        if mark is None:
+            return
+        self._mark = now = self._quotas.monotonic()
+        if limit is not None and not self.exempt:
+            self._quotas.use(limit, (now - mark) * PERCENT)
+
+    def pause(self) -> None:
+        """The loop turns to other things."""
+        self.spend()
+        self._mark = None
+
+    def timed(self, work: Coroutine[Any, Any, Any]) -> _Timed:
+        """To be awaited instead of a handler's coroutine: its steps are measured, and its waits are not."""
+        return _Timed(work, self)
+
+    def _share_ms(self) -> int:
+        """How long the client has to wait for the time of the loop that it has used: one sample at most."""
+        limit = self._limits.request
+        if limit is None:
+            return 0
+        self.spend()
+        return min(self._quotas.throttle_ms(limit), self._quotas.sample_ms)
+
+    # --- answers
+
+    @property
+    def fetch_bytes_max(self) -> int:
+        """What one answer to Fetch may hold, so that its client need not wait for longer than its window."""
+        limit = self._limits.fetch
+        return 2**31 - 1 if limit is None else max(0, min(2**31 - 1, int(limit.bound * self._quotas.burst_s)))
+
+    def throttle_fetch(self, byte_count: int) -> tuple[int, bool]:
+        """Counts an answer to Fetch; says how long its client has to wait, and whether the answer is to be empty.
+
+        Then it was not counted. A client that has used nothing lately gets its answer and waits: else it would wait for
+        ever for a batch that is larger than its window.
+        """
+        if self.exempt:
+            return 0, False
+        self._told = True
+        limit, quotas = self._limits.fetch, self._quotas
+        share_ms = self._share_ms()
+        if limit is None:
+            return share_ms, share_ms > 0
+        has_used = quotas.used(limit)
+        quotas.use(limit, byte_count)
+        bytes_ms = quotas.throttle_ms(limit)
+        is_empty = share_ms > 0 or (bytes_ms > 0 and has_used)
+        if is_empty:
+            quotas.use(limit, -byte_count)
+        return max(share_ms, bytes_ms), is_empty
+
+    def answered(self, response: Any) -> int:
+        """How long nothing is to be read from the client behind this answer (None: nothing is answered), which says so
+        from now on."""
+        if self.exempt:
+            return 0
+        said = getattr(response, "throttle_time_ms", 0)
+        throttle_ms: int = said
+        if self._key == ApiKey.PRODUCE and self._limits.produce is not None:
+            throttle_ms = max(throttle_ms, self._quotas.throttle_ms(self._limits.produce))
+        if response is not None and not self._told:
+            throttle_ms = max(throttle_ms, self._share_ms())
+        if throttle_ms != said and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+        return throttle_ms
+
+
+class _Timed:
+    """See Meter.timed."""
+
+    __slots__ = ("_meter", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any], meter: Meter) -> None:
+        self._work = work
+        self._meter = meter
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step: Callable[[Any], Any] = self._work.send
+        given: Any = None
+        while True:
+            self._meter.begin()
+            try:
+                waits_for = step(given)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self._meter.pause()
+            try:
+                step, given = self._work.send, (yield waits_for)
+            except BaseException as error:  # the work hears of it, and says what becomes of it
+                step, given = self._work.throw, error
+
+
+class Mutations:
+    """The partitions that one request creates or deletes, paid for as they are.
+
+    A strict one begins nothing more once its client has a debt. Others are carried out, and their client waits.
+    """
+
+    __slots__ = ("_is_strict", "_limit", "_quotas", "throttle_ms")
+
+    def __init__(self, quotas: ClientQuotas, limit: Limit | None, *, is_strict: bool) -> None:
+        self._quotas = quotas
+        self._limit = limit
+        self._is_strict = is_strict
+        self.throttle_ms = 0
+        """What the answer is to say."""
+
+    def pay(self, partitions: int) -> bool:
+        """Whether so many may be created or deleted; then they are paid for."""
+        limit = self._limit
+        if limit is None:
+            return True
+        now_ms = self._quotas.now_ms()
+        bucket = self._quotas.tokens.use(limit.bucket, now_ms)
+        if self._is_strict:
+            self.throttle_ms = bucket.throttle_ms(limit.bound, now_ms)
+            if bucket.tokens(limit.bound, now_ms) < 0:
+                return False
+        bucket.take(partitions, limit.bound, now_ms)
+        if not self._is_strict:
+            self.throttle_ms = bucket.throttle_ms(limit.bound, now_ms)
+        return True

@@ -1,0 +1,59 @@
+"""Connections that are not read from for a while, because their clients have used more than their quotas.
+
+The answer has left, with the time to wait in it; what the client sends meanwhile is handled afterwards (KIP-219). There
+are never more of them than connections, each with one timer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.net.blocked import Blocked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.broker.net.connection import Connection
+    from headrace.env.node import Owner, Timer
+
+
+class Mutes:
+    """See the module."""
+
+    def __init__(self, owner: Owner, monotonic: Callable[[], float]) -> None:
+        """`owner` is that of the timers."""
+        self._owner = owner
+        self._monotonic = monotonic
+        self._muted: dict[Connection, tuple[float, Timer]] = {}
+
+    def __len__(self) -> int:
+        return len(self._muted)
+
+    def mute(self, connection: Connection, throttle_ms: int) -> None:
+        """Reads no more from a connection for so long; where it is muted already, until the later one of both ends."""
+        delay_s = throttle_ms / 1000
+        until = self._monotonic() + delay_s
+        known = self._muted.get(connection)
+        if known is not None:
+            if known[0] >= until:
+                return
+            known[1].cancel()
+        self._muted[connection] = until, self._owner.later(delay_s, self._end, connection)
+        connection.block(Blocked.THROTTLED)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed; harmless where it was not muted."""
+        known = self._muted.pop(connection, None)
+        if known is not None:
+            known[1].cancel()
+
+    def end_all(self) -> None:
+        """Reads from all of them again: other quotas are in force, and what is asked for next is measured by these."""
+        for connection, (_, timer) in list(self._muted.items()):
+            timer.cancel()
+            self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        del self._muted[connection]
+        connection.active = True
+        connection.unblock(Blocked.THROTTLED)
