@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from broker.raw import Raw
 from compat.kafka_says.quotas import ALTERATIONS, FILTERS, alter, describe
+from confluent_kafka import Consumer, Producer
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, kafka_tool, missing
 
@@ -56,3 +61,70 @@ def test_kafka_configs_sets_lists_and_removes_quotas(ours: HeadracePeer) -> None
     configs("--alter", *address, "--delete-config", "connection_creation_rate")
     with Raw(ours.port) as raw:
         assert describe(raw, ()) == (0, [])
+
+
+def _limited(ours: HeadracePeer, client_id: str, key: str, rate: float | None) -> None:
+    with Raw(ours.port) as raw:
+        assert alter(raw, [([("client-id", client_id)], [(key, rate)])])[0][0] == 0
+
+
+def test_librdkafka_hears_of_the_throttle_and_loses_nothing(ours: HeadracePeer, fresh: Callable[[str], str]) -> None:
+    topic = fresh("throttled")
+    heard: list[Any] = []
+    """An event with the time of each throttled answer, and one with 0.0 when it is over."""
+    _limited(ours, "slow", "producer_byte_rate", 20_000.0)
+    _limited(ours, "slow", "consumer_byte_rate", 20_000.0)
+    said = {"bootstrap.servers": ours.bootstrap, "client.id": "slow", "throttle_cb": heard.append}
+    producer = Producer({**said, "linger.ms": 0, "batch.size": 20_000})
+    sent = [b"%d" % n * 2000 for n in range(60)]
+    for value in sent:
+        producer.produce(topic, value)
+    assert producer.flush(60) == 0
+    producer.poll(0)
+    assert any(event.throttle_time > 0 for event in heard)
+    heard.clear()
+    consumer = Consumer(
+        {
+            **said,
+            "group.id": fresh("group"),
+            "auto.offset.reset": "earliest",
+            "fetch.max.bytes": 30_000,
+            "message.max.bytes": 30_000,
+        }
+    )
+    consumer.subscribe([topic])
+    got: list[bytes | None] = []
+    last = time.monotonic() + 120
+    while len(got) < len(sent) and time.monotonic() < last:
+        message = consumer.poll(1.0)
+        if message is not None and not message.error():
+            got.append(message.value())
+    consumer.close()
+    assert got == sent
+    assert any(event.throttle_time > 0 for event in heard)
+    _limited(ours, "slow", "producer_byte_rate", None)
+    _limited(ours, "slow", "consumer_byte_rate", None)
+
+
+def test_an_admin_client_sets_quotas_and_is_told_of_its_own(ours: HeadracePeer, fresh: Callable[[str], str]) -> None:
+    """Java's waits and asks again where its quota of changes is used up."""
+    client = fresh("changing")
+    _limited(ours, client, "controller_mutation_rate", 5.0)
+    tool = "org.apache.kafka.tools.TopicCommand"
+    options = ours.directory / "changing.properties"
+    options.write_text(f"client.id={client}\nretries=100\n")
+    arguments = (
+        "--bootstrap-server",
+        ours.bootstrap,
+        "--command-config",
+        str(options),
+        "--create",
+        "--partitions",
+        "40",
+    )
+    first, second = fresh("changed"), fresh("changed")
+    kafka_tool(tool, *arguments, "--topic", first)
+    kafka_tool(tool, *arguments, "--topic", second)
+    refused = kafka_tool(tool, *arguments, "--topic", fresh("changed"), check=False)
+    assert refused.returncode == 0 or "ThrottlingQuotaExceeded" in refused.stdout + refused.stderr
+    _limited(ours, client, "controller_mutation_rate", None)

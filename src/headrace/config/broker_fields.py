@@ -84,6 +84,7 @@ class BrokerFields:
     log_flush_start_offset_checkpoint_interval_ms: int
     log_open_segments_max: int
     log_retention_check_interval_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str

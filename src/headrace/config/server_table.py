@@ -7,7 +7,6 @@ from typing import Final
 from .setting import INT_MAX, LONG_MAX, Setting, Type, Value, gzip_level_check
 
 _ONE_LOOP: Final = "requests run on one event loop, blocking work on a small pool; these sizes do not apply"
-_NO_RATES: Final = "this release does not limit connection rates"
 _NO_JAVA: Final = "this broker cannot load Java classes"
 _NO_POLICY: Final = "policies of the Java world cannot be loaded, and nothing would be vetted"
 _NO_TELEMETRY: Final = "this release does not collect client metrics"
@@ -167,9 +166,12 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "max.connections",
         Type.INT,
         INT_MAX,
-        "The most connections over all listeners; the broker closes a further one at once.",
+        "The most connections over all listeners but the controllers'. The broker accepts no further one until there "
+        "is room; where its brokers have a listener for themselves, that goes on, and others make room. "
+        "`listener.name.<name>.max.connections` is the most on one listener.",
         at_least=0,
         update="cluster-wide",
+        by="listener",
     ),
     Setting(
         "max.connections.per.ip",
@@ -333,10 +335,11 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "max.connection.creation.rate",
         Type.INT,
         INT_MAX,
-        "The most new connections in a second.",
+        "The most new connections in a second, in the mean of some seconds; also of one listener "
+        "(`listener.name.<name>.max.connection.creation.rate`).",
         at_least=0,
         update="cluster-wide",
-        unserved=_NO_RATES,
+        by="listener",
     ),
     Setting(
         "alter.config.policy.class.name", Type.CLASS, None, "Class that vets changes of settings.", refused=_NO_POLICY

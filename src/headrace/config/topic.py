@@ -136,7 +136,7 @@ def check_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) ->
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]"
         )
         raise ConfigError(single[0], overrides[single[0]], line=line)
-    stores = [name for name, setting in known.items() if setting.by and name == setting.name]
+    stores = [name for name, setting in known.items() if name == setting.name and name.startswith("ssl.")]
     if stores:
         line = (
             "These security configs can be dynamically updated only per-listener using the listener prefix: "

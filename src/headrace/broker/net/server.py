@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.broker.net.admission import Admission
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.logins import Logins, LoginTerms
@@ -147,10 +148,12 @@ class Server:
         self.logins = Logins(self.owner, self.monotonic, lambda: self._config().connection_login_timeout_ms, metrics)
         self._accepted = metrics.counter("connections.accepted")
         self._refused = metrics.counter("connections.refused")
+        self._throttled = metrics.counter("connections.throttled")
         self._bad = metrics.counter("connections.closed_for_bad_input")
         self._handshakes = HandshakeTurns(self.owner.soon, self.monotonic)
         self._tls_scratch: Scratch | None = None
         self._per_host: dict[str, int] = {}
+        self.admission = Admission(node, self.owner, config, self.listeners, self._give_way)
         self._spares: list[bytearray] = []
         self._spare_bytes = 0
         self._accept_failed_at = -ACCEPT_LOG_S
@@ -212,13 +215,13 @@ class Server:
             except OSError as error:
                 raise CannotListen(opened.name, listener.host, listener.port, error) from error
             opened.accepts = True
+        self.admission.look()
 
     def _accept(self, stream: Stream, listener: OpenListener) -> None:
-        config = self._config()
         host = stream.peer_host
         held = self._per_host.get(host, 0)
-        if len(self.connections) >= config.max_connections:
-            self._refuse(stream, "max.connections is reached")
+        if self.admission.holds(stream):
+            self._throttled.value += 1
         elif held >= self._host_limit(host):
             self._refuse(stream, "max.connections.per.ip is reached")
         else:
@@ -227,6 +230,18 @@ class Server:
             connection = self._connection(stream, listener)
             self.connections[connection] = None
             connection.start()
+            self.admission.came(listener)
+
+    def _give_way(self) -> bool:
+        """Closes the connection of a client that was not used for the longest time; False where there is none."""
+        clients = [each for each in self.connections if self.admission.is_client(each.listener)]
+        if not clients:
+            return False
+        self._refused.value += 1
+        min(clients, key=lambda each: (each.active, each.idle_since)).close(
+            "max.connections is reached, and brokers came"
+        )
+        return True
 
     def _connection(self, stream: Stream, listener: OpenListener) -> Connection:
         """Over the stream itself, or over TLS on it, which may say who the client is once it is open."""
@@ -258,6 +273,7 @@ class Server:
     def other_quotas(self, quotas: ClientQuotas) -> None:
         """Other quotas are in force: whoever waits for what was used under earlier ones need not any more."""
         self.quotas = quotas if quotas.table.limits_clients else None
+        self.admission.table = quotas.table if quotas.table.limits_addresses else None
         self.mutes.end_all()
 
     def _host_limit(self, host: str) -> int:
@@ -331,6 +347,7 @@ class Server:
             self._per_host[host] = left
         else:
             self._per_host.pop(host, None)
+        self.admission.went(connection.listener)
         if why:
             self._bad.value += 1
             self._log.warning("connection closed", client=f"{host}:{connection.stream.peer_port}", why=why)
@@ -344,6 +361,8 @@ class Server:
         now = self.monotonic()
         if self.quotas is not None:
             self.quotas.expire()
+        self.admission.expire()
+        self.admission.look()
         contended = self.requests_budget.contended
         for connection in list(self.connections):
             if connection.active:
@@ -363,6 +382,7 @@ class Server:
         """Accepts no more connections."""
         for opened in self.listeners:
             assert opened.listener is not None
+            opened.accepts = False
             opened.listener.close()
 
     def stop_serving_clients(self) -> None:
@@ -370,6 +390,7 @@ class Server:
         for opened in self.listeners:
             if not opened.is_controller:
                 assert opened.listener is not None
+                opened.accepts = False
                 opened.listener.close()
         for connection in list(self.connections):
             if not connection.listener.is_controller:
@@ -378,6 +399,7 @@ class Server:
     async def close(self) -> None:
         """Closes every listener and connection, and ends handlers that still wait."""
         self.stop_listening()
+        self.admission.close()
         for connection in list(self.connections):
             connection.close("")
         await self.owner.closed()

@@ -1,0 +1,203 @@
+"""How many connections there may be, and how quickly they may come.
+
+An address that connects too often is accepted, held and closed after its throttle time: it would only come back at once
+otherwise. Where the broker or a listener has enough, it stops accepting: who knocks waits in the system's queue. The
+listener of the brokers themselves goes on: the connection of a client that was not used for the longest time makes room
+for theirs. Listeners of controllers have limits of their own only. Source: KIP-402, KIP-612.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.config.setting import INT_MAX
+from headrace.security.quotas.buckets import Buckets
+from headrace.security.quotas.rate import Rate
+
+if TYPE_CHECKING:
+    from headrace.config import BrokerConfig
+    from headrace.env import Node, Owner
+    from headrace.env.network import Listener, Stream
+    from headrace.env.node import Timer
+    from headrace.security.quotas.lookup import QuotaTable
+
+HELD_MAX: Final = 1000
+"""So many connections of addresses that connect too often are held; a further one is closed at once."""
+MAX_CONNECTIONS: Final = "max.connections"
+MAX_RATE: Final = "max.connection.creation.rate"
+
+
+class Door(Protocol):
+    """What is known of an open listener."""
+
+    name: str
+    is_controller: bool
+    accepts: bool
+    listener: Listener | None
+
+
+class _Behind:
+    """What came in by one listener."""
+
+    __slots__ = ("count", "rate", "rests")
+
+    def __init__(self, rate: Rate) -> None:
+        self.count = 0
+        self.rate = rate
+        self.rests: Timer | None = None
+        """While too many have come too quickly."""
+
+
+class Admission:
+    """See the module. `doors` are the open listeners; `give_way` closes the connection of a client that was not used
+    for the longest time, False where there is none."""
+
+    def __init__(
+        self,
+        node: Node,
+        owner: Owner,
+        config: Callable[[], BrokerConfig],
+        doors: Sequence[Door],
+        give_way: Callable[[], bool],
+    ) -> None:
+        settings = config()
+        samples, self._sample_ms = settings.quota_window_num, 1000 * settings.quota_window_size_seconds
+        self._make: Callable[[], Rate] = lambda: Rate(samples, self._sample_ms)
+        self._owner = owner
+        self._monotonic = node.clock.monotonic
+        self._config = config
+        self._doors = doors
+        self._give_way = give_way
+        self._rate = self._make()
+        self._behind: dict[str, _Behind] = {}
+        self._addresses: Buckets[str, Rate] = Buckets(self._make)
+        self._held: dict[Stream, Timer] = {}
+        self.table: QuotaTable | None = None
+        """Where addresses have quotas."""
+
+    @property
+    def held(self) -> int:
+        """Connections that will be closed."""
+        return len(self._held)
+
+    def _now_ms(self) -> int:
+        return int(self._monotonic() * 1000)
+
+    # --- one connection
+
+    def holds(self, stream: Stream) -> bool:
+        """Whether an address connects too often: the connection is not served, and closed a little later."""
+        bound = None if self.table is None else self.table.connection_rate(stream.peer_host)
+        if bound is None:
+            return False
+        now_ms = self._now_ms()
+        rate = self._addresses.use(stream.peer_host, now_ms)
+        rate.record(1, now_ms)
+        throttle_ms = min(rate.throttle_ms(bound, now_ms), self._sample_ms)
+        if not throttle_ms:
+            return False
+        rate.record(-1, now_ms)
+        if len(self._held) >= HELD_MAX:
+            stream.close()
+        else:
+            self._held[stream] = self._owner.later(throttle_ms / 1000, self._let_go, stream)
+        return True
+
+    def _let_go(self, stream: Stream) -> None:
+        del self._held[stream]
+        stream.close()
+
+    def came(self, door: Door) -> None:
+        """A connection is served that came in by this listener."""
+        behind = self._of(door)
+        behind.count += 1
+        rest_ms = self._rest_ms(behind.rate, self._limit(door, MAX_RATE))
+        everywhere_ms = 0
+        if not self._is_protected(door):
+            everywhere_ms = self._rest_ms(self._rate, self._config().max_connection_creation_rate)
+        for each in self._doors:
+            wait_ms = rest_ms if each is door else 0
+            if not self._is_protected(each):
+                wait_ms = max(wait_ms, everywhere_ms)
+            if wait_ms:
+                self._rest(each, wait_ms)
+        self.look()
+
+    def went(self, door: Door) -> None:
+        """One of them is closed."""
+        self._of(door).count -= 1
+        self.look()
+
+    # --- listeners
+
+    def look(self) -> None:
+        """Accepts where there is room, and makes room where brokers have come. To be called now and then, too: the
+        settings may be others."""
+        while self._total() > self._config().max_connections and self._give_way():
+            pass
+        for door in self._doors:
+            listener = door.listener
+            if listener is not None and door.accepts:
+                listener.pause(self._is_full(door) or self._of(door).rests is not None)
+
+    def expire(self) -> None:
+        """Forgets addresses that have not connected for long."""
+        self._addresses.expire(self._now_ms())
+
+    def close(self) -> None:
+        """Closes what is held."""
+        for stream, timer in self._held.items():
+            timer.cancel()
+            stream.close()
+        self._held.clear()
+
+    def is_client(self, door: Door) -> bool:
+        """Whether what comes in there has to give way."""
+        return not self._is_protected(door)
+
+    def _of(self, door: Door) -> _Behind:
+        behind = self._behind.get(door.name)
+        if behind is None:
+            behind = self._behind[door.name] = _Behind(self._make())
+        return behind
+
+    def _is_protected(self, door: Door) -> bool:
+        """Whether the limits of the whole broker do not stop it."""
+        if door.is_controller:
+            return True
+        config = self._config()
+        return len(config.listeners) > 1 and door.name == config.inter_broker_listener
+
+    def _total(self) -> int:
+        return sum(self._of(door).count for door in self._doors if not door.is_controller)
+
+    def _is_full(self, door: Door) -> bool:
+        if self._of(door).count >= self._limit(door, MAX_CONNECTIONS):
+            return True
+        return not self._is_protected(door) and self._total() >= self._config().max_connections
+
+    def _limit(self, door: Door, name: str) -> int:
+        """A setting as a listener sees it; what is said of all of them is not said of controllers'."""
+        settings = self._config().of_listener(door.name)
+        if door.is_controller and settings.own(name) is None:
+            return INT_MAX
+        return settings.number(name)
+
+    def _rest_ms(self, rate: Rate, bound: int) -> int:
+        """Counts a connection; says how long no other one may come."""
+        if bound == INT_MAX:
+            return 0
+        now_ms = self._now_ms()
+        rate.record(1, now_ms)
+        return min(rate.throttle_ms(bound, now_ms), self._sample_ms)
+
+    def _rest(self, door: Door, wait_ms: int) -> None:
+        behind = self._of(door)
+        if behind.rests is not None:
+            behind.rests.cancel()
+        behind.rests = self._owner.later(wait_ms / 1000, self._rested, behind)
+
+    def _rested(self, behind: _Behind) -> None:
+        behind.rests = None
+        self.look()
