@@ -40,7 +40,8 @@ OBSERVER = {
     [
         {"listeners": "SSL://:9092"},
         {"listeners": "EXTERNAL://:9092", "listener.security.protocol.map": "EXTERNAL:SASL"},
-        {"sasl.kerberos.service.name": "kafka"},
+        {"sasl.login.class": "x"},
+        {"listener.name.external.sasl.oauthbearer.jwks.endpoint.url": "x"},
         {"group.consumer.session.timeout.ms": "44999"},
         {"group.consumer.heartbeat.interval.ms": "15001"},
         {"group.consumer.min.assignment.interval.ms": "2000"},

@@ -108,7 +108,6 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         ("GSSAPI",),
         "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`.",
         by="listener",
-        update="per-broker",
     ),
     Setting(
         "sasl.jaas.config",
@@ -117,7 +116,6 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "Login module of a mechanism, with its users: "
         "`listener.name.<listener>.<mechanism>.sasl.jaas.config` is what counts.",
         by="mechanism",
-        update="per-broker",
     ),
     Setting(
         "sasl.mechanism.inter.broker.protocol",
@@ -151,9 +149,9 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
 )
 
 SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
+    Family("sasl.client.", "Classes that speak SASL's client side.", UNPROTECTED),
     Family("sasl.kerberos.", "Authentication with Kerberos.", UNPROTECTED),
-    Family("sasl.oauthbearer.", "Authentication with signed tokens.", UNPROTECTED),
-    Family("sasl.login.", "Java's login to SASL.", UNPROTECTED),
-    Family("sasl.client.", "Java's clients of SASL.", UNPROTECTED),
+    Family("sasl.login.", "How a node of Kafka gets its own credentials.", UNPROTECTED),
+    Family("sasl.oauthbearer.", "Authentication with bearer tokens.", UNPROTECTED),
     Family("delegation.token.", "Authentication with delegation tokens.", UNPROTECTED),
 )

@@ -205,7 +205,7 @@ class SaslConnection(Connection):
             # It logs in again: what stands behind this request is looked at as before a login.
             self._begin()
             self.block(Blocked.LOGIN)
-            self.unblock(Blocked.LOGIN)
+            self.server.owner.soon(self.unblock, Blocked.LOGIN)
         return response
 
     def _fail(self, why: str, response: Any) -> Pending[Any]:
