@@ -1,0 +1,90 @@
+"""The controller's decisions on ACLs: what is written, once each, all or none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from headrace.broker.settings.config_rules import SettingsRules
+from headrace.config import BrokerConfig
+from headrace.controller import acls as under_test
+from headrace.controller.acls import decide_create_acls, decide_delete_acls
+from headrace.controller.context import ApiError, ControllerContext
+from headrace.metadata.acls import EVERY_ACL, AclBinding, binding_of
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import ClusterImage
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
+READ = AclBinding(2, "t", 3, "User:a", "*", 3, 3)
+WRITE = READ._replace(operation=4)
+BAD = READ._replace(name="")
+
+
+def context(ids: Sequence[int] = ()) -> ControllerContext:
+    numbers = itertools.chain(ids, itertools.count(100))
+    rules = SettingsRules(BrokerConfig.load({}))
+    return ControllerContext(1, 1, 1, rules, lambda: next(numbers).to_bytes(16, "big"))
+
+
+def after(image: ClusterImage, records: Sequence[object]) -> ClusterImage:
+    delta = ImageDelta(image)
+    delta.apply_all(records)
+    return delta.image(offset=image.offset + len(records), epoch=1, timestamp_ms=0)
+
+
+def holds(image: ClusterImage) -> set[AclBinding]:
+    return {binding_of(record) for record in image.kept.acls.values()}
+
+
+def test_each_is_stored_once_under_an_id_of_its_own() -> None:
+    decision = decide_create_acls(ClusterImage(), [READ, BAD, WRITE, READ], context())
+    assert [each.code for each in decision.reply] == [0, ErrorCode.INVALID_REQUEST, 0, 0]
+    image = after(ClusterImage(), decision.records)
+    assert holds(image) == {READ, WRITE}
+    again = decide_create_acls(image, [WRITE, READ], context())
+    assert [each.code for each in again.reply] == [0, 0]
+    assert again.records == []
+
+
+def test_an_id_that_is_taken_is_drawn_again() -> None:
+    image = after(ClusterImage(), decide_create_acls(ClusterImage(), [READ], context([7])).records)
+    more = [READ._replace(name=name) for name in "xy"]
+    decision = decide_create_acls(image, more, context([7, 8, 8, 7, 9]))
+    assert [int.from_bytes(record.id, "big") for record in decision.records] == [8, 9]
+
+
+def test_too_many_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "MAX_RECORDS_PER_REQUEST", 2)
+    three = [READ._replace(name=name) for name in "abc"]
+    refused = decide_create_acls(ClusterImage(), [*three, BAD], context())
+    assert refused.records == ()
+    assert {each.code for each in refused.reply} == {ErrorCode.POLICY_VIOLATION}
+    image = ClusterImage()
+    for acl in three:
+        image = after(image, decide_create_acls(image, [acl], context([ord(acl.name)])).records)
+    gone = decide_delete_acls(image, [EVERY_ACL._replace(name="a"), EVERY_ACL])
+    assert gone.records == ()
+    assert [each.code for each in gone.reply if isinstance(each, ApiError)] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_what_filters_find_goes_once_and_is_named_by_each() -> None:
+    image = after(ClusterImage(), decide_create_acls(ClusterImage(), [WRITE, READ], context()).records)
+    wanted = [EVERY_ACL._replace(operation=3), EVERY_ACL._replace(permission=0), EVERY_ACL]
+    decision = decide_delete_acls(image, wanted)
+    first, second, third = decision.reply
+    assert first == [READ]
+    assert isinstance(second, ApiError) and second.code is ErrorCode.INVALID_REQUEST
+    assert third == [READ, WRITE]
+    assert [type(record) for record in decision.records] == [RemoveAccessControlEntryRecord] * 2
+    assert holds(after(image, decision.records)) == set()
+    assert decide_delete_acls(ClusterImage(), wanted[:1]).reply == [[]]
+
+
+def test_one_that_another_release_stored_twice_goes_twice() -> None:
+    """Two records may say the same: whoever removes it, removes both."""
+    twice = [AccessControlEntryRecord(bytes([n]) * 16, *READ) for n in (1, 2)]
+    decision = decide_delete_acls(after(ClusterImage(), twice), [EVERY_ACL])
+    assert {record.id for record in decision.records} == {b"\x01" * 16, b"\x02" * 16}
