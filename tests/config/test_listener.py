@@ -76,3 +76,43 @@ def test_while_a_broker_runs_a_store_is_changed_for_one_listener() -> None:
         check_broker_overrides({"listener.name.a.ssl.keystore.location": "x"}, per_broker=False)
     with pytest.raises(ConfigError, match="Cannot update these configs dynamically"):
         check_broker_overrides({"listener.name.a.ssl.client.auth": "none"}, per_broker=True)
+
+
+SASL_FILE = {
+    "listeners": "INSIDE://:1,OUTSIDE://:2",
+    "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "INSIDE",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "connections.max.reauth.ms": "1000",
+    "sasl.jaas.config": "plain line",
+    "listener.name.outside.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.outside.connections.max.reauth.ms": "2000",
+    "listener.name.outside.sasl.jaas.config": "line of the listener",
+    "listener.name.outside.scram-sha-256.connections.max.reauth.ms": "3000",
+    "listener.name.outside.scram-sha-256.sasl.jaas.config": "line of the mechanism",
+    "listener.name.outside.sasl.server.max.receive.size": "100",
+}
+
+
+def test_the_nearest_value_of_a_mechanism_counts() -> None:
+    assert lines_of(SASL_FILE) == []
+    config = BrokerConfig.load(SASL_FILE)
+    outside, inside = config.of_listener("OUTSIDE"), config.of_listener("INSIDE")
+    assert outside.sasl_enabled_mechanisms == ("PLAIN", "SCRAM-SHA-256")
+    assert inside.sasl_enabled_mechanisms == ("PLAIN",)
+    assert (outside.sasl_server_max_receive_size, inside.sasl_server_max_receive_size) == (100, 524_288)
+    scram, plain = outside.mechanism("SCRAM-SHA-256"), outside.mechanism("PLAIN")
+    assert (scram.connections_max_reauth_ms, plain.connections_max_reauth_ms) == (3000, 2000)
+    assert inside.mechanism("PLAIN").connections_max_reauth_ms == 1000
+
+
+def test_only_the_line_of_a_mechanism_on_a_listener_counts() -> None:
+    outside = BrokerConfig.load(SASL_FILE).of_listener("OUTSIDE")
+    assert outside.mechanism("SCRAM-SHA-256").sasl_jaas_config == "line of the mechanism"
+    assert outside.mechanism("PLAIN").sasl_jaas_config is None
+
+
+@pytest.mark.parametrize("name", ["sasl.jaas.config", "listener.name.outside.plain.sasl.jaas.config"])
+def test_a_listener_keeps_the_users_that_it_was_opened_with(name: str) -> None:
+    with pytest.raises(ConfigError, match="Cannot update these configs dynamically"):
+        check_broker_overrides({name: "x"}, per_broker=True)

@@ -122,7 +122,6 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         Type.STRING,
         "GSSAPI",
         "Mechanism by which brokers log in to each other.",
-        update="per-broker",
     ),
     Setting(
         "sasl.mechanism.controller.protocol",
