@@ -148,6 +148,19 @@ def _beside_bombs(rig: Rig, scale: Scale) -> float:
     return p99(loud) / p99(quiet)
 
 
+def _beside_throttled(rig: Rig, scale: Scale) -> float:
+    """p99 of ten neighbours beside two producers that are over their quota, over their p99 alone."""
+    pinged = topic_for(rig, f"pinged-{time.monotonic_ns()}")
+    filled = topic_for(rig, f"filled-{time.monotonic_ns()}")
+    seconds = max(2.0, scale.seconds)
+    quiet = _chat(rig, pinged, 10, seconds)
+    with meanwhile(lambda: run_python("bench.neighbours", "over", str(rig.port), filled, str(seconds + 1))):
+        loud = _chat(rig, pinged, 10, seconds)
+    drop(rig, pinged)
+    drop(rig, filled)
+    return p99(loud) / p99(quiet)
+
+
 # --- real consumers
 
 
@@ -215,6 +228,9 @@ CROWD_ROWS = (
     *_beside_rows(50, "50 neighbours"),
     _beside_row("beside-readers", "producer p99 beside 6 readers, over alone", 2.0, _producer_beside_readers, True),
     _beside_row("beside-bombs", "p99 of 10 neighbours beside bombs, over alone", 2.0, _beside_bombs, True),
+    _beside_row(
+        "beside-throttled", "p99 of 10 neighbours beside 2 over quota, over alone", 2.0, _beside_throttled, True
+    ),
     Row("librdkafka-crowd", "6 librdkafka consumers at once", "k msg/s", 1.0, _librdkafka_crowd),
     _cpu_row("librdkafka", _librdkafka_crowd),
     Row("java-crowd", "6 Java consumers at once", "k msg/s", 1.0, _java_crowd),

@@ -1,8 +1,9 @@
-"""Connections that say a little now and then, beside whatever else the broker does: how long each answer takes. And one
-that sends bombs: batches of a few KB that open to megabytes.
+"""Connections that say a little now and then, beside whatever else the broker does: how long each answer takes. One
+that sends bombs: batches of a few KB that open to megabytes. And two that send all that is read of them, over a quota.
 
     python -m bench.neighbours chat PORT TOPIC CONNECTIONS SECONDS     prints the latencies in seconds as a line of JSON
     python -m bench.neighbours bombs PORT TOPIC SECONDS                prints how many were answered
+    python -m bench.neighbours over PORT TOPIC SECONDS                 prints the bytes a second that were taken
 """
 
 from __future__ import annotations
@@ -13,13 +14,20 @@ import socket
 import sys
 import time
 
+from bench.link import Link
 from bench.wire_load import Load, Window, batch_of, connect, produce_frame, produce_reply
 from headrace.wire.batch import seal_batch, unsealed
+from headrace.wire.messages import k49_alter_client_quotas as k49
 from headrace.wire.records import Compression, compress
 
 EVERY_S = 0.1
 """How often each of them produces a record."""
 SMALLEST_RECORD = b"\x0e\0\0\0\x02k\x01\0"
+OVER = ("over-1", "over-2")
+"""Clients with a quota."""
+QUOTA = 200_000.0
+"""Bytes a second of each of them."""
+OVER_BATCH_BYTES = 16_000
 BOMB_RECORDS = 1_500_000
 """12 MB, in 1 KB."""
 
@@ -83,10 +91,39 @@ def bombs(port: int, topic: str, seconds: float) -> int:
     return answered
 
 
+def over_quota(port: int, topic: str, seconds: float) -> float:
+    """Two clients, each with as many requests under way as its connection holds, at a quota of a thousandth of that."""
+    with Link(port) as link:
+        for client in OVER:
+            entity = [k49.EntityData("client-id", client)]
+            link.ask(k49.AlterClientQuotasRequest([k49.EntryData(entity, [k49.OpData("producer_byte_rate", QUOTA)])]))
+    frames = [produce_frame(topic, batch_of(OVER_BATCH_BYTES)[0], client_id=client) for client in OVER]
+    links = [connect(port) for _ in OVER]
+    for link in links:
+        link.setblocking(False)
+    taken = 0
+    left = [memoryview(b"") for _ in OVER]
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        readable, writable, _ = select.select(links, links, [], 0.1)
+        for each in readable:
+            taken += len(each.recv(1 << 16)) and OVER_BATCH_BYTES
+        for number, each in enumerate(links):
+            if each in writable:
+                left[number] = left[number] or memoryview(frames[number])
+                left[number] = left[number][each.send(left[number]) :]
+        time.sleep(0.001)  # two clients of this process leave the processor to the others
+    for link in links:
+        link.close()
+    return taken / seconds
+
+
 def main(arguments: list[str]) -> int:
     what, port, topic, *numbers = arguments
     if what == "chat":
         print(json.dumps(chat(int(port), topic, int(numbers[0]), float(numbers[1]))))
+    elif what == "over":
+        print(over_quota(int(port), topic, float(numbers[0])))
     else:
         print(bombs(int(port), topic, float(numbers[0])))
     return 0

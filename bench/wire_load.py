@@ -82,11 +82,11 @@ def batch_of(size: int, codec: int = 0) -> tuple[bytes, int]:
     return bytes(build_batch(records, compression=codec)), count
 
 
-def produce_frame(topic: str, batch: bytes, partition: int = 0) -> bytes:
+def produce_frame(topic: str, batch: bytes, partition: int = 0, client_id: str = "bench") -> bytes:
     """A whole Produce request with acks=all."""
     data = PartitionProduceData(index=partition, records=memoryview(batch))
     body = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
-    return encode_request(RequestHeader(0, PRODUCE_VERSION, 7, "bench"), body)
+    return encode_request(RequestHeader(0, PRODUCE_VERSION, 7, client_id), body)
 
 
 def produce_reply(topic: str, error_code: int = 0) -> bytes:

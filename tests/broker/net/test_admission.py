@@ -172,11 +172,13 @@ def test_an_address_that_connects_too_often_is_held_and_then_closed() -> None:
         with Raw(broker.port) as raw:
             rate: Any = [([("ip", "127.0.0.1")], [("connection_creation_rate", 1.0)])]
             assert alter(raw, rate)[0][0] == 0
-        with crowd(broker.port, 10) as held, Raw(broker.port) as late:
-            late.send(MetadataRequest(topics=[]), 9)
-            until(lambda: broker.call(lambda inside: inside.server.admission.held) == 1)
-            assert count(broker) == 10, "it is not served"
-            assert late.is_closed(PATIENCE_S)
+        with crowd(broker.port, 10) as held, ExitStack() as stack:
+            late = [stack.enter_context(Raw(broker.port)) for _ in range(15)]
+            for each in late:
+                each.send(MetadataRequest(topics=[]), 9)
+            until(lambda: broker.call(lambda inside: inside.metrics.counter("connections.throttled").value) == 15)
+            assert count(broker) == 10, "none of them is served"
+            assert all(each.is_closed(PATIENCE_S) for each in late)
             assert broker.call(lambda inside: inside.server.admission.held) == 0
             rate[0][1][0] = ("connection_creation_rate", 2.0)
             assert alter(held[0], rate)[0][0] == 0
