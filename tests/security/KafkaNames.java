@@ -4,6 +4,7 @@
 //     name CERTIFICATE              the subject of a certificate in DER
 //     equal CERTIFICATE CERTIFICATE whether two subjects are equal
 //     map RULES NAME                ssl.principal.mapping.rules
+//     kerberos REALM RULES NAME     sasl.kerberos.principal.to.local.rules, a rule a line
 //     keystore KEY CHAIN PASSWORD   whether a keystore in PEM can be used: `taken` or `refused`
 //     reload KEY CHAIN KEY CHAIN DN SAN
 //                                   whether one keystore may replace another, with both settings: `taken` or `refused`
@@ -23,6 +24,8 @@ import java.util.Map;
 import javax.security.auth.x500.X500Principal;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.network.ConnectionMode;
+import org.apache.kafka.common.security.kerberos.KerberosName;
+import org.apache.kafka.common.security.kerberos.KerberosShortNamer;
 import org.apache.kafka.common.security.ssl.SslFactory;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
@@ -36,6 +39,7 @@ public class KafkaNames {
                 case "name" -> name(words[1]);
                 case "equal" -> String.valueOf(subject(words[1]).equals(subject(words[2])));
                 case "map" -> map(text(words[1]), text(words[2]));
+                case "kerberos" -> kerberos(text(words[1]), text(words[2]), text(words[3]));
                 case "keystore" -> taken(() -> new SslFactory(ConnectionMode.SERVER).configure(
                     settings(words[1], words[2], words[3], "false", "false")));
                 case "reload" -> {
@@ -67,6 +71,20 @@ public class KafkaNames {
         X509Certificate certificate =
             (X509Certificate) factory.generateCertificate(new ByteArrayInputStream(bytes(word)));
         return certificate.getSubjectX500Principal();
+    }
+
+    static String kerberos(String realm, String rules, String name) {
+        KerberosShortNamer namer;
+        try {
+            namer = KerberosShortNamer.fromUnparsedRules(realm, List.of(rules.split("\n")));
+        } catch (IllegalArgumentException refused) {
+            return "refused";
+        }
+        try {
+            return said(namer.shortName(KerberosName.parse(name)));
+        } catch (IOException | RuntimeException none) {
+            return "none";
+        }
     }
 
     static Map<String, Object> settings(String key, String chain, String password, String dn, String san) {

@@ -30,12 +30,21 @@ class PrincipalRulesError(ValueError):
     """The rules cannot be read. The text is one line that shows the rule."""
 
 
+Replacement = tuple[str | int, ...]
+"""What stands in the place of a match: texts, and groups by number."""
+
+
+def filled(replacement: Replacement, match: re.Match[str]) -> str:
+    """A replacement with what the groups of a match hold; a group that took no part is empty."""
+    return "".join(part if isinstance(part, str) else match[part] or "" for part in replacement)
+
+
 @dataclass(frozen=True)
 class Rule:
-    """One RULE. `replacement` is texts, and groups by number."""
+    """One RULE. `case` is L, U or empty."""
 
     pattern: re.Pattern[str]
-    replacement: tuple[str | int, ...]
+    replacement: Replacement
     case: str
 
     def apply(self, name: str) -> str | None:
@@ -45,11 +54,12 @@ class Rule:
         """
         if self.pattern.fullmatch(name) is None:
             return None
-        result = self.pattern.sub(self._replaced, name)
-        return {"L": result.lower, "U": result.upper}[self.case]() if self.case else result
+        return cased(self.pattern.sub(lambda match: filled(self.replacement, match), name), self.case)
 
-    def _replaced(self, match: re.Match[str]) -> str:
-        return "".join(part if isinstance(part, str) else match[part] or "" for part in self.replacement)
+
+def cased(text: str, case: str) -> str:
+    """A text in lower case (L), in upper case (U), or as it is."""
+    return {"L": text.lower, "U": text.upper}[case]() if case else text
 
 
 @dataclass(frozen=True)
@@ -108,29 +118,34 @@ def _rule(text: str, at: int) -> tuple[Rule, int]:
         matching = compiled(pattern[1])
     except JavaRegexError as error:
         raise PrincipalRulesError(str(error)) from None
-    return Rule(matching, _replacement(replacement[1], matching), case), end
+    return Rule(matching, replacement_of(replacement[1], matching), case), end
 
 
-def _replacement(text: str, pattern: re.Pattern[str]) -> tuple[str | int, ...]:
-    """A replacement in pieces, as Java reads it: a backslash before what is meant literally, `$` before a group. A
-    number beyond the pattern's groups is literal in Kafka, unless the pattern has no group at all."""
+def replacement_of(text: str, pattern: re.Pattern[str], *, literal_beyond: bool = True) -> Replacement:
+    """A replacement in pieces, as Java reads it: a backslash before what is meant literally, `$` before a group.
+
+    A number beyond the pattern's groups is literal in these rules, unless the pattern has no group at all; without
+    `literal_beyond` it is an error, as it is to Java. Raises PrincipalRulesError.
+    """
     parts: list[str | int] = []
     at = 0
     while at < len(text):
         character = text[at]
         if character == "\\":
+            if at + 1 == len(text):
+                raise PrincipalRulesError(f"the replacement {text!r} ends with a backslash")
             parts.append(text[at + 1])
             at += 2
         elif character != "$":
             parts.append(character)
             at += 1
         else:
-            part, at = _group(text, at + 1, pattern)
+            part, at = _group(text, at + 1, pattern, literal_beyond and pattern.groups > 0)
             parts.append(part)
     return tuple(parts)
 
 
-def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[str | int, int]:
+def _group(text: str, at: int, pattern: re.Pattern[str], literal_beyond: bool) -> tuple[str | int, int]:
     """What the text behind a `$` stands for, and where it ends."""
     named = _NAMED.match(text, at)
     if named is not None and named[1] in pattern.groupindex:
@@ -139,8 +154,8 @@ def _group(text: str, at: int, pattern: re.Pattern[str]) -> tuple[str | int, int
         raise PrincipalRulesError(f"the replacement {text!r} has a $ that names no group: write \\$ for the sign")
     number = int(text[at])
     if number > pattern.groups:
-        if not pattern.groups:
-            raise PrincipalRulesError(f"the replacement {text!r} names a group, and the pattern has none")
+        if not literal_beyond:
+            raise PrincipalRulesError(f"the replacement {text!r} names a group that the pattern has not")
         return "$", at
     at += 1
     while text[at : at + 1].isascii() and text[at : at + 1].isdecimal():
