@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.security.java_regex import JavaRegexError, compiled
+from headrace.security.java_regex import JavaPattern, JavaRegexError, compiled
 from headrace.security.principal_rules import MATCHED_CHARACTERS_MAX, PrincipalRulesError, parsed
 
 from .kafka_names import ask, word
@@ -48,6 +48,7 @@ GOOD = [
     ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=a\rb", "CN=a\rb"),
     ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=a\u2028b", "CN=a\u2028b"),
     ("RULE:(?s)^CN=(.*)$/$1/", "CN=a\rb", "a\rb"),
+    ("RULE:^CN=b$/x/,DEFAULT", "CN=b\t", "CN=b\t"),
     ("RULE:(?i)^cn=(.*)$/$1/", "CN=Ä", "Ä"),
     ("RULE:(?i)^CN=ä$/x/,DEFAULT", "CN=Ä", "CN=Ä"),
 ]
@@ -111,12 +112,17 @@ def test_rules_that_are_refused(rules: str) -> None:
 
 def test_a_long_name_is_no_way_to_keep_a_pattern_busy_nor_past_it() -> None:
     rules = parsed("RULE:^CN=(.*?),OU=(.*?),OU=(.*?)$/$1/,DEFAULT")
+    many = parsed("RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1/")
     before = time.monotonic()
+    assert many.principal_name("CN=a" + "".join(f",{part}=a" * 45 for part in ("OU", "O", "L", "ST"))) is None
     long = "CN=" + ",OU=a" * (MATCHED_CHARACTERS_MAX // 5)
     assert rules.principal_name(long[:MATCHED_CHARACTERS_MAX] + "\n\n") is None
     assert rules.principal_name(long[:MATCHED_CHARACTERS_MAX]) == ""
     assert time.monotonic() - before < 1
     assert parsed("DEFAULT").principal_name(long * 2) == long * 2
+    for end in "\n\r\x85\u2028\u2029":
+        assert parsed("RULE:^CN=b$/x/,DEFAULT").principal_name("CN=a" + end) is None
+        assert parsed("DEFAULT").principal_name("CN=a" + end) == "CN=a" + end
 
 
 def test_too_many_rules_and_too_long_patterns() -> None:
@@ -176,9 +182,10 @@ def test_java_reads_every_pattern_so_or_we_refuse_it() -> None:
         except JavaRegexError:
             refused.add(pattern)
             continue
-        ours = "none" if found.fullmatch(text) is None else "=" + found.sub(lambda match: f"<{match[0]}>", text)
-        if ours != answer:
-            wrong.append((pattern, text, ours, answer))
+        for each in (found, JavaPattern(found.exact, None)):
+            ours = "none" if not each.is_whole(text) else "=" + each.replaced(text, lambda match: f"<{match[0]}>")
+            if ours != answer:
+                wrong.append((pattern, text, each.linear is not None, ours, answer))
     assert not wrong
     assert refused == {"^*", "[\\Q", "\\x{110000}", "[b-a]", "a{2,1}", "(?<a>x)(?<a>y)", "\\"}
 

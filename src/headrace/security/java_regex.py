@@ -3,12 +3,22 @@
 The two differ in more than spelling: to Java `.` stops at five characters where Python stops at one, `$` looks past
 another set of line ends, and `\\v` is a class. What Python has no equal of is refused by name (intersections and unions
 of classes, Unicode properties, flags within a pattern), never read in another sense.
+
+Strangers choose the texts that are matched, and a pattern with six stars takes the sixth power of a text's length to
+fail, on the one thread that serves everybody. So google-re2 matches, whose time is linear; only what it has not
+(looking around, back references, possessive and atomic groups, `(?i)`, whose sense of case is another) is left to
+Python.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import re2
 
 PATTERN_CHARACTERS_MAX: Final = 4_096
 
@@ -16,11 +26,11 @@ _LINE_ENDS: Final = "\n\r\x85\u2028\u2029"
 _ANY: Final = f"[^{_LINE_ENDS}]"
 _AT_END: Final = "(?:(?=(?:\r\n|[\r\x85\u2028\u2029])?\\Z)|(?<!\r)(?=\n\\Z))"
 _HORIZONTAL: Final = " \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
+_SPACE: Final = " \\t-\\r"
 _VERTICAL: Final = "\n\x0b\x0c\r\x85\u2028\u2029"
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
-_BOUNDARIES: Final = {"b": "\\b", "B": "\\B", "A": "\\A", "z": "\\Z", "Z": _AT_END}
-_CLASSES: Final = {"h": _HORIZONTAL, "v": _VERTICAL, **{each: "\\" + each for each in "dDwWsS"}}
-_OUTSIDE: Final = {"H": f"[^{_HORIZONTAL}]", "V": f"[^{_VERTICAL}]"}
+_CLASSES: Final = {"h": _HORIZONTAL, "v": _VERTICAL, "s": _SPACE, **{each: "\\" + each for each in "dDwW"}}
+_OUTSIDE: Final = {"S": f"[^{_SPACE}]", "H": f"[^{_HORIZONTAL}]", "V": f"[^{_VERTICAL}]"}
 _PROPERTIES: Final = {
     "Lower": "a-z",
     "Upper": "A-Z",
@@ -34,7 +44,7 @@ _PROPERTIES: Final = {
     "Blank": " \\t",
     "Cntrl": "\\x00-\\x1f\\x7f",
     "XDigit": "0-9a-fA-F",
-    "Space": " \\t-\\r",
+    "Space": _SPACE,
 }
 _HEX: Final = re.compile(r"x([0-9a-fA-F]{2})|x\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})")
 _OCTAL: Final = re.compile(r"0([0-3][0-7]{2}|[0-7]{1,2})")
@@ -45,27 +55,81 @@ _GROUP: Final = re.compile(r"\((?:\?(?:(?P<plain>:|=|!|<=|<!|>)|<(?P<name>[a-zA-
 _NAMED_REFERENCE: Final = re.compile(r"k<([a-zA-Z][a-zA-Z0-9]*)>")
 
 
+_NOT_LINEAR: Final = re.compile(f"[\\ud800-\\udfff]|[{_LINE_ENDS}]\\Z")
+"""Texts that RE2 cannot read, or whose end `$` sees otherwise: it looks past a last line end in Java."""
+
+
 class JavaRegexError(ValueError):
     """A pattern that Java would refuse, or one that has no equal in Python. The text is one line."""
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern of Java's `Pattern.compile` without flags, for Python. Its groups keep their numbers and names. Raises
+@dataclass(frozen=True)
+class JavaPattern:
+    """A pattern: `exact` in Python, and `linear` in RE2 where there is an equal one."""
+
+    exact: re.Pattern[str]
+    linear: re2._Regexp | None
+
+    def is_whole(self, text: str) -> bool:
+        """Whether it matches the whole text (Java's `matches`)."""
+        return self._engine(text).fullmatch(text) is not None
+
+    def replaced(self, text: str, replacement: Callable[[Any], str], *, once: bool = False) -> str:
+        """The text with every match, or the first, replaced by what `replacement` makes of it (`replaceAll`)."""
+        engine = self._engine(text)
+        out: list[str] = []
+        copied = at = 0
+        while at <= len(text) and (match := engine.search(text, at)) is not None:
+            out += (text[copied : match.start()], replacement(match))
+            copied = match.end()
+            at = copied if copied > match.start() else copied + 1
+            if once:
+                break
+        out.append(text[copied:])
+        return "".join(out)
+
+    def _engine(self, text: str) -> Any:
+        return self.exact if self.linear is None or _NOT_LINEAR.search(text) else self.linear
+
+
+def ends_a_line(text: str) -> bool:
+    """Whether a text ends with what Java takes for the end of a line: only Python matches those."""
+    return text[-1:] in tuple(_LINE_ENDS)
+
+
+def compiled(pattern: str) -> JavaPattern:
+    """A pattern of Java's `Pattern.compile` without flags. Its groups keep their numbers and names. Raises
     JavaRegexError."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         raise JavaRegexError(f"a pattern of more than {PATTERN_CHARACTERS_MAX} characters")
     translation = _Translation(pattern)
     try:
-        return re.compile(translation.whole(), re.ASCII | translation.flags)
+        exact = re.compile(translation.whole(), re.ASCII | translation.flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise JavaRegexError(f"the pattern {pattern!r} is wrong: {error}") from None
+    return JavaPattern(exact, _linear(_Translation(pattern, for_re2=True).whole()) if translation.is_linear else None)
+
+
+def _linear(pattern: str) -> re2._Regexp | None:
+    """A pattern in RE2; None where RE2 has no such."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError):
+        return None
 
 
 class _Translation:
-    """A walk over a pattern, and what it is in Python."""
+    """A walk over a pattern, and what it is in Python, or in RE2 for texts that end no line."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, for_re2: bool = False) -> None:
         self.pattern = pattern
+        self.is_linear = True
+        very_end, self.end = ("\\z", "\\z") if for_re2 else ("\\Z", _AT_END)
+        self.boundaries = {"b": "\\b", "B": "\\B", "A": "\\A", "z": very_end, "Z": self.end}
         self.at = 0
         self.flags = re.RegexFlag(0)
         self.groups = 0
@@ -77,6 +141,7 @@ class _Translation:
             self.at = leading.end()
             self._open(leading[1])
             if "i" in leading[1]:
+                self.is_linear = False
                 self.flags = re.IGNORECASE
         out = []
         while self.at < len(self.pattern):
@@ -100,7 +165,7 @@ class _Translation:
         if character == ".":
             return self.any[-1]
         if character == "$":
-            return _AT_END
+            return self.end
         if character == "[":
             return self._class()
         if character == "(":
@@ -128,8 +193,10 @@ class _Translation:
         self.at = found.end()
         self._open(found["flags"] or "")
         if found["plain"]:
+            self.is_linear &= found["plain"] == ":"
             return found[0]
         if found["flags"]:
+            self.is_linear &= "i" not in found["flags"]
             return "(?i:" if "i" in found["flags"] else "(?:"
         if self.pattern.startswith("?", self.at):
             raise self._refuse("this kind of group, or flags within a pattern, cannot be translated")
@@ -146,12 +213,13 @@ class _Translation:
             return re.escape(quoted)
         if following.isdecimal() and following in "123456789":
             return self._reference()
-        if following in _BOUNDARIES or following in _OUTSIDE:
+        if following in self.boundaries or following in _OUTSIDE:
             self.at += 1
-            return _BOUNDARIES.get(following) or _OUTSIDE[following]
+            return self.boundaries.get(following) or _OUTSIDE[following]
         named = _NAMED_REFERENCE.match(self.pattern, self.at)
         if named is not None:
             self.at = named.end()
+            self.is_linear = False
             return f"(?P={named[1]})"
         opposite = _PROPERTY.match(self.pattern, self.at)
         if opposite is not None and opposite[1] == "P" and opposite[2] in _PROPERTIES:
@@ -162,6 +230,7 @@ class _Translation:
 
     def _reference(self) -> str:
         """A group by its number: as many digits as there are groups for."""
+        self.is_linear = False
         number = int(self._take())
         while (digit := self.pattern[self.at : self.at + 1]).isdecimal() and digit.isascii():
             if number * 10 + int(digit) > self.groups:

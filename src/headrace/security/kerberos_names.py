@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .java_regex import JavaRegexError, compiled
+from .java_regex import JavaPattern, JavaRegexError, compiled
 from .principal_rules import (
     DEFAULT,
-    MATCHED_CHARACTERS_MAX,
     RULES_MAX,
     PrincipalRulesError,
     Replacement,
     cased,
     filled,
+    may_be_matched,
     replacement_of,
 )
 
@@ -46,8 +46,8 @@ class KerberosRule:
 
     components: int
     form: Replacement
-    match: re.Pattern[str] | None
-    old: re.Pattern[str] | None
+    match: JavaPattern | None
+    old: JavaPattern | None
     new: Replacement
     every: bool
     case: str
@@ -57,11 +57,11 @@ class KerberosRule:
         if len(names) - 1 != self.components:
             return None
         text = "".join(part if isinstance(part, str) else names[part] for part in self.form)
-        if self.match is not None and self.match.fullmatch(text) is None:
+        if self.match is not None and not self.match.is_whole(text):
             return None
         if self.old is None:
             return text
-        return self.old.sub(lambda match: filled(self.new, match), text, count=0 if self.every else 1)
+        return self.old.replaced(text, lambda match: filled(self.new, match), once=not self.every)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class KerberosRules:
     def principal_name(self, principal: str) -> str | None:
         """The name after `User:`, or None where the login fails: no rule applies, or one makes no simple name."""
         found = _PRINCIPAL.fullmatch(principal)
-        if found is None or len(principal) > MATCHED_CHARACTERS_MAX:
+        if found is None or not may_be_matched(principal):
             return None
         primary, instance, realm = found.groups()
         names = [realm, primary] if instance is None else [realm, primary, instance]
@@ -108,7 +108,7 @@ def _rule(text: str) -> KerberosRule:
         old = compiled(found["old"]) if found["old"] is not None else None
     except JavaRegexError as error:
         raise PrincipalRulesError(str(error)) from None
-    new = replacement_of(found["new"], old, literal_beyond=False) if old is not None else ()
+    new = replacement_of(found["new"], old.exact, literal_beyond=False) if old is not None else ()
     return KerberosRule(
         components, _form(found["format"], components), match, old, new, found["every"] is not None, found["case"] or ""
     )

@@ -12,13 +12,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from .java_regex import JavaRegexError, compiled
+from .java_regex import JavaPattern, JavaRegexError, compiled, ends_a_line
 
 DEFAULT: Final = "DEFAULT"
 RULES_MAX: Final = 256
 MATCHED_CHARACTERS_MAX: Final = 1_024
-"""The longest name that a pattern is tried on: whoever has a certificate chooses the name, and a pattern with several
-stars takes a power of its length."""
+"""The longest name that a pattern is tried on: whoever has a certificate chooses the name."""
 
 _SPACE: Final = " \t\n\r\x0b\f"
 _RULE: Final = "RULE:"
@@ -43,7 +42,7 @@ def filled(replacement: Replacement, match: re.Match[str]) -> str:
 class Rule:
     """One RULE. `case` is L, U or empty."""
 
-    pattern: re.Pattern[str]
+    pattern: JavaPattern
     replacement: Replacement
     case: str
 
@@ -52,9 +51,15 @@ class Rule:
 
         Every match within the name is replaced then, as in Kafka: `.*` matches once more at the end.
         """
-        if self.pattern.fullmatch(name) is None:
+        if not self.pattern.is_whole(name):
             return None
-        return cased(self.pattern.sub(lambda match: filled(self.replacement, match), name), self.case)
+        return cased(self.pattern.replaced(name, lambda match: filled(self.replacement, match)), self.case)
+
+
+def may_be_matched(name: str) -> bool:
+    """Whether patterns are tried on a name. A long one, or one that ends with a line, cannot be matched in linear time;
+    it fails whatever the rules are, so that nobody gets past a rule to DEFAULT by it."""
+    return len(name) <= MATCHED_CHARACTERS_MAX and not ends_a_line(name)
 
 
 def cased(text: str, case: str) -> str:
@@ -73,7 +78,7 @@ class PrincipalRules:
         for rule in self.rules:
             if rule is None:
                 return distinguished_name
-            if len(distinguished_name) > MATCHED_CHARACTERS_MAX:
+            if not may_be_matched(distinguished_name):
                 return None
             name = rule.apply(distinguished_name)
             if name is not None:
@@ -118,7 +123,7 @@ def _rule(text: str, at: int) -> tuple[Rule, int]:
         matching = compiled(pattern[1])
     except JavaRegexError as error:
         raise PrincipalRulesError(str(error)) from None
-    return Rule(matching, replacement_of(replacement[1], matching), case), end
+    return Rule(matching, replacement_of(replacement[1], matching.exact), case), end
 
 
 def replacement_of(text: str, pattern: re.Pattern[str], *, literal_beyond: bool = True) -> Replacement:
