@@ -28,7 +28,7 @@ from headrace.wire.messages import k10_find_coordinator as k10
 from headrace.wire.messages import k18_api_versions as k18
 from headrace.wire.messages import k19_create_topics as k19
 from headrace.wire.messages import k20_delete_topics as k20
-from headrace.wire.messages import k30_create_acls as k30
+from headrace.wire.messages import k29_describe_acls as k29
 from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k56_alter_partition as k56
@@ -213,7 +213,7 @@ def enveloped(request: object, key: int, version: int) -> bytes:
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), principal(), b"\x7f", ErrorCode.INVALID_REQUEST),
         (enveloped(k03.MetadataRequest(), ApiKey.METADATA, 12), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
         (enveloped(k58.EnvelopeRequest(), ApiKey.ENVELOPE, 0), principal(), bytes(4), ErrorCode.INVALID_REQUEST),
-        (enveloped(k30.CreateAclsRequest(), ApiKey.CREATE_ACLS, 3), principal(), bytes(4),
+        (enveloped(k29.DescribeAclsRequest(), ApiKey.DESCRIBE_ACLS, 3), principal(), bytes(4),
          ErrorCode.INVALID_REQUEST),
         (b"\x00\x13\x00\x63\x00\x00\x00\x01\xff\xff\x00", principal(), bytes(4), ErrorCode.UNSUPPORTED_VERSION),
         (enveloped(topic_of("e"), ApiKey.CREATE_TOPICS, 7), None, bytes(4),

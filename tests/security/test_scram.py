@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import itertools
 from collections.abc import Callable
@@ -16,7 +17,9 @@ from headrace.metadata.scram_credentials import (
     SCRAM_SHA_512,
     ScramCredential,
     ScramMechanism,
+    keyed_hash,
     make_credential,
+    salted_password,
 )
 from headrace.security import scram
 from headrace.security.login import Challenge, Identity, LoginFailedError, LoginRefused, LoginStep, Proved
@@ -273,3 +276,27 @@ def test_any_bytes_are_a_step_or_an_error(tokens: list[bytes]) -> None:
 
 def test_a_credential_shows_nothing() -> None:
     assert repr(ScramCredential(b"salt", b"stored", b"server", 4096)) == "ScramCredential(iterations=4096)"
+
+
+@pytest.mark.parametrize("said_twice", [False, True])
+def test_the_last_message_says_the_nonce_of_this_login_once(said_twice: bool) -> None:
+    """Whoever knows the password still has to name this login: an older librdkafka says its own half twice, and Kafka
+    refuses that as well (CVE-2024-56128)."""
+    server = server_of(SCRAM_SHA_256)
+    client = ScramClient(SCRAM_SHA_256, "ann", "pencil", counted())
+    challenge = server.respond(client.first())
+    assert isinstance(challenge, Challenge)
+    own = client.first().rpartition(b"r=")[2].decode()
+    nonce = challenge.token.split(b",")[0].removeprefix(b"r=").decode()
+    without_proof = f"c=biws,r={own if said_twice else ''}{nonce}"
+    salted = salted_password(SCRAM_SHA_256, b"pencil", b"salt", 4096)
+    key = keyed_hash(SCRAM_SHA_256, salted, b"Client Key")
+    said = f"{client.first().decode().removeprefix('n,,')},{challenge.token.decode()},{without_proof}"
+    signature = keyed_hash(SCRAM_SHA_256, hashlib.sha256(key).digest(), said.encode())
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    final = f"{without_proof},p={proof}".encode()
+    if said_twice:
+        with pytest.raises(LoginFailedError):
+            server.respond(final)
+    else:
+        assert isinstance(server.respond(final), Proved)

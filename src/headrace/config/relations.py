@@ -93,8 +93,8 @@ def _check_protocols(config: BrokerConfig) -> None:
             raise ConfigError("listeners", config.shown("listeners"), why)
         settings = config.of_listener(point.name)
         if point.protocol in TLS_PROTOCOLS and not tls_of(settings, point.protocol).key_store.is_given:
-            why = f"listener {point.name} speaks TLS and needs a key store"
-            raise ConfigError(f"{settings.prefix}ssl.keystore.location", "", why)
+            why = f"listener {point.name} speaks {point.protocol} and needs {settings.prefix}ssl.keystore.location"
+            raise ConfigError("listeners", config.shown("listeners"), why)
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:

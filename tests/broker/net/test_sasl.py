@@ -29,7 +29,7 @@ from broker.sasl import (
 
 from headrace.broker.net import logins as logins_module
 from headrace.metadata.scram_credentials import SCRAM_SHA_256
-from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.security.scram import ScramClient
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -37,6 +37,7 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k03_metadata import MetadataRequest
 from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
+from headrace.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 
 FAILED = ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -230,6 +231,8 @@ class Watching(OpenAuthorizer):
 
     def __init__(self) -> None:
         self.principals: list[str] = []
+
+    generation = ASKED_EACH_TIME
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
@@ -464,6 +467,11 @@ def test_passwords_are_nowhere(served: TestBroker, capfd: pytest.CaptureFixture[
         pass
     with Raw(served.port) as raw:
         assert plain(raw, b"\0ann\0very-wrong").error_code == FAILED
+        assert raw.is_closed()
+    with Raw(open_port(served)) as raw:
+        raw.send(DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)], include_synonyms=True), 4)
+        described = raw.receive_frame()
+    assert b"sasl.enabled.mechanisms" in described
     said = capfd.readouterr()
     for secret in ("pencil", "very-wrong"):
-        assert secret not in said.out + said.err
+        assert secret not in said.out + said.err and secret.encode() not in described

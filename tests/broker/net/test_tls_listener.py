@@ -234,7 +234,7 @@ def test_librdkafka_small(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({}, "listener SSL speaks TLS and needs a key store"),
+        ({}, "listener SSL speaks SSL and needs listener.name.ssl.ssl.keystore.location"),
         ({"ssl.keystore.location": "/nowhere", "ssl.keystore.password": PASSWORD}, "No such file or directory"),
         ({"ssl.keystore.type": "PEM", "ssl.keystore.key": "hunter2", "ssl.keystore.certificate.chain": "x"}, "PEM"),
     ],

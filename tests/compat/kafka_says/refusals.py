@@ -21,6 +21,7 @@ from headrace.wire.messages import k13_leave_group as k13
 from headrace.wire.messages import k14_sync_group as k14
 from headrace.wire.messages import k15_describe_groups as k15
 from headrace.wire.messages import k16_list_groups as k16
+from headrace.wire.messages import k17_sasl_handshake as k17
 from headrace.wire.messages import k18_api_versions as k18
 from headrace.wire.messages import k19_create_topics as k19
 from headrace.wire.messages import k20_delete_topics as k20
@@ -39,6 +40,7 @@ from headrace.wire.messages import k32_describe_configs as k32
 from headrace.wire.messages import k33_alter_configs as k33
 from headrace.wire.messages import k34_alter_replica_log_dirs as k34
 from headrace.wire.messages import k35_describe_log_dirs as k35
+from headrace.wire.messages import k36_sasl_authenticate as k36
 from headrace.wire.messages import k37_create_partitions as k37
 from headrace.wire.messages import k42_delete_groups as k42
 from headrace.wire.messages import k43_elect_leaders as k43
@@ -232,6 +234,9 @@ def _cluster() -> Iterator[Refusal]:
     yield Refusal(k81.RemoveRaftVoterRequest(voter_id=1, voter_directory_id=bytes(16)), NO_CLUSTER)
     yield Refusal(k60.DescribeClusterRequest(include_cluster_authorized_operations=True), LEFT_OUT)
     yield Refusal(k18.ApiVersionsRequest("t", "1"), LEFT_OUT)
+    no_time = (ErrorCode.ILLEGAL_SASL_STATE,)
+    yield Refusal(k17.SaslHandshakeRequest("PLAIN"), no_time)
+    yield Refusal(k36.SaslAuthenticateRequest(b""), no_time)
 
 
 def codes_of(answer: Any) -> tuple[int, ...]:

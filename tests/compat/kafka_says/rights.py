@@ -50,6 +50,8 @@ from headrace.wire.messages import k44_incremental_alter_configs as k44
 from headrace.wire.messages import k45_alter_partition_reassignments as k45
 from headrace.wire.messages import k46_list_partition_reassignments as k46
 from headrace.wire.messages import k47_offset_delete as k47
+from headrace.wire.messages import k50_describe_user_scram_credentials as k50
+from headrace.wire.messages import k51_alter_user_scram_credentials as k51
 from headrace.wire.messages import k55_describe_quorum as k55
 from headrace.wire.messages import k57_update_features as k57
 from headrace.wire.messages import k60_describe_cluster as k60
@@ -350,6 +352,9 @@ def _cluster() -> Iterator[Case]:
     yield Case("CreateAcls", lambda _: k30.CreateAclsRequest([_acl(ResourceType.TOPIC, ALL, OWNER)]), 3)
     found = k31.DeleteAclsFilter(7, "none", 1, None, None, 1, 1)
     yield Case("DeleteAcls", lambda _: k31.DeleteAclsRequest([found, found]), 3)
+    yield Case("DescribeUserScramCredentials", always(k50.DescribeUserScramCredentialsRequest(None)), 0)
+    deleted = k51.ScramCredentialDeletion("nobody", 1)
+    yield Case("AlterUserScramCredentials", always(k51.AlterUserScramCredentialsRequest([deleted], [])), 0)
     yield Case("DescribeLogDirs", lambda _: k35.DescribeLogDirsRequest([]), 4)
     elected = [k43.TopicPartitions(HELD, [0]), k43.TopicPartitions(ABSENT, [0])]
     yield Case("ElectLeaders", lambda _: k43.ElectLeadersRequest(0, elected), 2)
