@@ -198,7 +198,6 @@ class Broker:
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
         quorum: QuorumDriver | None = None
         try:
-            check_ways(self.config, self.node.disk.read_file)
             self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.monitor.listen()
             self.server.times = self.monitor.times
@@ -370,7 +369,9 @@ class Broker:
             await self._seat.close()
 
     def _listen(self) -> None:
-        """Binds exactly the listeners that are in force now."""
+        """Binds exactly the listeners that are in force now. Raises CannotListen, and ConfigError where keys or logins
+        cannot be used, this node's own to the others included."""
+        check_ways(self.config, self.node.disk.read_file)
         wanted = [(endpoint, False) for endpoint in self.config.listeners]
         wanted += [(endpoint, True) for endpoint in self.config.controller_listeners]
         for opened in list(self.server.listeners):
