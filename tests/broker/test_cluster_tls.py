@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from typing import Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 from peers.certificates import Authority, write_trust_pem
 from peers.kafka import free_port
 
@@ -29,6 +31,8 @@ class Secured:
     cluster: TestCluster
     ports: dict[int, int]
     trust: Path
+    authority: Authority
+    folder: Path
 
     @property
     def librdkafka(self) -> dict[str, str | int | float | bool]:
@@ -69,7 +73,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         for node in NODES
     }
     with headrace.testing.cluster(nodes=nodes) as running:
-        yield Secured(running, ports, trust)
+        yield Secured(running, ports, trust, authority, folder)
 
 
 def made(secured: Secured, name: str) -> str:
@@ -148,6 +152,47 @@ def test_all_goes_over_tls_and_a_leader_that_dies_loses_nothing(secured: Secured
     assert writer.failed == []
     found = numbers_of(secured, topic, len(writer.acknowledged))
     assert sorted(found) == sorted(writer.acknowledged)
+
+
+def test_certificates_are_exchanged_one_node_after_the_other_and_nothing_is_lost(secured: Secured) -> None:
+    """New ones for every listener of every node, then a node that starts again and finds the new ones of the others."""
+    topic = made(secured, "rolled")
+    admin = AdminClient(secured.librdkafka)
+    with Writer(secured, topic) as writer:
+        for node in NODES:
+            writer.wait_for(len(writer.acknowledged) + 50)
+            renewed = secured.authority.server(f"node-{node}").write_pem(secured.folder / f"renewed-{node}.pem")
+            entries = [
+                ConfigEntry(
+                    f"listener.name.{listener}.ssl.keystore.location",
+                    str(renewed),
+                    incremental_operation=AlterConfigOpType.SET,
+                )
+                for listener in ("outside", "inside", "controller")
+            ]
+            resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=entries)
+            admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+        writer.wait_for(len(writer.acknowledged) + 50)
+        secured.cluster.kill(1)
+        secured.cluster.restart(1)
+        writer.wait_for(len(writer.acknowledged) + 200)
+    assert writer.failed == []
+    found = numbers_of(secured, topic, len(writer.acknowledged))
+    assert sorted(found) == sorted(writer.acknowledged)
+    for node in NODES:
+        with (
+            socket.create_connection(("127.0.0.1", secured.ports[node])) as plain,
+            ssl.create_default_context(cafile=secured.trust).wrap_socket(plain, server_hostname="localhost") as link,
+        ):
+            shown = link.getpeercert(binary_form=True)
+        assert shown == ssl.PEM_cert_to_DER_cert(certificate_in(secured.folder / f"renewed-{node}.pem"))
+
+
+def certificate_in(path: Path) -> str:
+    """The first certificate of a PEM file."""
+    text = path.read_text()
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    return text[text.index(begin) : text.index(end) + len(end)]
 
 
 def test_nodes_know_one_another_by_their_certificates(secured: Secured) -> None:

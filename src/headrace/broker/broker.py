@@ -35,7 +35,7 @@ from headrace.broker.storage.storage_format import StorageError, StorageLayout
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.client.ways import check_ways
+from headrace.client.ways import Ways
 from headrace.log.manager import LogManager
 from headrace.metadata import adoption, levels
 from headrace.replicas.sessions import SessionCache
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from headrace.controller.in_sync import PartitionsAltered
     from headrace.controller.requests import AlterPartitions
     from headrace.env import Node
+    from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
 
 DRAIN_S: Final = 0.05
@@ -93,6 +94,7 @@ class Broker:
         self.fetch_sessions = SessionCache(config.max_incremental_fetch_session_cache_slots)
         self.logs = LogManager(node, config)
         self.dynamic = DynamicConfig(config, self.logs, node.logger("settings"))
+        self.ways = Ways(lambda: self.config, node.disk.read_file, self.dynamic.warn)
         self.replicas = ReplicaManager(
             node,
             config,
@@ -104,6 +106,7 @@ class Broker:
             cannot_go_on=self.fail,
             alter_partitions=self._alter_partitions,
             broker_epoch=lambda: self.epoch,
+            way=self.ways.to_brokers,
         )
         keys = SERVED if config.is_by_itself else {*SERVED, *CLUSTER}
         dispatch = Dispatch(self, ProduceRun(self), keys)
@@ -138,9 +141,7 @@ class Broker:
         self._seat: QuorumSeat | None = None
         self._membership: Membership | None = None
         self.on_failure: Callable[[str], None] | None = None
-        self.metrics.gauge("defects", lambda: node.defects.count)
-        self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
-        self.metrics.gauge("fetch.session_partitions", lambda: self.fetch_sessions.partitions)
+        self._make_gauges()
         self.self_topics: SelfTopics | None = None
         if config.self_topics:
             from headrace.broker.self_topics import SelfTopics
@@ -148,9 +149,19 @@ class Broker:
             self.self_topics = SelfTopics(self)
         self.monitor = monitor_of_broker(self)
 
+    def _make_gauges(self) -> None:
+        self.metrics.gauge("defects", lambda: self.node.defects.count)
+        self.metrics.gauge("fetch.sessions", lambda: len(self.fetch_sessions))
+        self.metrics.gauge("fetch.session_partitions", lambda: self.fetch_sessions.partitions)
+
     def _make_transactions(self) -> TransactionCoordinator:
         markers = MarkerSender(
-            self.node, self.metrics, config=lambda: self.config, node_id=self.node_id, write_here=self._write_markers
+            self.node,
+            self.metrics,
+            config=lambda: self.config,
+            node_id=self.node_id,
+            write_here=self._write_markers,
+            way=self.ways.to_brokers,
         )
         return TransactionCoordinator(
             config=lambda: self.config,
@@ -164,7 +175,13 @@ class Broker:
 
     def _make_verifier(self) -> Verifier:
         return Verifier(
-            self.node, self.node_id, lambda: self.config, lambda: self.image, self.metrics, self.transactions
+            self.node,
+            self.node_id,
+            lambda: self.config,
+            lambda: self.image,
+            self.metrics,
+            self.transactions,
+            self.ways.to_brokers,
         )
 
     @property
@@ -230,7 +247,7 @@ class Broker:
                 acls.is_current()
             self.dynamic.start(lambda: self.image)
             self._listen()  # what is stored may name other listeners than the file
-            self.quorum.on_image(self.dynamic.changed)
+            self.quorum.on_image(self._settings_changed)
             self.quorum.on_image(self._events.changed)
             self.quotas.take(self.image)
             self.quorum.on_image(self.quotas.changed)
@@ -294,7 +311,9 @@ class Broker:
         # Imported where there may be others: a broker by itself starts without.
         from headrace.broker.quorum.seat import QuorumSeat
 
-        self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
+        self._seat = QuorumSeat(
+            self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways.to_controllers
+        )
         self.controller_link, self.duties = self._seat.link, self._seat.duties
         self.controller, self.local_controller = self._seat.controller, self._seat.local
         self.server.serve_controllers()
@@ -371,7 +390,7 @@ class Broker:
     def _listen(self) -> None:
         """Binds exactly the listeners that are in force now. Raises CannotListen, and ConfigError where keys or logins
         cannot be used, this node's own to the others included."""
-        check_ways(self.config, self.node.disk.read_file)
+        self.ways.check()
         wanted = [(endpoint, False) for endpoint in self.config.listeners]
         wanted += [(endpoint, True) for endpoint in self.config.controller_listeners]
         for opened in list(self.server.listeners):
@@ -381,6 +400,11 @@ class Broker:
         for endpoint, controller in wanted:
             if endpoint not in bound:
                 self.server.listen(endpoint, controller=controller)
+        self.server.settings_changed()
+
+    def _settings_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
+        self.dynamic.changed(old, new, delta)
+        self.server.settings_changed()
 
     async def stop(self) -> None:
         """A clean shutdown: accepts nothing more, answers what is under way, closes every log and marks it so."""

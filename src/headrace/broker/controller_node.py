@@ -19,7 +19,7 @@ from headrace.broker.settings.dynamic_config import DynamicConfig
 from headrace.broker.telemetry.cluster_events import ClusterEvents
 from headrace.broker.telemetry.metrics import Registry
 from headrace.broker.telemetry.request_errors import RequestErrors
-from headrace.client.ways import check_ways
+from headrace.client.ways import Ways
 from headrace.security.authorizer import Authorizer
 from headrace.wire.apis import ApiKey
 
@@ -115,6 +115,7 @@ class ControllerNode:
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.dynamic = DynamicConfig(config, None, node.logger("settings"))
         self.node = node
+        self.ways = Ways(lambda: self.config, node.disk.read_file, self.dynamic.warn)
         self._log = node.logger("controller")
         self.metrics = Registry()
         self._events = ClusterEvents(node.logger("cluster"), self.metrics)
@@ -161,7 +162,7 @@ class ControllerNode:
         self._log.info("controller starts", version=__version__, node=self.node_id)
         quorum: QuorumDriver | None = None
         try:
-            check_ways(self.config, self.node.disk.read_file)
+            self.ways.check()
             for endpoint in self.config.controller_listeners:
                 self.server.listen(endpoint, controller=True)
             self.monitor.listen()
@@ -173,6 +174,7 @@ class ControllerNode:
             self.monitor.follows(quorum)
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
+            quorum.on_image(lambda *_: self.server.settings_changed())
             quorum.on_image(self._events.changed)
             self.quotas.take(quorum.image)
             quorum.on_image(self.quotas.changed)
@@ -182,7 +184,9 @@ class ControllerNode:
             elif quorum.is_alone:
                 acls.is_current()
             self.cluster_id = self.layout.cluster_id
-            self._seat = QuorumSeat(self.node, quorum, lambda: self.config, lambda: self.authorizer)
+            self._seat = QuorumSeat(
+                self.node, quorum, lambda: self.config, lambda: self.authorizer, self.ways.to_controllers
+            )
             self.controller, self.local_controller = self._seat.controller, self._seat.local
             self.duties = self._seat.duties
             self.server.serve()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
+from headrace.broker.net.tls import ListenerTls
 from headrace.broker.telemetry.monitor import Monitor
+from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.controller_node import ControllerNode
     from headrace.broker.telemetry.families import Section
+    from headrace.broker.telemetry.http_server import Secured
+    from headrace.config import BrokerConfig
+    from headrace.env import Node, Owner
+    from headrace.env.network import Stream
+
+METRICS_LISTENER: Final = "METRICS"
+"""The name under which the pages find stores of their own: `listener.name.metrics.ssl.*`."""
 
 
 def monitor_of_broker(broker: Broker) -> Monitor:
@@ -52,6 +61,7 @@ def monitor_of_broker(broker: Broker) -> Monitor:
         sections=sections,
         not_ready=not_ready,
         directories=broker.config.directories,
+        secured=_secured(broker.node, broker.config),
     )
 
 
@@ -82,4 +92,25 @@ def monitor_of_controller(controller: ControllerNode) -> Monitor:
         sections=sections,
         not_ready=not_ready,
         directories=controller.config.directories,
+        secured=_secured(controller.node, controller.config),
     )
+
+
+def _secured(node: Node, config: BrokerConfig) -> Callable[[Owner], Secured] | None:
+    """What reads the keys of pages over TLS, and makes TLS of their connections; None where they are in the clear."""
+    if config.metrics_protocol == "PLAINTEXT":
+        return None
+
+    def read(owner: Owner) -> Secured:
+        tls = ListenerTls(METRICS_LISTENER, "SSL", config, node.disk)
+        scratch = Scratch()
+        turns = HandshakeTurns(owner.soon, node.clock.monotonic)
+
+        def secured(stream: Stream) -> Stream:
+            over = TlsStream(stream, tls.context, server_side=True, scratch=scratch, soon=owner.soon, turns=turns)
+            over.on_open = tls.opened
+            return over
+
+        return secured
+
+    return read

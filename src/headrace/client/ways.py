@@ -1,16 +1,16 @@
 """How a node's own connections are protected: to the brokers, and to the controllers, by the settings of the listener
 that it connects to.
 
-A way is made once for the settings in force, and again when they change: its stores are read then. Source: KIP-103,
-KIP-631.
+Source: KIP-103, KIP-631.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.security import JAAS, PLAIN_WAY, Read, Way, credentials, opened
+from headrace.config import ConfigError
 from headrace.config.security_table import PLAINTEXT, SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS, tls_of
 
@@ -19,28 +19,55 @@ if TYPE_CHECKING:
 
 BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
-WAYS_MAX: Final = 32
-"""Ways that a process remembers: two a node and state of its settings."""
 
 
-@lru_cache(maxsize=WAYS_MAX)
-def way_to_brokers(config: BrokerConfig, read: Read) -> Way:
-    """What connections between brokers are opened with. Raises ConfigError."""
-    return _way(config, config.inter_broker_listener, config.inter_broker_protocol, BROKER_MECHANISM, read)
+class Ways:
+    """The ways of one node. They follow its settings: stores that changed are read at the next connection, and where
+    they cannot be used the ways of before stay."""
 
+    def __init__(self, config: Callable[[], BrokerConfig], read: Read, warn: Callable[[ConfigError], None]) -> None:
+        """`config` is what is in force now; `warn` is told why stores that changed cannot be used. Nothing is read
+        yet."""
+        self._config = config
+        self._read = read
+        self._warn = warn
+        self._seen: BrokerConfig | None = None
+        self._brokers = self._controllers = PLAIN_WAY
 
-@lru_cache(maxsize=WAYS_MAX)
-def way_to_controllers(config: BrokerConfig, read: Read) -> Way:
-    """The same for connections to controllers, and between them."""
-    return _way(config, config.controller_listener, config.controller_protocol, CONTROLLER_MECHANISM, read)
+    def check(self) -> None:
+        """Raises ConfigError, one line, where this node could not connect to others as its settings say."""
+        config = self._config()
+        if config is not self._seen:
+            self._seen, self._brokers, self._controllers = config, *self._made(config)
 
+    def to_brokers(self) -> Way:
+        """What connections between brokers are opened with."""
+        self._follow()
+        return self._brokers
 
-def check_ways(config: BrokerConfig, read: Read) -> None:
-    """Raises ConfigError, one line, where this node could not connect to others as its settings say."""
-    if not config.is_by_itself:
-        way_to_controllers(config, read)
-        if not config.is_controller_alone:
-            way_to_brokers(config, read)
+    def to_controllers(self) -> Way:
+        """What connections to controllers, and between them, are opened with."""
+        self._follow()
+        return self._controllers
+
+    def _follow(self) -> None:
+        try:
+            self.check()
+        except ConfigError as error:
+            assert self._seen is not None, "a node whose ways cannot be used does not start"
+            self._seen = self._config()
+            self._warn(error)
+
+    def _made(self, config: BrokerConfig) -> tuple[Way, Way]:
+        if config.is_by_itself:
+            return PLAIN_WAY, PLAIN_WAY
+        controllers = _way(
+            config, config.controller_listener, config.controller_protocol, CONTROLLER_MECHANISM, self._read
+        )
+        if config.is_controller_alone:
+            return PLAIN_WAY, controllers
+        brokers = _way(config, config.inter_broker_listener, config.inter_broker_protocol, BROKER_MECHANISM, self._read)
+        return brokers, controllers
 
 
 def _way(config: BrokerConfig, listener: str, protocol: str, mechanism: str, read: Read) -> Way:

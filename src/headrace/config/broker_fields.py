@@ -98,6 +98,8 @@ class BrokerFields:
     metadata_max_retention_bytes: int
     metadata_max_retention_ms: int
     metrics_listener: str
+    metrics_protocol: str
+    metrics_token: str | None
     metrics_offsets_max: int
     metrics_partitions_max: int
     metrics_topics_max: int

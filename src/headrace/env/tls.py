@@ -126,7 +126,7 @@ class TlsStream:
         self.peer_host = inner.peer_host
         self.peer_port = inner.peer_port
         self.closed = False
-        self.on_open: Callable[[TlsStream], None] | None = None
+        self.on_open: Callable[[TlsStream], object] | None = None
         """Called when the handshake has succeeded; it may raise TlsFailure, and the connection is refused then."""
         self._inner = inner
         self._in = ssl.MemoryBIO()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, TimedOutError, UnreachableError, code_name
-from headrace.client.ways import way_to_brokers
+from headrace.client.security import Way
 from headrace.machine.outcome import Ending
 from headrace.transactions.transaction import RAISES_EPOCH_FROM
 from headrace.wire.apis import ApiKey
@@ -127,8 +127,11 @@ class MarkerSender:
         config: Callable[[], BrokerConfig],
         node_id: int,
         write_here: MarkersHere,
+        way: Callable[[], Way] = Way,
     ) -> None:
-        """`write_here` writes the markers of partitions that this broker leads."""
+        """`write_here` writes the markers of partitions that this broker leads; `way` is what connections to leaders
+        are opened with."""
+        self.way = way
         self._owner = node.owner("markers")
         self._log = node.logger("transactions")
         self._node = node
@@ -516,7 +519,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{config.node_id}-txn-marker-sender",
             timeout_s=config.socket_connection_setup_timeout_ms / 1000,
-            way=way_to_brokers(config, self._node.disk.read_file),
+            way=self._sender.way(),
         )
         return self._link
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ClientError, UnreachableError
-from headrace.client.ways import way_to_brokers
+from headrace.client.security import Way
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -154,8 +154,11 @@ class Verifier:
         image: Callable[[], ClusterImage],
         metrics: Registry,
         local: LocalTransactions | None = None,
+        way: Callable[[], Way] = Way,
     ) -> None:
+        """`way` is what connections to other brokers are opened with."""
         self.local = local
+        self.way = way
         self.node = node
         self.node_id = node_id
         self.owner = node.owner("verifier")
@@ -341,7 +344,7 @@ class _Lane:
             endpoint.port,
             client_id=f"broker-{verifier.node_id}-verifier",
             timeout_s=verifier.config().socket_connection_setup_timeout_ms / 1000,
-            way=way_to_brokers(verifier.config(), verifier.node.disk.read_file),
+            way=verifier.way(),
         )
         self._to = endpoint
         return self._link

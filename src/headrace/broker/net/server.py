@@ -14,8 +14,9 @@ from headrace.broker.net.mutes import Mutes
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
 from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.net.tls import ListenerTls
+from headrace.config import ConfigError
 from headrace.config.security_table import SASL_PROTOCOLS
-from headrace.config.tls import TLS_PROTOCOLS, tls_of
+from headrace.config.tls import TLS_PROTOCOLS
 from headrace.env.network import Listener, Stream
 from headrace.env.tls import HandshakeTurns, Scratch, TlsStream
 from headrace.wire.address import address_text
@@ -152,6 +153,7 @@ class Server:
         self._bad = metrics.counter("connections.closed_for_bad_input")
         self._handshakes = HandshakeTurns(self.owner.soon, self.monotonic)
         self._tls_scratch: Scratch | None = None
+        self._stores_of: BrokerConfig | None = None
         self._per_host: dict[str, int] = {}
         self.admission = Admission(node, self.owner, config, self.listeners, self._give_way)
         self._spares: list[bytearray] = []
@@ -170,8 +172,8 @@ class Server:
         config = self._config()
         tls = None
         if endpoint.protocol in TLS_PROTOCOLS:
-            settings = tls_of(config.of_listener(endpoint.name), endpoint.protocol)
-            tls = ListenerTls(endpoint.name, endpoint.protocol, settings, self._node.disk)
+            tls = ListenerTls(endpoint.name, endpoint.protocol, config, self._node.disk)
+            self._stores_of = config
         served = self.requests.served("controller" if controller else "broker")
         opened = OpenListener(endpoint, served, controller, tls)
         if endpoint.protocol in SASL_PROTOCOLS:
@@ -190,6 +192,33 @@ class Server:
             raise CannotListen(endpoint.name, endpoint.host, endpoint.port, error) from error
         self.listeners.append(opened)
         return opened
+
+    def store_refusal(self, config: BrokerConfig) -> str:
+        """Why a listener cannot take the stores of keys that these settings name, in one line; empty where all can."""
+        refusals = (opened.tls.refusal(config) for opened in self.listeners if opened.tls is not None)
+        return next((why for why in refusals if why), "")
+
+    def settings_changed(self) -> None:
+        """Other settings are in force: listeners take the stores of keys that they name, where those are newer. Before
+        anybody is served, whatever is stored may take the place of what the file names."""
+        config = self._config()
+        if config is self._stores_of:
+            return
+        self._stores_of = config
+        for opened in self.listeners:
+            if opened.tls is None:
+                continue
+            try:
+                if opened.accepts:
+                    is_other = opened.tls.follow(config)
+                else:
+                    opened.tls = ListenerTls(opened.name, opened.endpoint.protocol, config, self._node.disk)
+                    is_other = False
+            except ConfigError as error:
+                self._log.warning("keys are not exchanged", listener=opened.name, why=error)
+            else:
+                if is_other:
+                    self._log.info("keys are exchanged", listener=opened.name)
 
     def unlisten(self, opened: OpenListener) -> None:
         """Gives a listener up that has accepted nothing yet."""

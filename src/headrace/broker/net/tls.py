@@ -1,69 +1,167 @@
 """TLS of a listener: its stores, the context that its connections are opened with, and who a certificate names.
 
-The stores are read when the listener is bound, and again when they change (see `reload`); connections that are open go
-on with what they were opened with.
+The stores are read when the listener is bound, and again when settings change, as Kafka does it: then also where a file
+alone is newer. What may not take the place of the stores in use leaves them in force. Connections that are open go on
+with what they were opened with. Source: KIP-226, KIP-978, KIP-371 (rules).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.config import ConfigError
+from headrace.config.tls import tls_of
 from headrace.env.posix_tls import TlsMaterial, TlsMaterialError, TlsRules, server_context, suites_allow
 from headrace.env.tls import TlsFailure, TlsStream
 
 if TYPE_CHECKING:
     import ssl
 
-    from headrace.config.tls import TlsConfig
+    from headrace.config import BrokerConfig
+    from headrace.config.tls import StoreConfig, TlsConfig
     from headrace.env.disk import Disk
+    from headrace.security.principal_rules import PrincipalRules
+    from headrace.security.stores.entries import KeyEntry, TrustedCertificates
 
 ANONYMOUS: Final = "User:ANONYMOUS"
+KEY_STORE: Final = "ssl.keystore.location"
+TRUST_STORE: Final = "ssl.truststore.location"
+RULES: Final = "ssl.principal.mapping.rules"
+
+
+class _Opened(NamedTuple):
+    """The stores of a listener, opened, and what they were opened by."""
+
+    config: TlsConfig
+    modified_ms: tuple[int, int]
+    key: KeyEntry
+    trusted: TrustedCertificates | None
+    context: ssl.SSLContext
 
 
 class ListenerTls:
-    """See the module. Raises ConfigError, one line, where the stores cannot be used."""
+    """See the module."""
 
-    def __init__(self, listener: str, protocol: str, config: TlsConfig, disk: Disk) -> None:
-        """Of the listener of that name, which speaks `protocol`: `SSL` or `SASL_SSL`."""
+    def __init__(self, listener: str, protocol: str, config: BrokerConfig, disk: Disk) -> None:
+        """Of the listener of that name, which speaks `protocol`: `SSL` or `SASL_SSL`. Raises ConfigError, one line,
+        where the stores or rules cannot be used."""
         self._listener = listener
-        self._names_clients = protocol == "SSL"
-        self._config = config
-        self._rules = TlsRules(config.versions, config.cipher_suites)
-        self.context: ssl.SSLContext = self._made(disk)
+        self._protocol = protocol
+        self._disk = disk
+        self._prefix = config.of_listener(listener).prefix
+        self._in_use = self._open(self._settings(config))
+        self._names = self._mapping(self._in_use.config) if protocol == "SSL" else None
+        self._rules = _rules_of(self._in_use.config)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What the next connection is opened with."""
+        return self._in_use.context
 
     def opened(self, stream: TlsStream) -> str | None:
         """A handshake has succeeded: the principal that TLS itself gives the client, None where SASL will name it.
         Raises TlsFailure where the connection may not go on."""
         if not suites_allow(self._rules, stream.cipher):
             raise TlsFailure(f"the TLS handshake failed: {stream.cipher} is not among ssl.cipher.suites")
-        if not self._names_clients:
+        if self._names is None:
             return None
         certificate = stream.peer_certificate
-        return ANONYMOUS if certificate is None else _principal(certificate)
+        return ANONYMOUS if certificate is None else _principal(certificate, self._names)
 
-    def _made(self, disk: Disk) -> ssl.SSLContext:
+    # --- stores that change
+
+    def refusal(self, config: BrokerConfig) -> str:
+        """Why the listener cannot take the stores that these settings name, in one line; empty where it can, or has
+        them."""
+        try:
+            self._next(self._settings(config))
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    def follow(self, config: BrokerConfig) -> bool:
+        """Takes the stores that these settings name; whether they are others, or newer. Raises ConfigError, and those
+        in use stay."""
+        found = self._next(self._settings(config))
+        if found is None:
+            return False
+        self._in_use = found
+        return True
+
+    def _next(self, settings: TlsConfig) -> _Opened | None:
+        """The stores that come after those in use; None where they are the same. Raises ConfigError."""
+        from headrace.security.reload import keystore_refusal, truststore_refusal
+
+        now = self._in_use
+        if settings == now.config and self._modified_ms(settings) == now.modified_ms:
+            return None
+        found = self._open(settings)
+        why = keystore_refusal(
+            now.key,
+            found.key,
+            allow_dn_changes=settings.allow_dn_changes,
+            allow_san_changes=settings.allow_san_changes,
+        )
+        if why:
+            raise ConfigError(self._prefix + KEY_STORE, settings.key_store.location, why)
+        why = truststore_refusal(now.trusted, found.trusted)
+        if why:
+            raise ConfigError(self._prefix + TRUST_STORE, settings.trust_store.location, why)
+        return found
+
+    def _settings(self, config: BrokerConfig) -> TlsConfig:
+        return tls_of(config.of_listener(self._listener), self._protocol)
+
+    def _open(self, settings: TlsConfig) -> _Opened:
         from headrace.security.stores.opening import open_key_store, open_trust_store
 
-        where = self._setting("ssl.keystore.location")
-        key = open_key_store(self._config.key_store, disk.read_file, where)
-        trusted = open_trust_store(self._config.trust_store, disk.read_file, self._setting("ssl.truststore.location"))
-        assert key is not None, "the settings of a listener of TLS name a key store"
+        where = self._prefix + KEY_STORE
+        read = self._disk.read_file
+        modified_ms = self._modified_ms(settings)  # before they are read: what comes meanwhile is newer
+        key = open_key_store(settings.key_store, read, where)
+        trusted = open_trust_store(settings.trust_store, read, self._prefix + TRUST_STORE)
+        if key is None:
+            raise ConfigError(where, "", f"listener {self._listener} speaks {self._protocol} and needs a key store")
         material = TlsMaterial(key.private_key_pem, key.chain, None if trusted is None else trusted.certificates)
         try:
-            return server_context(material, self._rules, self._config.client_auth)
+            context = server_context(material, _rules_of(settings), settings.client_auth)
         except TlsMaterialError as error:
-            raise ConfigError(where, self._config.key_store.location, str(error)) from None
+            raise ConfigError(where, settings.key_store.location, str(error)) from None
+        return _Opened(settings, modified_ms, key, trusted, context)
 
-    def _setting(self, name: str) -> str:
-        return f"listener.name.{self._listener.lower()}.{name}"
+    def _modified_ms(self, settings: TlsConfig) -> tuple[int, int]:
+        return self._modified(settings.key_store), self._modified(settings.trust_store)
+
+    def _modified(self, store: StoreConfig) -> int:
+        if store.location is None:
+            return 0
+        try:
+            return self._disk.modified_ms(store.location)
+        except OSError:
+            return -1  # whoever reads it says why
+
+    def _mapping(self, settings: TlsConfig) -> PrincipalRules:
+        from headrace.security.principal_rules import PrincipalRulesError, parsed
+
+        try:
+            return parsed(settings.principal_mapping_rules)
+        except PrincipalRulesError as error:
+            raise ConfigError(self._prefix + RULES, settings.principal_mapping_rules, str(error)) from None
 
 
-def _principal(certificate: bytes) -> str:
+def _rules_of(settings: TlsConfig) -> TlsRules:
+    return TlsRules(settings.versions, settings.cipher_suites)
+
+
+def _principal(certificate: bytes, rules: PrincipalRules) -> str:
     from headrace.security.der import DerError
     from headrace.security.names import subject
 
     try:
-        return f"User:{subject(certificate)}"
+        named = subject(certificate)
     except DerError as error:
         raise TlsFailure(f"the client's certificate cannot be read: {error}") from None
+    name = rules.principal_name(named)
+    if name is None:
+        raise TlsFailure(f"no rule of {RULES} names the client's certificate")
+    return f"User:{name}"

@@ -22,6 +22,7 @@ from headrace.broker.partitions.refused_batches import RefusedBatches
 from headrace.broker.partitions.replica import Key, Replica
 from headrace.broker.partitions.replica_table import ReplicaTable
 from headrace.broker.partitions.throttles import Throttles
+from headrace.client.security import Way
 from headrace.log.appender import behind_prefix
 from headrace.log.filenames import directory_name
 from headrace.log.manager import LogDirFailed
@@ -68,11 +69,12 @@ class ReplicaManager:
         alter_partitions: Ask = no_controller,
         broker_epoch: Callable[[], int] = lambda: -1,
         settings: Callable[[], BrokerConfig] | None = None,
+        way: Callable[[], Way] = Way,
     ) -> None:
         """`image` returns the newest image, `topic_config` what is in force for a topic, `settings` what is in force
         for the broker (None: `config`, always); `cannot_go_on` is told why the broker has to stop. `alter_partitions`
         asks the active controller for changes of in-sync sets, `broker_epoch` is that of this broker's registration, -1
-        before it.
+        before it; `way` is what connections to leaders are opened with.
         """
         self.node_id = config.node_id
         self.on_opened: Callable[[Replica], None] = lambda _: None
@@ -108,6 +110,7 @@ class ReplicaManager:
             node, config, metrics, table.by_name.values, ask=alter_partitions, broker_epoch=broker_epoch
         )
         self._may_join: Mapping[int, int] = {}
+        self._way = way
         self._fetchers = self._make_fetchers(config, settings or (lambda: config), metrics, failures, broker_epoch)
         self.lost_leaders = self._fetchers.lost_leaders
         self._held_back: set[Key] = set()
@@ -150,6 +153,7 @@ class ReplicaManager:
             broker_epoch=broker_epoch,
             throttles=self.throttles,
             lanes=lambda: settings().num_replica_fetchers,
+            way=self._way,
         )
 
     # --- following the image

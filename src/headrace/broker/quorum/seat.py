@@ -11,7 +11,7 @@ from headrace.broker.quorum.controller_registration import ControllerRegistratio
 from headrace.broker.quorum.duties import Duties
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import controller_endpoints
-from headrace.client.ways import way_to_controllers
+from headrace.client.security import Way
 from headrace.controller.brokers import supported_features
 from headrace.metadata import image as im
 
@@ -33,20 +33,21 @@ class QuorumSeat:
         driver: QuorumDriver,
         config: Callable[[], BrokerConfig],
         authorizer: Callable[[], Authorizer],
+        way: Callable[[], Way],
     ) -> None:
         self._driver = driver
         self.duties = Duties(node, driver, config)
         self.local = LocalController(driver, config, authorizer, node.entropy, self.duties)
         self.duties.controller = self.local
         settings = config()
-        driver.way = lambda: way_to_controllers(config(), node.disk.read_file)
+        driver.way = way
         self.link = ControllerLink(
             node,
             self._leader_endpoint,
             self._other_voters,
             name=f"broker-{settings.node_id}",
             timeout_s=settings.controller_quorum_request_timeout_ms / 1000,
-            way=driver.way,
+            way=way,
         )
         driver.on_leader = self.link.moved
         self.controller = ClusterController(driver, self.local, self.link)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
@@ -57,7 +57,12 @@ def _refusal(
     if config_access(context, Operation.ALTER_CONFIGS, *name):
         return None
     rules = rules_of(broker.config)
-    return check_at_broker(broker.image, alteration, broker.node_id, rules, rules.check_own)
+
+    def check_own(overrides: Mapping[str, str], per_broker: bool) -> str | None:
+        why = rules.check_own(overrides, per_broker)
+        return why or broker.server.store_refusal(rules.after(overrides, per_broker)) or None
+
+    return check_at_broker(broker.image, alteration, broker.node_id, rules, check_own)
 
 
 async def _forwarded(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.transaction_coordinator import TransactionCoordinator
     from headrace.broker.coordinators.verifier import Verifier
     from headrace.broker.net.client_quotas import ClientQuotas
+    from headrace.broker.net.server import Server
     from headrace.broker.partitions.replica_manager import ReplicaManager
     from headrace.broker.partitions.replica_moves import ReplicaMoves
     from headrace.broker.quorum.controller import Controller
@@ -71,6 +72,7 @@ class Services(NodeServices, Protocol):
     """What a broker has beside that."""
 
     epoch: int
+    server: Server
     dynamic: DynamicConfig
     logs: LogManager
     replicas: ReplicaManager

@@ -66,10 +66,7 @@ class SettingsRules:
         now = self._config
         try:
             check_broker_overrides(overrides, per_broker=per_broker)
-            if per_broker:
-                after = now.with_overrides(overrides, now.cluster_default)
-            else:
-                after = now.with_overrides(now.per_broker, overrides)
+            after = self.after(overrides, per_broker)
         except ConfigError as error:
             if error.name != LISTENERS or not error.why:
                 return str(error)
@@ -79,6 +76,14 @@ class SettingsRules:
             # Kafka opens and closes them as it runs. Here they would be described and not be there.
             return f"Cannot update these configs dynamically: [{LISTENERS}]"
         return None
+
+    def after(self, overrides: Mapping[str, str], per_broker: bool) -> BrokerConfig:
+        """What is in force under these dynamic settings of this broker (or the cluster's default). Raises
+        ConfigError."""
+        now = self._config
+        if per_broker:
+            return now.with_overrides(overrides, now.cluster_default)
+        return now.with_overrides(now.per_broker, overrides)
 
     def check_group(self, overrides: Mapping[str, str]) -> str | None:
         """Why these overrides of a group are refused, or None."""

@@ -62,6 +62,10 @@ class DynamicConfig:
             for name in changed:
                 self._configure(self._logs, name, new)
 
+    def warn(self, error: ConfigError) -> None:
+        """Stores of keys that have changed cannot be used: those of before stay in force."""
+        self._log.warning("keys are not exchanged", name=error.name, why=error)
+
     def _configure(self, logs: LogManager, name: str, image: ClusterImage) -> None:
         topic = image.topics.by_name(name)
         if topic is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.env.network import WOULD_BLOCK, Listener, Stream
@@ -38,6 +39,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 REASONS: Final[Mapping[int, str]] = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -60,6 +62,7 @@ class Page(NamedTuple):
 
 
 Respond = Callable[[Page], None]
+Secured = Callable[[Stream], Stream]
 Route = Callable[[Respond], None]
 """Answers a request, at once or later, by one call."""
 
@@ -79,6 +82,7 @@ class HttpRequest(NamedTuple):
     path: str
     keeps_alive: bool
     has_body: bool
+    authorization: bytes = b""
 
 
 def parse_head(head: bytes) -> HttpRequest:
@@ -101,7 +105,8 @@ def parse_head(head: bytes) -> HttpRequest:
     options = {each.strip().lower() for each in headers.get(b"connection", b"").split(b",")}
     keeps_alive = b"keep-alive" in options if minor == b"0" else b"close" not in options
     has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
-    return HttpRequest(method.decode(), path_of(target.decode()), keeps_alive, has_body)
+    authorization = headers.get(b"authorization", b"")
+    return HttpRequest(method.decode(), path_of(target.decode()), keeps_alive, has_body, authorization)
 
 
 def path_of(target: str) -> str:
@@ -205,6 +210,11 @@ class HttpConnection:
 
     def _route(self, request: HttpRequest) -> None:
         is_head = request.method == "HEAD"
+        if not self._server.lets_in(request):
+            self._lingers = request.has_body
+            page = Page(401, b"this page asks for a token: Authorization: Bearer TOKEN\n")
+            self._respond(page, keeps_alive=request.keeps_alive and not request.has_body, is_head=is_head)
+            return
         if not is_head and request.method != "GET":
             self._lingers = request.has_body
             page = Page(405, b"GET and HEAD are allowed\n")
@@ -237,6 +247,8 @@ class HttpConnection:
         ]
         if page.status == 405:
             lines.append("Allow: GET, HEAD")
+        if page.status == 401:
+            lines.append("WWW-Authenticate: Bearer")
         if self._last:
             lines.append("Connection: close")
         head = ("\r\n".join(lines) + "\r\n\r\n").encode()
@@ -266,9 +278,12 @@ class HttpConnection:
 class HttpServer:
     """See the module. `listen` begins to serve, `close` ends it."""
 
-    def __init__(self, node: Node, metrics: Registry, routes: Mapping[str, Route]) -> None:
-        """`routes` are the pages by their paths."""
+    def __init__(self, node: Node, metrics: Registry, routes: Mapping[str, Route], *, token: str = "") -> None:
+        """`routes` are the pages by their paths; `token` is what every request has to show, empty: nothing."""
         self.routes = routes
+        self.tls: Secured | None = None
+        """What makes TLS of a connection; None where pages are served in the clear."""
+        self._authorization = f"Bearer {token}".encode() if token else b""
         self.owner = node.owner("http")
         self.view = memoryview(bytearray(RECEIVE_BYTES))
         """What all connections receive into; used within one call."""
@@ -276,6 +291,10 @@ class HttpServer:
         self._network = node.network
         self._refused = metrics.counter("http.connections_refused")
         self._listener: Listener | None = None
+
+    def lets_in(self, request: HttpRequest) -> bool:
+        """Whether a request shows the token, if there is one; in the time that this takes nothing of it can be told."""
+        return not self._authorization or compare_digest(request.authorization, self._authorization)
 
     @property
     def port(self) -> int | None:
@@ -308,7 +327,8 @@ class HttpServer:
                 stream.close()
                 return
             longest_idle.close()
-        self.connections[HttpConnection(self, stream)] = None
+        secured = stream if self.tls is None else self.tls(stream)
+        self.connections[HttpConnection(self, secured)] = None
 
     def forget(self, connection: HttpConnection) -> None:
         """A connection has ended."""

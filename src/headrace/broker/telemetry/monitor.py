@@ -16,12 +16,12 @@ from headrace.wire.address import address_text
 if TYPE_CHECKING:
     from headrace.broker.telemetry.cluster_numbers import QuorumSeen
     from headrace.broker.telemetry.exposition import Exposition
-    from headrace.broker.telemetry.http_server import HttpServer, Respond
+    from headrace.broker.telemetry.http_server import HttpServer, Respond, Secured
     from headrace.broker.telemetry.loop_lag import LoopLag
     from headrace.broker.telemetry.loop_share import LoopShare
     from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
-    from headrace.env import Node
+    from headrace.env import Node, Owner
 
 SETTING: Final = "metrics.listener"
 EXTRA: Final = "pip install 'headrace[metrics]'"
@@ -51,9 +51,11 @@ class Monitor:
         sections: Callable[[Monitor], Sequence[Section]],
         not_ready: Callable[[], str],
         directories: Sequence[str] = (),
+        secured: Callable[[Owner], Secured] | None = None,
     ) -> None:
         """`sections` are asked for once, and not where nothing is served; `not_ready` says why a node that has started
-        cannot do its work now, "" where it can; of `directories` the page says how much room they have."""
+        cannot do its work now, "" where it can; of `directories` the page says how much room they have. `secured`
+        reads the keys of pages over TLS, and raises ConfigError where it cannot; None: they are served in the clear."""
         self.times: RequestTimes | None = None
         """Where the times of requests are to be told; None where nobody asks for them."""
         self.quorum: QuorumSeen | None = None
@@ -61,6 +63,8 @@ class Monitor:
         self._node = node
         self._log = node.logger("metrics")
         self._address = config.metrics_address
+        self._token = config.metrics_token or ""
+        self._secured = secured
         self._is_asked_for = config.is_given(SETTING)
         self._not_ready = not_ready
         self._directories = directories
@@ -81,7 +85,7 @@ class Monitor:
         from headrace.broker.telemetry.loop_share import LoopShare
 
         routes = {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
-        self._http = HttpServer(node, metrics, routes)
+        self._http = HttpServer(node, metrics, routes, token=self._token)
         if is_installed():
             self.times = RequestTimes(node.clock.monotonic)
             self._lag = LoopLag(node, self._http.owner)
@@ -98,10 +102,12 @@ class Monitor:
 
     def listen(self) -> None:
         """Begins to serve. An address that is taken is one line in the log, unless the settings ask for it: then it
-        raises CannotListenForMetrics."""
+        raises CannotListenForMetrics. Raises ConfigError where keys for TLS cannot be used."""
         if self._http is None or self._address is None:
             return
         host, port = self._address
+        if self._secured is not None:
+            self._http.tls = self._secured(self._http.owner)
         try:
             self._http.listen(host, port)
         except OSError as error:
