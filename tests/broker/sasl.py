@@ -44,7 +44,12 @@ def open_port(broker: TestBroker) -> int:
 
 def add_users(broker: TestBroker, **passwords: str) -> None:
     """Users of both mechanisms."""
-    with Raw(open_port(broker)) as raw:
+    add_users_at(open_port(broker), **passwords)
+
+
+def add_users_at(port: int, **passwords: str) -> None:
+    """The same at a port that asks nobody to log in."""
+    with Raw(port) as raw:
         for mechanism in MECHANISMS.values():
             made = [
                 ScramCredentialUpsertion(

@@ -58,7 +58,7 @@ class PlainServer:
         except UnicodeDecodeError:
             raise LoginFailedError("a PLAIN message is not UTF-8") from None
         if len(parts) != _TOKENS:
-            raise LoginFailedError(f"a PLAIN message of {len(parts)} parts; there are {_TOKENS}")
+            raise LoginRefused(f"Invalid SASL/PLAIN response: expected {_TOKENS} tokens, got {len(parts)}")
         authzid, name, password = parts
         if not name:
             raise LoginRefused("Authentication failed: username not specified")

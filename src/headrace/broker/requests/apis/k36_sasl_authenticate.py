@@ -29,7 +29,9 @@ def handle(_broker: NodeServices, request: SaslAuthenticateRequest, context: Req
     if not isinstance(connection, SaslConnection):
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=READY_TEXT)
     answer = connection.session.authenticate(bytes(request.auth_bytes), connection.moment)
-    response = SaslAuthenticateResponse(error_code=answer.error, error_message=answer.text, auth_bytes=answer.token)
+    response = SaslAuthenticateResponse(
+        error_code=answer.error, error_message=answer.text or "", auth_bytes=answer.token
+    )
     if context.api_version >= _LIFETIME_VERSION:
         response.session_lifetime_ms = answer.lifetime_ms
     return connection.settle(answer, response)
