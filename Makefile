@@ -68,9 +68,9 @@ demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
 # CLUSTER=1: three nodes beside three of Apache Kafka. SCALE=1: the metadata of hundreds of brokers.
-# CORES=1: several brokers on this machine over one. TLS=1: produce and fetch over TLS.
+# CORES=1: several brokers on this machine over one. SECURITY=1: what TLS and ACLs cost.
 bench: install
-	$(RUN) -m bench $(if $(CLUSTER),--cluster) $(if $(SCALE),--scale) $(if $(CORES),--cores) $(if $(TLS),--tls) $(ARGS)
+	$(RUN) -m bench $(if $(CLUSTER),--cluster) $(if $(SCALE),--scale) $(if $(CORES),--cores) $(if $(SECURITY),--security) $(ARGS)
 
 # Needs Java and Maven; the first run installs the PySpark that Spark's own connector is made for, beside ours.
 bench-spark: install

@@ -4,7 +4,7 @@ python -m bench [--only ROW]... [--quick] [--side SIDE | --against CHECKOUT] [--
 python -m bench --cluster ...    three nodes beside three: see bench.cluster.__main__
 python -m bench --scale ...      hundreds of brokers, hundreds of thousands of partitions: see bench.scale
 python -m bench --cores ...      several brokers on this machine over one: see bench.cores
-python -m bench --tls ...        produce and fetch over TLS: see bench.tls
+python -m bench --security ...   what TLS and ACLs cost: see bench.security
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ BENCHES = {
     "--cluster": "bench.cluster.__main__",
     "--scale": "bench.scale",
     "--cores": "bench.cores",
-    "--tls": "bench.tls",
+    "--security": "bench.security",
 }
 """What is measured by a module of its own, by the option that asks for it."""
 

@@ -1,8 +1,9 @@
-"""`make bench TLS=1`: produce and fetch over TLS, beside Apache Kafka's over TLS and beside a bare loop of the same.
+"""`make bench SECURITY=1`: what TLS costs, beside Apache Kafka's over TLS and beside a bare loop of the same, and what
+10,000 ACLs cost, beside a broker without an authorizer.
 
-python -m bench --tls [--only ROW]... [--rounds N] [--seconds S]
+python -m bench --security [--only ROW]... [--rounds N] [--seconds S]
 
-Every row has three numbers of one run: ours, Kafka's, and what a loop of `MemoryBIO` and socket moves that knows
+Every row of TLS has three numbers of one run: ours, Kafka's, and what a loop of `MemoryBIO` and socket moves that knows
 nothing of Kafka. The load encrypts and decrypts as well, on the other core.
 """
 
@@ -25,6 +26,7 @@ from bench.link import Link
 from bench.rigs import DATA, ROOT, Kafka, Ours
 from bench.wire_load import Load
 from bench.wire_rows import BATCH_1MB, KB, MB, run_load
+from headrace.wire.messages.k30_create_acls import AclCreation, CreateAclsRequest
 from tests.peers.certificates import Authority, write_trust_pem
 from tests.peers.kafka import free_port
 
@@ -58,6 +60,8 @@ CASES = tuple(
     for connections in (1, 4)
 )
 LATENCY = "latency"
+ACLS = 10_000
+ACL_ROWS = ("acls-produce", "acls-fetch")
 
 
 @dataclass(frozen=True)
@@ -182,9 +186,74 @@ def bare(folder: Path, case: Case, seconds: float) -> float:
         path.unlink(missing_ok=True)
 
 
+def guarded() -> Ours:
+    """A broker with ACLS ACLs, of which one lets the load in; running."""
+    authorizer = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    broker = Ours(authorizer, "super.users=User:ANONYMOUS")
+    broker.directory = DATA / "guarded"
+    broker.start()
+    topic, write, read, describe, literal, allow = 2, 4, 3, 8, 3, 3
+    with Link(broker.port) as link:
+        for row in ACL_ROWS:
+            link.create_topic(row)
+        acls = [
+            AclCreation(topic, f"topic-{n}", literal, f"User:user-{n % 100}", "*", read, allow) for n in range(ACLS - 6)
+        ]
+        acls += [
+            AclCreation(topic, row, literal, "User:ANONYMOUS", "*", operation, allow)
+            for row in ACL_ROWS
+            for operation in (write, read, describe)
+        ]
+        for at in range(0, len(acls), 1000):
+            answer = link.ask(CreateAclsRequest(acls[at : at + 1000]))
+            assert not any(each.error_code for each in answer.results), answer
+    broker.stop()
+    broker.settings = (authorizer,)
+    broker.start()
+    return broker
+
+
+def acl_rows(wanted: Sequence[str], rounds: int, seconds: float) -> dict[str, dict[str, list[float]]]:
+    """Requests a second with ACLs, and without an authorizer."""
+    if not wanted:
+        return {}
+    found: dict[str, dict[str, list[float]]] = {row: {"headrace": [], "open": []} for row in wanted}
+    opened = Ours()
+    brokers = {"headrace": guarded(), "open": opened}
+    try:
+        opened.start()
+        with Link(opened.port) as link:
+            for row in ACL_ROWS:
+                link.create_topic(row)
+        ends = {}
+        for name, broker in brokers.items():
+            run_load(Load("produce", broker.port, "acls-fetch", 16 * KB, 50, seconds=2.0))
+            with Link(broker.port) as link:
+                ends[name] = link.end_offset("acls-fetch")
+        _, records = wire_load.batch_of(16 * KB)
+        for _ in range(rounds):
+            for row in wanted:
+                for name, broker in brokers.items():
+                    if row == "acls-produce":
+                        load = Load("produce", broker.port, row, 0, 50, seconds=seconds)
+                    else:
+                        load = Load(
+                            "fetch", broker.port, row, 16 * KB, seconds=seconds, end_offset=ends[name],
+                            records_per_batch=records,
+                        )  # fmt: skip
+                    outcome = run_load(load)
+                    found[row][name].append(float(outcome["requests"] / outcome["seconds"]))
+    finally:
+        for broker in brokers.values():
+            broker.clean()
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench --tls", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], choices=[*(case.key for case in CASES), LATENCY])
+    parser = argparse.ArgumentParser(prog="python -m bench --security", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", default=[], choices=[*(case.key for case in CASES), LATENCY, *ACL_ROWS]
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     asked = parser.parse_args(arguments)
@@ -193,7 +262,7 @@ def main(arguments: Sequence[str]) -> int:
     authority = Authority.new()
     authority.server(kind="rsa").write_pem(folder / "server.pem")
     write_trust_pem(folder / "ca.pem", [authority])
-    results = result_file("tls-")
+    results = result_file("security-")
     lines: list[dict[str, Any]] = []
     wanted = [case for case in CASES if not asked.only or case.key in asked.only]
     found: dict[str, dict[str, list[float]]] = {}
@@ -217,11 +286,13 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         for each in secured:
             each.peer.clean()
+    found |= acl_rows([row for row in ACL_ROWS if not asked.only or row in asked.only], asked.rounds, asked.seconds)
     for key, row in found.items():
-        ours, kafka = median(row["headrace"]), median(row["kafka"])
-        line: dict[str, Any] = {"row": key, **row, "over_kafka": round(ours / kafka, 3)}
-        if "bare" in row:
-            line["over_bare"] = round(ours / median(row["bare"]), 3)
+        ours = median(row["headrace"])
+        line: dict[str, Any] = {"row": key, **row}
+        for other in ("kafka", "bare", "open"):
+            if other in row:
+                line[f"over_{other}"] = round(ours / median(row[other]), 3)
         lines.append(line)
         keep(results, {"rounds": asked.rounds, "seconds": asked.seconds}, lines)
         print(json.dumps(line), flush=True)
