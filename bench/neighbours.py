@@ -93,10 +93,12 @@ def bombs(port: int, topic: str, seconds: float) -> int:
 
 def over_quota(port: int, topic: str, seconds: float) -> float:
     """Two clients, each with as many requests under way as its connection holds, at a quota of a thousandth of that."""
-    with Link(port) as link:
+    with Link(port) as administrator:
         for client in OVER:
             entity = [k49.EntityData("client-id", client)]
-            link.ask(k49.AlterClientQuotasRequest([k49.EntryData(entity, [k49.OpData("producer_byte_rate", QUOTA)])]))
+            administrator.ask(
+                k49.AlterClientQuotasRequest([k49.EntryData(entity, [k49.OpData("producer_byte_rate", QUOTA)])])
+            )
     frames = [produce_frame(topic, batch_of(OVER_BATCH_BYTES)[0], client_id=client) for client in OVER]
     links = [connect(port) for _ in OVER]
     for link in links:

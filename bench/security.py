@@ -107,7 +107,7 @@ def together(connections: int, load: Callable[[], dict[str, Any]]) -> float:
     """Megabytes a second of so many generators at once."""
     with ThreadPoolExecutor(connections) as pool:
         outcomes = list(pool.map(lambda _: load(), range(connections)))
-    return sum(each["bytes"] / each["seconds"] / MB for each in outcomes)
+    return sum(float(each["bytes"] / each["seconds"] / MB) for each in outcomes)
 
 
 def measured(secured: Secured, case: Case, seconds: float) -> float:

@@ -43,7 +43,7 @@ class Link:
                 self.shakes = False
                 self.flush()
             while True:
-                have += self.session.read(len(plain) - have, plain[have:])
+                have += int(self.session.read(len(plain) - have, plain[have:]))
         except ssl.SSLWantReadError:
             self.flush()
             return have

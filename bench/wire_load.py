@@ -108,12 +108,18 @@ def fetch_frame(topic: str, size: int) -> tuple[bytearray, int]:
     return frame, at
 
 
-def connect(port: int, authority: str = "") -> socket.socket | TlsLink:
+def connect(port: int) -> socket.socket:
     link = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
-    return TlsLink(link, authority) if authority else link
+    return link
+
+
+def connect_by(load: Load) -> socket.socket | TlsLink:
+    """As `load` says: over TLS, or in the clear."""
+    link = connect(load.port)
+    return TlsLink(link, load.authority) if load.authority else link
 
 
 class TlsLink:
@@ -136,7 +142,7 @@ class Window:
     """One connection with a number of equal requests in flight."""
 
     def __init__(self, load: Load, frame: bytes, reply: bytes, error_at: int) -> None:
-        self.link = connect(load.port, load.authority)
+        self.link = connect_by(load)
         self.size = len(frame)
         self.block = memoryview(frame * load.in_flight)
         self.reply_bytes = len(reply)
@@ -241,7 +247,7 @@ def produce_paced(load: Load) -> Outcome:
 
 def fetch(load: Load) -> Outcome:
     """One fetch after the other through the log, from its beginning again at its end; sizes are the batches'."""
-    link = connect(load.port, load.authority)
+    link = connect_by(load)
     frame, offset_at = fetch_frame(load.topic, load.size)
     batch_bytes = len(batch_of(load.size)[0])
     buffer = memoryview(bytearray(1 << 24))
