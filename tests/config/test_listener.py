@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.config import BrokerConfig, ConfigError, check_broker_overrides
+from headrace.config.describe import describe_broker
 from headrace.config.table import broker_setting
 from headrace.config.tls import tls_of
 
@@ -53,6 +54,24 @@ def test_a_name_behind_that_of_a_listener_is_known() -> None:
     assert lines_of({"listener.name.external.num.io.threads": "1"}) == [
         "listener.name.external.num.io.threads is not a setting of this broker and has no effect"
     ]
+
+
+def test_what_is_given_for_a_listener_is_described_without_its_secrets() -> None:
+    config = BrokerConfig({**FILE, "listener.name.external.ssl.keystore.password": "hunter2"}).with_overrides(
+        {"listener.name.external.ssl.keystore.location": "newer.p12"}, {}
+    )
+    lines = {line.name: line for line in describe_broker(config)}
+    location = lines["listener.name.external.ssl.keystore.location"]
+    assert location.value == "newer.p12"
+    assert [(each.name, each.value) for each in location.synonyms] == [
+        ("listener.name.external.ssl.keystore.location", "newer.p12"),
+        ("listener.name.external.ssl.keystore.location", "external.p12"),
+        ("ssl.keystore.location", "all.jks"),
+    ]
+    password = lines["listener.name.external.ssl.keystore.password"]
+    assert password.sensitive and password.value is None
+    assert "hunter2" not in repr(lines) and "secret" not in repr(lines)
+    assert sorted(lines) == list(lines)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from headrace.sim.cluster_run import (
     run_cluster_seed,
     run_dynamic_seed,
     run_grouped_seed,
+    run_guarded_seed,
     run_raised_seed,
     run_transactions_seed,
 )
@@ -24,6 +25,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_CLUSTERS,
     PLANTED_IN_GROUPS,
     PLANTED_IN_RAISES,
+    PLANTED_IN_RIGHTS,
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
@@ -38,6 +40,7 @@ SEED_CHANGED = 19
 SEED_FENCED_WRONGLY = 1000041
 SEEDS_RAISED = (SEED_RAISED, SEED_CHANGED, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 30)))
 SEEDS_TRANSACTIONAL = (5, 8)
+SEEDS_GUARDED = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 30)))
 SEEDS_GROUPED = (26, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(30, 40)))
 BLOCKS = [1, *(pytest.param(block, marks=pytest.mark.soak) for block in (0, 2))]
 BLOCK_SEEDS = 6
@@ -142,6 +145,20 @@ def test_transactions_that_commit_as_groups_keep_their_promises(seed: int) -> No
 def test_a_fault_planted_into_groups_of_transactions_is_found(name: str) -> None:
     with planted(name):
         assert any(run_grouped_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
+
+
+@pytest.mark.parametrize("seed", SEEDS_GUARDED)
+def test_rights_that_change_are_kept(seed: int) -> None:
+    run = ClusterRun(seed, guarded=True)
+    assert run.run().objection is None, f"python -m headrace.sim --guarded --seed {seed}"
+    assert run.rights is not None
+    assert run.rights.accepted > 0 < run.rights.refused
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_RIGHTS)
+def test_a_fault_planted_into_rights_is_found(name: str) -> None:
+    with planted(name):
+        assert any(run_guarded_seed(seed).objection is not None for seed in range(1, 1 + SEEDS_OF_A_PLANT))
 
 
 @pytest.mark.parametrize("seed", SEEDS_APART)

@@ -104,6 +104,11 @@ class BrokerConfig(BrokerFields):
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
 
+    @property
+    def scoped_names(self) -> tuple[str, ...]:
+        """The settings that are given for single listeners, and mechanisms of them, by their whole names; sorted."""
+        return tuple(sorted(self._scoped))
+
     def of_listener(self, name: str) -> ListenerConfig:
         """The settings as the listener of this name sees them."""
         return ListenerConfig(name, self._values, self._scoped)

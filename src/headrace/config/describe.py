@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.wire.config_source import ConfigSource
 
 from .broker import BrokerConfig
 from .setting import Setting, Type, format_value, parse_value
-from .table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from .table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, broker_setting
 from .topic import inherited
 
 
@@ -46,7 +46,16 @@ def describe_broker(config: BrokerConfig) -> list[Described]:
         given = _layered(config, name)
         value = given if given is not None else format_value(setting, setting.default)
         described.append(_line(setting, value, synonyms, setting.update == "read-only"))
-    return described
+    described += [_of_listener(config, name) for name in config.scoped_names]
+    return sorted(described, key=lambda each: each.name)
+
+
+def _of_listener(config: BrokerConfig, name: str) -> Described:
+    """A setting of one listener; what holds for all of them is its synonym, as in Kafka."""
+    setting = broker_setting(name)
+    assert setting is not None, "whatever is given for a listener has a row"
+    synonyms = _broker_synonyms(config, name, (name, setting.name))
+    return _line(replace(setting, name=name), _layered(config, name), synonyms, setting.update == "read-only")
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
@@ -124,7 +133,8 @@ def _broker_synonyms(config: BrokerConfig, name: str, chain: tuple[str, ...]) ->
     for layer, source in layers:
         found += [Synonym(each, _shown(each, layer[each]), source) for each in chain if each in layer]
     for each in chain:
-        default = format_value(BROKER_SETTINGS[each], BROKER_SETTINGS[each].default)
+        setting = BROKER_SETTINGS.get(each)
+        default = None if setting is None else format_value(setting, setting.default)
         if default is not None:
             found.append(Synonym(each, _shown(each, default), ConfigSource.DEFAULT))
     first = next((at for at, synonym in enumerate(found) if synonym.name == name), len(found))
@@ -132,4 +142,5 @@ def _broker_synonyms(config: BrokerConfig, name: str, chain: tuple[str, ...]) ->
 
 
 def _shown(name: str, text: str) -> str | None:
-    return None if BROKER_SETTINGS[name].sensitive else text
+    setting = broker_setting(name)
+    return None if setting is None or setting.sensitive else text

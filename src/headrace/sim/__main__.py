@@ -20,6 +20,7 @@ from headrace.sim.cluster_run import (
     run_cluster_seed,
     run_dynamic_seed,
     run_grouped_seed,
+    run_guarded_seed,
     run_raised_seed,
     run_transactions_seed,
 )
@@ -31,6 +32,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_GROUPS,
     PLANTED_IN_QUORUMS,
     PLANTED_IN_RAISES,
+    PLANTED_IN_RIGHTS,
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
@@ -43,10 +45,29 @@ EVERY_PLANT: Final = (
     *PLANTED_IN_RAISES,
     *PLANTED_IN_TRANSACTIONS,
     *PLANTED_IN_GROUPS,
+    *PLANTED_IN_RIGHTS,
 )
 CONTENT: Final = 0
 OBJECTION: Final = 1
 BROKEN: Final = 2
+
+
+def _run_of(given: argparse.Namespace) -> Run:
+    """The kind of run that is asked for, or in which a planted fault is to be found."""
+    kinds: tuple[tuple[bool, Sequence[str], Run], ...] = (
+        (given.quorum, PLANTED_IN_QUORUMS, run_quorum_seed),
+        (given.apart, (), run_apart_seed),
+        (given.dynamic, (), run_dynamic_seed),
+        (given.raised, PLANTED_IN_RAISES, run_raised_seed),
+        (given.guarded, PLANTED_IN_RIGHTS, run_guarded_seed),
+        (given.grouped, PLANTED_IN_GROUPS, run_grouped_seed),
+        (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
+        (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
+    )
+    for is_asked_for, plants, run in kinds:
+        if is_asked_for or given.sabotage in plants:
+            return run
+    return partial(run_seed, light=given.light)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
+    kind.add_argument("--guarded", action="store_true", help="a cluster with an authorizer, whose rights change")
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")
@@ -85,21 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give --seed N or --seeds A-B")
     if given.story and given.seed is None:
         parser.error("--story is of one seed: give --seed N")
-    run: Run = partial(run_seed, light=given.light)
-    if given.quorum or given.sabotage in PLANTED_IN_QUORUMS:
-        run = run_quorum_seed
-    elif given.apart:
-        run = run_apart_seed
-    elif given.dynamic:
-        run = run_dynamic_seed
-    elif given.raised or given.sabotage in PLANTED_IN_RAISES:
-        run = run_raised_seed
-    elif given.grouped or given.sabotage in PLANTED_IN_GROUPS:
-        run = run_grouped_seed
-    elif given.transactions or given.sabotage in PLANTED_IN_TRANSACTIONS:
-        run = run_transactions_seed
-    elif given.cluster or given.sabotage in PLANTED_IN_CLUSTERS:
-        run = run_cluster_seed
+    run = _run_of(given)
     try:
         with planted(given.sabotage) if given.sabotage else nullcontext():
             if given.story:

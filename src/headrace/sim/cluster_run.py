@@ -22,6 +22,7 @@ from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import format_storage
 from headrace.config import BrokerConfig
+from headrace.config.security_table import STANDARD_AUTHORIZER
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.machine import Raft
 from headrace.replicas.partition import Role
@@ -33,6 +34,7 @@ from headrace.sim.checkers.levels import Levels
 from headrace.sim.checkers.logs import Logs
 from headrace.sim.checkers.quorum import Quorum
 from headrace.sim.checkers.replication import Replication
+from headrace.sim.checkers.rights import Rights
 from headrace.sim.client import SimClient
 from headrace.sim.cluster_client import ClusterClient
 from headrace.sim.cluster_faults import LOSSY_LINK, ONE_LOSES, REFUSES, ClusterFaults
@@ -49,6 +51,8 @@ from headrace.sim.run import SETTINGS, Result, play
 from headrace.sim.workloads.administering import Administrator
 from headrace.sim.workloads.crowd import Crowd
 from headrace.sim.workloads.grouping import Member, is_settled
+from headrace.sim.workloads.guarding import NAME as GUARDED
+from headrace.sim.workloads.guarding import Guard, Stranger
 from headrace.sim.workloads.isolation import TOPIC, Transactions
 from headrace.sim.workloads.producing import TIMEOUTS_MS
 from headrace.sim.workloads.raising import VersionRaiser
@@ -101,6 +105,9 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
+STRANGER: Final = "stranger"
+
+
 def host_of(node_id: int) -> str:
     return f"node{node_id}"
 
@@ -114,7 +121,7 @@ def voter_of(node_id: int) -> Voter:
 class ClusterRun:
     """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
     `raised`: one raises kraft.version, and then changes who votes. `transactional`: its clients are transactional
-    ones. `grouped`: of these, some commit as groups."""
+    ones. `grouped`: of these, some commit as groups. `guarded`: an authorizer decides, and rights change."""
 
     def __init__(
         self,
@@ -127,6 +134,7 @@ class ClusterRun:
         raised: bool = False,
         transactional: bool = False,
         grouped: bool = False,
+        guarded: bool = False,
     ) -> None:
         self.world = World(seed, say)
         draw = Options.draw_transactional if transactional else Options.draw
@@ -134,6 +142,7 @@ class ClusterRun:
         self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0
         if grouped:
             self.options = replace(self.options, transactors=2, copiers=2)
+        self.rights = Rights(self.world, STRANGER, GUARDED) if guarded else None
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -210,6 +219,8 @@ class ClusterRun:
             settings["metadata.max.retention.bytes"] = "1"
         if self.options.answers_are_lost:
             settings["replica.lag.time.max.ms"] = SHORT_LAG_MS
+        if self.rights is not None:
+            settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
         return settings
 
     def _controller(self, node_id: int) -> Machine[ControllerNode]:
@@ -285,6 +296,8 @@ class ClusterRun:
         self.logs.look()
         if self._is_raised:
             self.levels.look()
+        if self.rights is not None:
+            self.rights.look(self._up())
 
     def _quorum_of_each(self) -> dict[int, QuorumDriver]:
         running = {node: machine.broker for node, machine in self.everybody.items()}
@@ -377,6 +390,12 @@ class ClusterRun:
             self.transactions.start(options.transactors, options.copiers)
             partitions = int(CLUSTER_SETTINGS["transaction.state.log.num.partitions"])
             self.transactions.start_groups(self._groups, partitions)
+
+        if self.rights is not None:
+            stranger = self._clients[STRANGER] = ClusterClient(self.world, STRANGER, self.hosts)
+            stranger.owner.spawn(Stranger(stranger, self.rights).run())
+            guard = Guard(self._client("guard"), STRANGER)
+            guard.client.owner.spawn(guard.run())
 
     def _operator_of(self, client: SimClient, nodes: Mapping[int, Voter]) -> VoterOperator:
         operator = VoterOperator(client, nodes)
@@ -538,3 +557,8 @@ def run_transactions_seed(seed: int, say: Callable[[str], None] | None = None) -
 def run_grouped_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster of whose transactions some end as groups."""
     return ClusterRun(seed, say, transactional=True, grouped=True).run()
+
+
+def run_guarded_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster with an authorizer, whose rights change all the time."""
+    return ClusterRun(seed, say, guarded=True).run()

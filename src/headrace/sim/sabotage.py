@@ -27,6 +27,7 @@ from headrace.machine import Decision
 from headrace.raft.leader import Leader
 from headrace.raft.machine import Raft
 from headrace.raft.messages import VoteRequest
+from headrace.security.acls import AclAuthorizer
 from headrace.sim.cluster_sabotage import cluster_plants
 from headrace.sim.raise_sabotage import raise_plants
 from headrace.sim.transaction_sabotage import group_plants, transaction_plants
@@ -107,6 +108,30 @@ def _drop_some(real: Callable[..., Any]) -> Callable[..., Any]:
     return commit
 
 
+def _remember_decisions(real: Callable[..., Any]) -> Callable[..., Any]:
+    """What was decided once stays so."""
+
+    def follow(self: AclAuthorizer, records: Any) -> None:
+        decisions = self._decisions
+        real(self, records)
+        self._decisions = decisions
+
+    return follow
+
+
+def _keep_the_generation(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever remembers what was allowed does not hear that rights have changed."""
+
+    def follow(self: AclAuthorizer, records: Any) -> None:
+        generation = self.generation
+        is_first = not self._loaded
+        real(self, records)
+        if not is_first:
+            self.generation = generation
+
+    return follow
+
+
 def _replacements() -> dict[str, Plant]:
     """By name: whose attribute, which, and what takes its place."""
     return {
@@ -136,6 +161,15 @@ def _quorum_replacements() -> dict[str, Plant]:
     }
 
 
+def _rights_replacements() -> dict[str, Plant]:
+    """The same, of what only clusters with an authorizer can find."""
+    return {
+        "keeps-acls-that-are-gone": (AclAuthorizer, "_take_out", _nothing),
+        "remembers-decisions-for-ever": (AclAuthorizer, "follow", _remember_decisions(AclAuthorizer.follow)),
+        "produces-by-old-rights": (AclAuthorizer, "follow", _keep_the_generation(AclAuthorizer.follow)),
+    }
+
+
 PLANTED: Final = tuple(_replacements())
 """The names of the faults of one broker."""
 PLANTED_IN_QUORUMS: Final = tuple(_quorum_replacements())
@@ -146,6 +180,8 @@ PLANTED_IN_RAISES: Final = tuple(raise_plants())
 """The names of the faults of clusters that raise kraft.version."""
 PLANTED_IN_GROUPS: Final = tuple(group_plants())
 """The names of the faults of transactions that commit as groups."""
+PLANTED_IN_RIGHTS: Final = tuple(_rights_replacements())
+"""The names of the faults of clusters whose rights change."""
 PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 """The names of the faults of clusters that only transactions meet."""
 
@@ -153,7 +189,7 @@ PLANTED_IN_TRANSACTIONS: Final = tuple(transaction_plants())
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The fault is there inside the block."""
-    alone = _replacements() | _quorum_replacements()
+    alone = _replacements() | _quorum_replacements() | _rights_replacements()
     of_clusters = cluster_plants() | raise_plants() | transaction_plants() | group_plants()
     plants = [alone[name]] if name in alone else of_clusters[name]
     real = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in plants]

@@ -1,0 +1,57 @@
+"""What brokers let a stranger do, held against the ACLs that are in their own metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from headrace.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.sim.world import World
+
+_DENY: Final = 2
+
+
+class Rights:
+    """Of one stranger's host and one topic, which everybody may use but whom an ACL denies it to."""
+
+    def __init__(self, world: World, host: str, topic: str) -> None:
+        self._world = world
+        self._host = host
+        self._topic = topic
+        self._denied_since: float | None = None
+        """Since when every broker that serves denies it."""
+        self.accepted = 0
+        self.refused = 0
+
+    def look(self, brokers: Sequence[Broker]) -> None:
+        """Each broker decides as its own metadata say."""
+        serving = [broker for broker in brokers if any(opened.accepts for opened in broker.server.listeners)]
+        denies = []
+        for broker in serving:
+            acls = broker.image.kept.acls.values()
+            is_denied = any(
+                acl.permission_type == _DENY and acl.host == self._host and acl.resource_name == self._topic
+                for acl in acls
+            )
+            may = broker.authorizer.authorize(
+                "User:ANONYMOUS", self._host, Operation.WRITE, ResourceType.TOPIC, self._topic
+            )
+            if may == is_denied:
+                self._world.object(
+                    f"broker {broker.node_id} {'lets in' if may else 'refuses'} {self._host}, and its metadata say "
+                    "otherwise"
+                )
+            denies.append(is_denied)
+        if not all(denies) or not denies:
+            self._denied_since = None
+        elif self._denied_since is None:
+            self._denied_since = self._world.loop.time()
+
+    def let_in(self, asked_at: float) -> None:
+        """A record of the stranger that was sent at `asked_at` was taken."""
+        self.accepted += 1
+        if self._denied_since is not None and asked_at > self._denied_since:
+            self._world.object(f"a record of {self._host} was taken, and every broker denied it before it was sent")

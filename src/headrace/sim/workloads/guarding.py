@@ -1,0 +1,85 @@
+"""A topic whose rights change all the time: an operator denies it to a stranger and lets him in again, and the stranger
+writes to it whenever he may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.errors import ClientError
+from headrace.sim.workloads.producing import answer_of, request_for
+from headrace.sim.workloads.topics import make_topic
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k00_produce import ProduceResponse
+from headrace.wire.messages.k30_create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from headrace.wire.messages.k31_delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from headrace.wire.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from headrace.sim.checkers.rights import Rights
+    from headrace.sim.client import SimClient
+
+NAME: Final = "guarded"
+_TOPIC, _LITERAL, _ALL, _WRITE, _DENY, _ALLOW = 2, 3, 2, 4, 2, 3
+_RESTS_MAX: Final = 12
+"""How often an operator rests between two changes, at most."""
+
+
+class Guard:
+    """The operator. `stranger` is the host that he denies the topic to."""
+
+    def __init__(self, client: SimClient, stranger: str) -> None:
+        self.client = client
+        self.changes = 0
+        self._stranger = stranger
+
+    async def run(self) -> None:
+        """Until its node ends."""
+        await make_topic(self.client, NAME, 1, {}, replicas=3)
+        await self._create("User:*", "*", _ALL, _ALLOW)
+        while True:
+            await self._create("User:ANONYMOUS", self._stranger, _WRITE, _DENY)
+            await self._wait()
+            wanted = DeleteAclsFilter(_TOPIC, NAME, _LITERAL, "User:ANONYMOUS", self._stranger, _WRITE, _DENY)
+            await self.client.insist(DeleteAclsRequest([wanted]), DeleteAclsResponse, 3)
+            self.changes += 1
+            await self._wait()
+
+    async def _create(self, principal: str, host: str, operation: int, permission: int) -> None:
+        acl = AclCreation(_TOPIC, NAME, _LITERAL, principal, host, operation, permission)
+        await self.client.insist(CreateAclsRequest([acl]), CreateAclsResponse, 3)
+        self.changes += 1
+
+    async def _wait(self) -> None:
+        for _ in range(self.client.rng.randint(1, _RESTS_MAX)):
+            await self.client.rest()
+
+
+class Stranger:
+    """Whoever is let in at times."""
+
+    def __init__(self, client: SimClient, rights: Rights) -> None:
+        self.client = client
+        self._rights = rights
+        self._written = 0
+
+    async def run(self) -> None:
+        """Until its node ends."""
+        client = self.client
+        while True:
+            self._written += 1
+            record = Record(0, client.node.clock.now_ms(), None, b"%d" % self._written)
+            asked_at = client.world.loop.time()
+            try:
+                answer = answer_of(
+                    await client.ask(request_for((NAME, 0), build_batch([record]), -1), ProduceResponse, 9)
+                )
+            except ClientError:
+                await client.rest()
+                continue
+            if answer.error_code == ErrorCode.NONE:
+                self._rights.let_in(asked_at)
+            elif answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._rights.refused += 1
+            else:
+                client.moved((NAME, 0))
+            await client.rest()
