@@ -7,11 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker.raw import Raw
-from compat.kafka_says.quotas import ALTERATIONS, FILTERS, alter, describe
+from broker.net.test_client_quotas import Client
+from broker.raw import Raw, batch, fetch, produce
+from compat.kafka_says.quotas import ALTERATIONS, FILTERS, Entries, alter, describe
 from confluent_kafka import Consumer, Producer
 from peers.headrace import HeadracePeer
 from peers.kafka import KafkaPeer, kafka_tool, missing
+
+from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -32,6 +37,68 @@ def test_both_brokers_answer_alike() -> None:
     with HeadracePeer() as ours, KafkaPeer() as theirs:
         for mine, kafkas in zip(said(ours.port), said(theirs.port), strict=True):
             assert mine == kafkas
+
+
+def throttled(port: int) -> list[object]:
+    """What a broker says to a client over its quotas, asked over connections of their own: each is muted afterwards."""
+    heard: list[object] = []
+    name = "over"
+    with Client(port, "fast") as fast:
+        create = CreateTopicsRequest([CreatableTopic(name, 1, 1)], timeout_ms=30_000)
+        assert fast.ask(create, 7).topics[0].error_code == 0
+        until_led(fast, name)
+        quotas: Entries = [
+            (
+                [("client-id", "slow")],
+                [("producer_byte_rate", 1000.0), ("consumer_byte_rate", 1000.0), ("controller_mutation_rate", 1.0)],
+            )
+        ]
+        assert alter(fast, quotas)[0][0] == 0
+
+    def ask(request: Any, version: int) -> Any:
+        with Client(port) as slow:
+            return slow.ask(request, version)
+
+    last = time.monotonic() + 30
+    while not (answer := ask(produce(name, batch(b"x" * 20_000)), 9)).throttle_time_ms:
+        assert time.monotonic() < last, "the broker has not heard of the quota, and counts nothing"
+    heard.append(round(answer.throttle_time_ms, -3))
+    for acks, size in ((1, 30_000), (-1, 10_000)):
+        answer = ask(produce(name, batch(b"x" * size), acks=acks), 9)
+        heard.append((answer.responses[0].partition_responses[0].error_code, round(answer.throttle_time_ms, -3)))
+    for epoch in (-1, 0):
+        # The first answer of ours may be full: a client that has used nothing gets its batch.
+        ask(fetch(name, session_epoch=epoch), 11)
+        answer = ask(fetch(name, session_epoch=epoch), 11)
+        heard.append((answer.error_code, answer.session_id, answer.responses, answer.throttle_time_ms > 0))
+    for partitions, version in ((40, 7), (1, 7), (1, 5)):
+        create = CreateTopicsRequest([CreatableTopic(f"made-{version}-{partitions}", partitions, 1)], timeout_ms=30_000)
+        answer = ask(create, version)
+        heard.append((answer.topics[0].error_code, round(answer.throttle_time_ms, -4)))
+    grown = CreatePartitionsRequest([CreatePartitionsTopic(name, 2, None)], 30_000)
+    for version in (3, 2):
+        answer = ask(grown, version)
+        heard.append((answer.results[0].error_code, round(answer.throttle_time_ms, -4)))
+    answer = ask(DeleteTopicsRequest([DeleteTopicState(name, bytes(16))], timeout_ms=30_000), 6)
+    heard.append((answer.responses[0].error_code, round(answer.throttle_time_ms, -4)))
+    answer = ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000), 4)
+    heard.append((answer.responses[0].error_code, round(answer.throttle_time_ms, -4)))
+    return heard
+
+
+def until_led(raw: Raw, topic: str) -> None:
+    last = time.monotonic() + 30
+    while raw.ask(produce(topic, batch(b"x")), 9).responses[0].partition_responses[0].error_code:
+        assert time.monotonic() < last, "nobody leads it"
+        time.sleep(0.1)
+
+
+def test_both_brokers_throttle_alike() -> None:
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with HeadracePeer() as ours, KafkaPeer() as theirs:
+        assert throttled(ours.port) == throttled(theirs.port)
 
 
 def test_kafka_configs_sets_lists_and_removes_quotas(ours: HeadracePeer) -> None:

@@ -329,7 +329,7 @@ class Connection:
     ) -> None:
         """Decodes one request, the first fields of whose header are known, and calls its handler."""
         server = self.server
-        meter = None if limits is None or server.quotas is None else server.quotas.meter(limits, key, len(frame) + 4)
+        meter = None if limits is None or server.quotas is None else server.quotas.meter(limits, key, len(frame))
         try:
             served = self.listener.served.get(key)
             if served is None:
