@@ -25,8 +25,10 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, encode_request
 from headrace.wire.messages.k01_fetch import FetchRequest, ReplicaState
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
+from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
 PATIENCE_S = 20.0
@@ -464,3 +466,36 @@ def test_many_client_ids_take_bounded_memory(served: TestBroker, monkeypatch: py
             client.ask(produce("t", batch(b"y")), 9)
     assert served.call(lambda inside: len(inside.quotas._known)) <= 50
     assert served.call(lambda inside: len(inside.quotas.rates)) == 200
+
+
+def test_who_has_logged_in_has_the_quota_of_that_user() -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{module} required user_ann="a" user_bob="b";',
+    }
+    with running_broker(settings) as broker:
+        plain = broker.call(lambda inside: next(each.port for each in inside.listeners if each.name == "PLAINTEXT"))
+        create_topic(plain, "t", 1)
+
+        def logged_in(user: str, password: str) -> Client:
+            client = Client(broker.port)
+            assert client.ask(SaslHandshakeRequest("PLAIN"), 1).error_code == 0
+            token = f"\0{user}\0{password}".encode()
+            assert client.ask(SaslAuthenticateRequest(token), 2).error_code == 0
+            return client
+
+        with Client(plain, "operator") as operator:
+            assert alter(operator, [([("user", "ann")], [("producer_byte_rate", 1.0)])])[0][0] == 0
+        with logged_in("ann", "a") as ann, logged_in("bob", "b") as bob, Client(plain) as nobody:
+            for client in (bob, nobody):
+                assert client.ask(produce("t", batch(b"y" * 5000)), 9).throttle_time_ms == 0
+            assert ann.ask(produce("t", batch(b"y" * 5000)), 9).throttle_time_ms > HOURS_MS
+            assert muted(broker) == 1
+            ann.send(MetadataRequest(topics=[]), 9)
+            assert bob.ask(produce("t", batch(b"y")), 9).throttle_time_ms == 0
+            with Client(plain, "operator") as operator:
+                assert alter(operator, [([("user", "ann")], [("producer_byte_rate", None)])])[0][0] == 0
+            assert ann.receive(3, 9)[0] == 4
