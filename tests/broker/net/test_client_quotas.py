@@ -37,6 +37,7 @@ USER: Parts = [("user", "ANONYMOUS")]
 FAST: Parts = [("client-id", "fast")]
 SLOW: Parts = [("client-id", "slow")]
 HOURS_MS = 3_600_000
+NOBODY = ("User:nobody", b"")
 
 
 class Client(Raw):
@@ -305,7 +306,7 @@ def test_the_time_of_handlers_counts_and_their_waiting_does_not() -> None:
         return found
 
     async def run() -> int:
-        meter = quotas.meter(ClientLimits(None, None, bucket, None), 19, 100)
+        meter = quotas.meter(ClientLimits(NOBODY, None, None, bucket, None), 19, 100)
         clock.now += 4
         meter.handled()
         clock.now += 8
@@ -344,7 +345,7 @@ def test_a_handler_that_is_cancelled_or_fails_hears_of_it() -> None:
 
     async def run(how: str) -> None:
         waits = asyncio.get_running_loop().create_future()
-        meter = quotas.meter(ClientLimits(None, None, None, None), 19, 100)
+        meter = quotas.meter(ClientLimits(NOBODY, None, None, None, None), 19, 100)
         done = asyncio.ensure_future(_awaited(meter, handler(waits)))
         await asyncio.sleep(0)
         if how == "cancelled":
@@ -415,6 +416,21 @@ def test_a_client_that_closes_while_it_is_muted_is_forgotten_afterwards(served: 
     limit(served, SLOW, ("producer_byte_rate", 2.0))
     until(lambda: served.call(lambda inside: len(inside.server.connections)) == 0)
     assert served.call(lambda inside: inside.server.requests_budget.used) == 0
+
+
+def test_who_waits_for_another_quota_than_the_altered_one_waits_on(served: TestBroker) -> None:
+    limit(served, SLOW, ("producer_byte_rate", 1.0))
+    with Client(served.port) as slow:
+        slow.ask(produce("t", batch(b"y" * 5000)), 9)
+        slow.send(MetadataRequest(topics=[]), 9)
+        limit(served, FAST, ("producer_byte_rate", 1.0))
+        limit(served, SLOW, ("producer_byte_rate", 1.0))  # as it is
+        assert muted(served) == 1
+        assert is_silent(served, slow)
+        # A nearer quota counts instead.
+        limit(served, [("client-id", "slow"), ("user", "ANONYMOUS")], ("producer_byte_rate", 1e6))
+        assert slow.receive(3, 9)[0] == 2
+        assert muted(served) == 0
 
 
 def test_a_smaller_quota_holds_for_what_was_used_already(served: TestBroker) -> None:

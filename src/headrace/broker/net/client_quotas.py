@@ -54,8 +54,9 @@ EXEMPT: Final = frozenset(
 
 
 class ClientLimits(NamedTuple):
-    """What limits one client."""
+    """What limits one client: a principal and the bytes of a client id."""
 
+    client: tuple[str, bytes]
     produce: Limit | None
     fetch: Limit | None
     request: Limit | None
@@ -68,6 +69,14 @@ class _Known(NamedTuple):
     produce: ClientLimits | None
     fetch: ClientLimits | None
     others: ClientLimits | None
+
+
+def _known(found: ClientLimits) -> _Known:
+    return _Known(
+        found if found.produce or found.request else None,
+        found if found.fetch or found.request else None,
+        found if found.request or found.mutation else None,
+    )
 
 
 class ClientQuotas:
@@ -122,21 +131,17 @@ class ClientQuotas:
         except KeyError:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            known = self._known[client] = self._find(principal, client[1].decode(errors="replace"))
+            known = self._known[client] = _known(self.limits(client))
         if key == ApiKey.PRODUCE:
             return known.produce
         if key == ApiKey.FETCH:
             return known.fetch
         return None if key in EXEMPT else known.others
 
-    def _find(self, principal: str, client_id: str) -> _Known:
-        user = principal.partition(":")[2]
-        found = ClientLimits(*(self.table.find(key, user, client_id) for key in keys.CLIENT_KEYS))
-        return _Known(
-            found if found.produce or found.request else None,
-            found if found.fetch or found.request else None,
-            found if found.request or found.mutation else None,
-        )
+    def limits(self, client: tuple[str, bytes]) -> ClientLimits:
+        """What limits a client now."""
+        user, client_id = client[0].partition(":")[2], client[1].decode(errors="replace")
+        return ClientLimits(client, *(self.table.find(key, user, client_id) for key in keys.CLIENT_KEYS))
 
     # --- what is used
 
@@ -186,11 +191,11 @@ class ClientQuotas:
 class Meter:
     """What one request of a limited client uses, until it is answered."""
 
-    __slots__ = ("_key", "_limits", "_mark", "_quotas", "_told", "exempt")
+    __slots__ = ("_key", "_mark", "_quotas", "_told", "exempt", "limits")
 
     def __init__(self, quotas: ClientQuotas, limits: ClientLimits, key: int, size: int) -> None:
         self._quotas = quotas
-        self._limits = limits
+        self.limits = limits
         self._key = key
         self._mark: float | None = quotas.monotonic()
         """Up to when its time is counted; None while the loop does other things."""
@@ -212,7 +217,7 @@ class Meter:
 
     def spend(self) -> None:
         """Counts the time since then, if it does."""
-        mark, limit = self._mark, self._limits.request
+        mark, limit = self._mark, self.limits.request
         if mark is None:
             return
         self._mark = now = self._quotas.monotonic()
@@ -230,7 +235,7 @@ class Meter:
 
     def _share_ms(self) -> int:
         """How long the client has to wait for the time of the loop that it has used: one sample at most."""
-        limit = self._limits.request
+        limit = self.limits.request
         if limit is None:
             return 0
         self.spend()
@@ -241,7 +246,7 @@ class Meter:
     @property
     def fetch_bytes_max(self) -> int:
         """What one answer to Fetch may hold, so that its client need not wait for longer than its window."""
-        limit = self._limits.fetch
+        limit = self.limits.fetch
         return 2**31 - 1 if limit is None else max(0, min(2**31 - 1, int(limit.bound * self._quotas.burst_s)))
 
     def throttle_fetch(self, byte_count: int) -> tuple[int, bool]:
@@ -253,7 +258,7 @@ class Meter:
         if self.exempt:
             return 0, False
         self._told = True
-        limit, quotas = self._limits.fetch, self._quotas
+        limit, quotas = self.limits.fetch, self._quotas
         share_ms = self._share_ms()
         if limit is None:
             return share_ms, share_ms > 0
@@ -272,8 +277,8 @@ class Meter:
             return 0
         said = getattr(response, "throttle_time_ms", 0)
         throttle_ms: int = said
-        if self._key == ApiKey.PRODUCE and self._limits.produce is not None:
-            throttle_ms = max(throttle_ms, self._quotas.throttle_ms(self._limits.produce))
+        if self._key == ApiKey.PRODUCE and self.limits.produce is not None:
+            throttle_ms = max(throttle_ms, self._quotas.throttle_ms(self.limits.produce))
         if response is not None and not self._told:
             throttle_ms = max(throttle_ms, self._share_ms())
         if throttle_ms != said and hasattr(response, "throttle_time_ms"):

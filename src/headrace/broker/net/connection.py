@@ -31,7 +31,7 @@ from headrace.wire.primitives import Buffer, DecodeError, Part
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.broker.net.client_quotas import ClientLimits
+    from headrace.broker.net.client_quotas import ClientLimits, Meter
     from headrace.broker.net.ports import Api, ShortFetch
     from headrace.broker.net.server import OpenListener, Server
 
@@ -387,7 +387,7 @@ class Connection:
             self.server.start_task(self._finish_task(reply, result), result)
             return
         if reply.meter is not None:
-            self._throttle(reply.meter.answered(result))
+            self._throttle(reply.meter, result)
         if result is not None:
             parts = self._encode(reply, result)
             if parts is not None:
@@ -406,10 +406,11 @@ class Connection:
         reply.hurry = pending.hurry
         pending.when_resolved(lambda: self._resolved(reply, pending.value))
 
-    def _throttle(self, throttle_ms: int) -> None:
+    def _throttle(self, meter: Meter, response: Any) -> None:
         """The answer leaves at once; what the client asks for behind it waits."""
-        if throttle_ms > 0:
-            self.server.mutes.mute(self, throttle_ms)
+        throttle_ms = meter.answered(response)
+        if throttle_ms > 0 and not self.closed:
+            self.server.mutes.mute(self, throttle_ms, meter.limits)
 
     async def _finish_task(self, reply: Reply, coroutine: Any) -> None:
         try:
@@ -441,7 +442,7 @@ class Connection:
         if self.closed:
             return
         if reply.meter is not None:
-            self._throttle(reply.meter.answered(value))
+            self._throttle(reply.meter, value)
         reply.parts = [] if value is None else self._encode(reply, value)
         if self.server.times is not None:
             self.server.times.answered(reply.key, reply.began)

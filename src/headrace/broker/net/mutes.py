@@ -6,15 +6,22 @@ are never more of them than connections, each with one timer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.net.blocked import Blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.broker.net.client_quotas import ClientLimits
     from headrace.broker.net.connection import Connection
     from headrace.env.node import Owner, Timer
+
+
+class _Muted(NamedTuple):
+    until: float
+    timer: Timer
+    limits: ClientLimits
 
 
 class Mutes:
@@ -24,34 +31,38 @@ class Mutes:
         """`owner` is that of the timers."""
         self._owner = owner
         self._monotonic = monotonic
-        self._muted: dict[Connection, tuple[float, Timer]] = {}
+        self._muted: dict[Connection, _Muted] = {}
 
     def __len__(self) -> int:
         return len(self._muted)
 
-    def mute(self, connection: Connection, throttle_ms: int) -> None:
-        """Reads no more from a connection for so long; where it is muted already, until the later one of both ends."""
+    def mute(self, connection: Connection, throttle_ms: int, limits: ClientLimits) -> None:
+        """Reads no more from a connection for so long; where it is muted already, until the later one of both ends.
+
+        `limits` are those that its client has exceeded.
+        """
         delay_s = throttle_ms / 1000
         until = self._monotonic() + delay_s
         known = self._muted.get(connection)
         if known is not None:
-            if known[0] >= until:
+            if known.until >= until:
                 return
-            known[1].cancel()
-        self._muted[connection] = until, self._owner.later(delay_s, self._end, connection)
+            known.timer.cancel()
+        self._muted[connection] = _Muted(until, self._owner.later(delay_s, self._end, connection), limits)
         connection.block(Blocked.THROTTLED)
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed; harmless where it was not muted."""
         known = self._muted.pop(connection, None)
         if known is not None:
-            known[1].cancel()
+            known.timer.cancel()
 
-    def end_all(self) -> None:
-        """Reads from all of them again: other quotas are in force, and what is asked for next is measured by these."""
-        for connection, (_, timer) in list(self._muted.items()):
-            timer.cancel()
-            self._end(connection)
+    def look_again(self, limits_now: Callable[[tuple[str, bytes]], ClientLimits]) -> None:
+        """Other quotas are in force: reads again from those whose clients have others, and measures them by these."""
+        for connection, muted in list(self._muted.items()):
+            if limits_now(muted.limits.client) != muted.limits:
+                muted.timer.cancel()
+                self._end(connection)
 
     def _end(self, connection: Connection) -> None:
         del self._muted[connection]

@@ -300,10 +300,10 @@ class Server:
         return Connection(self, stream, listener) if terms is None else SaslConnection(self, stream, listener, terms)
 
     def other_quotas(self, quotas: ClientQuotas) -> None:
-        """Other quotas are in force: whoever waits for what was used under earlier ones need not any more."""
+        """Other quotas are in force: whoever waits because of one that is altered need not any more."""
         self.quotas = quotas if quotas.table.limits_clients else None
         self.admission.table = quotas.table if quotas.table.limits_addresses else None
-        self.mutes.end_all()
+        self.mutes.look_again(quotas.limits)
 
     def _host_limit(self, host: str) -> int:
         config = self._config()
