@@ -19,6 +19,7 @@ PYTHON_TYPES = {
     Type.LONG: "int",
     Type.DOUBLE: "float",
     Type.LIST: "tuple[str, ...]",
+    Type.PASSWORD: "str",
 }
 SETTING_OF = {field.name: field.name.replace("_", ".") for field in fields(BrokerFields)}
 
@@ -32,6 +33,10 @@ def test_each_field_has_the_type_of_its_row() -> None:
     assert {field.name: field.type for field in fields(BrokerFields)} == {
         field: type_of(BROKER_SETTINGS[name]) for field, name in SETTING_OF.items()
     }
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "hunter2" not in repr(BrokerConfig({"metrics.token": "hunter2", "ssl.key.password": "hunter2"}))
 
 
 def test_each_field_is_read() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,7 +99,7 @@ class BrokerFields:
     metadata_max_retention_ms: int
     metrics_listener: str
     metrics_protocol: str
-    metrics_token: str | None
+    metrics_token: str | None = field(repr=False)
     metrics_offsets_max: int
     metrics_partitions_max: int
     metrics_topics_max: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .listener import ListenerConfig
+from .listener import PREFIX, ListenerConfig
 
 TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 
@@ -51,6 +51,11 @@ class TlsConfig:
         if self.protocol == "TLSv1.2":
             return tuple(each for each in self.enabled_protocols if each == "TLSv1.2")
         return self.enabled_protocols
+
+
+def names_store(setting: str) -> bool:
+    """Whether a setting is one of a listener's stores of keys."""
+    return setting.startswith(PREFIX) and ".ssl." in setting
 
 
 def tls_of(settings: ListenerConfig, protocol: str) -> TlsConfig:

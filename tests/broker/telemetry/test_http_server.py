@@ -64,7 +64,7 @@ def close_all(node: TestBroker) -> None:
 
 def test_a_head_is_read() -> None:
     head = parse_head(b"GET /metrics?a=b HTTP/1.1\r\nHost: x\r\nX-Empty:\r\nConnection: close")
-    assert head == ("GET", "/metrics", False, False)
+    assert head == ("GET", "/metrics", False, False, b"")
     assert parse_head(b"HEAD / HTTP/1.0").keeps_alive is False
     assert parse_head(b"HEAD / HTTP/1.0\nConnection: x, Keep-Alive").keeps_alive is True
     assert parse_head(b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 00").has_body is False

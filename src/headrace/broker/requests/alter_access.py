@@ -10,6 +10,7 @@ from headrace.broker.quorum.controller import Asker, ControllerError
 from headrace.broker.quorum.local_controller import AskerAccess
 from headrace.broker.requests.forwarding import forward
 from headrace.broker.settings.config_rules import rules_of
+from headrace.config.tls import names_store
 from headrace.controller.configs import Alteration, check_at_broker
 from headrace.controller.context import ApiError
 from headrace.controller.requests import AlterConfigs
@@ -60,7 +61,9 @@ def _refusal(
 
     def check_own(overrides: Mapping[str, str], per_broker: bool) -> str | None:
         why = rules.check_own(overrides, per_broker)
-        return why or broker.server.store_refusal(rules.after(overrides, per_broker)) or None
+        if why is None and any(names_store(name) for name, _, _ in alteration.changes):
+            why = broker.server.store_refusal(rules.after(overrides, per_broker)) or None
+        return why
 
     return check_at_broker(broker.image, alteration, broker.node_id, rules, check_own)
 
