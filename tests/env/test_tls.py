@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peers.certificates import EXPIRED, NOT_YET, Authority, Identity, der_of, named
+from peers.tls13 import DATA, RawTls
 
 from headrace.env.network import WOULD_BLOCK
 from headrace.env.posix_tls import (
@@ -20,7 +21,7 @@ from headrace.env.posix_tls import (
     openssl_name,
     server_context,
 )
-from headrace.env.tls import PIECE_BYTES, HandshakeTurns, Scratch, TlsFailure, TlsStream
+from headrace.env.tls import OWN_BYTES_MAX, PIECE_BYTES, QUIET_BYTES_MAX, HandshakeTurns, Scratch, TlsFailure, TlsStream
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -202,6 +203,33 @@ class Pair:
         self.ends = ends
 
 
+class Stranger:
+    """A server's stream, and a client that chooses every byte."""
+
+    def __init__(self, takes: int = 1 << 20) -> None:
+        self.loop = Loop()
+        ends = End(self.loop, takes, 1 << 20), End(self.loop, 1 << 20, 1 << 20)
+        ends[0].other, ends[1].other = ends[1], ends[0]
+        self._end = ends[1]
+        turns = HandshakeTurns(self.loop.call_soon, lambda: self.loop.now)
+        context = contexts()[0]
+        stream = TlsStream(ends[0], context, server_side=True, scratch=Scratch(), soon=self.loop.call_soon, turns=turns)
+        self.server = Talker(stream, b"")
+        self.tls = RawTls(self)  # type: ignore[arg-type]
+        self.tls.shake_hands()
+        self.loop.until_quiet()
+
+    def sendall(self, data: bytes) -> None:
+        assert self._end.send((data,)) == len(data)
+
+    def recv(self, size: int) -> bytes:
+        """What the server has said; all that it has to do is done first."""
+        self.loop.until_quiet()
+        said = bytes(self._end.arrived[:size])
+        del self._end.arrived[:size]
+        return said
+
+
 def contexts(auth: str = "none", client: Identity | None = None) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     rules = TlsRules()
     return server_context(material(SERVER), rules, auth), client_context(material(client), rules, checks_name=True)
@@ -369,6 +397,45 @@ def test_an_old_client_is_refused() -> None:
     pair = Pair(new, old, (b"", b"hello"))
     pair.loop.until_quiet()
     assert pair.server.failure == "the TLS handshake failed: unsupported protocol"
+
+
+@pytest.mark.parametrize("wants_one", [False, True])
+def test_data_goes_on_behind_a_change_of_keys(*, wants_one: bool) -> None:
+    stranger = Stranger()
+    for number in range(500):
+        changes = stranger.tls.key_update(wants_one=wants_one)
+        stranger.sendall(changes + stranger.tls.sealed(DATA, b"%03d" % number))
+        stranger.loop.until_quiet()
+    assert stranger.server.failure is None
+    assert bytes(stranger.server.heard) == b"".join(b"%03d" % number for number in range(500))
+
+
+@pytest.mark.parametrize("wants_one", [False, True])
+def test_changes_of_keys_alone_end_the_connection(*, wants_one: bool) -> None:
+    stranger = Stranger()
+    sent = 0
+    while stranger.server.failure is None:
+        data = b"".join(stranger.tls.key_update(wants_one=wants_one) for _ in range(50))
+        sent += len(data)
+        assert sent < 2 * QUIET_BYTES_MAX
+        stranger.sendall(data)
+        stranger.recv(1 << 20)
+    assert "said nothing" in stranger.server.failure
+
+
+def test_who_wants_other_keys_and_takes_none_ends() -> None:
+    """Data between the changes does not buy memory."""
+    stranger = Stranger(takes=2000)
+    sent = 0
+    while stranger.server.failure is None:
+        data = b"".join(stranger.tls.key_update(wants_one=True) for _ in range(20)) + stranger.tls.sealed(
+            DATA, b"x" * 50
+        )
+        sent += len(data)
+        assert sent < 10 * OWN_BYTES_MAX
+        stranger.sendall(data)
+        stranger.loop.until_quiet()
+    assert "does not take them" in stranger.server.failure
 
 
 def test_handshakes_leave_turns_to_others() -> None:

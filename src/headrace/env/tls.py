@@ -25,6 +25,13 @@ PIECE_BYTES: Final = 64 * 1024
 """What is encrypted before it is sent, and what a connection whose socket is full holds."""
 JOINED_BYTES: Final = 4096
 """Parts up to this size share a record with those around them."""
+QUIET_BYTES_MAX: Final = 32 * 1024
+"""So much may come over an open connection and say nothing: the beginning of a record, and what TLS has to say itself.
+A change of keys (KeyUpdate) has 27 bytes and costs as much as half a dozen small records."""
+PLAIN_WORTH: Final = 32
+"""A plain byte pays for so many that came: the smallest record has 23 around it."""
+OWN_BYTES_MAX: Final = 4096
+"""What OpenSSL may have to say of itself while the other side takes nothing, as answers to changes of keys."""
 HANDSHAKE_TURN_S: Final = 0.002
 """Handshakes cost a millisecond of arithmetic each; after so long the others have their turn."""
 
@@ -95,7 +102,9 @@ class TlsStream:
         "_inner",
         "_more",
         "_out",
+        "_quiet",
         "_readable",
+        "_room",
         "_scratch",
         "_session",
         "_shakes",
@@ -139,6 +148,8 @@ class TlsStream:
         self._step_is_asked = False
         self._failure: TlsFailure | None = None
         self._more = False
+        self._quiet = 0
+        self._room = HANDSHAKE_RECEIVE_BYTES
         self._unsent = memoryview(b"")
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
@@ -216,7 +227,7 @@ class TlsStream:
     # --- receiving
 
     def receive_into(self, buffer: memoryview) -> int:
-        """See Stream. Raises TlsFailure where what came is no TLS."""
+        """See Stream. Raises TlsFailure where what came is no TLS, or keeps TLS busy with itself."""
         if self._failure is not None:
             raise self._failure
         if self._shakes:
@@ -224,15 +235,33 @@ class TlsStream:
         if self._more:
             self._more = False
         else:
-            received = self._scratch.received
+            received = self._scratch.received[: self._room]
             taken = self._inner.receive_into(received)
             if taken <= 0:
                 return taken
             self._in.write(received[:taken])
+            self._quiet += taken
         got = self._decrypt(buffer)
-        if self._out.pending and not len(self._unsent):
-            self._flush()  # OpenSSL's own answer, as to a change of keys
+        self._quiet -= PLAIN_WORTH * max(got, 0)
+        if not self._more:
+            self._weigh()
+        if self._out.pending:
+            self._answer()
         return got
+
+    def _weigh(self) -> None:
+        """All that came is read. Who says something may say a lot at once; who only keeps TLS busy ends here."""
+        if self._quiet > QUIET_BYTES_MAX:
+            raise TlsFailure(f"more than {QUIET_BYTES_MAX} bytes came over TLS and said nothing")
+        self._room = RECEIVE_BYTES if self._quiet < -RECEIVE_BYTES else HANDSHAKE_RECEIVE_BYTES
+        self._quiet = max(self._quiet, 0)
+
+    def _answer(self) -> None:
+        """Sends what OpenSSL says of itself, as to a change of keys."""
+        if not len(self._unsent):
+            self._flush()
+        elif self._out.pending > OWN_BYTES_MAX:
+            raise TlsFailure("the other side asks for changes of keys and does not take them")
 
     def _decrypt(self, buffer: memoryview) -> int:
         """Plain bytes of what has come: 0 when the other side has ended, WOULD_BLOCK when no whole record is there.
