@@ -346,6 +346,8 @@ def test_failures_that_nobody_waits_for_are_forgotten_and_bounded(
     for raw in waiting:
         raw.socket.close()
     wait_until_nobody_is_left(broker)
+    # Who was closed at once holds nothing of the budget of all others.
+    assert broker.call(lambda inside: inside.server.requests_budget.used) == 0
     with Raw(broker.port) as raw:
         assert plain(raw).error_code == 0
         assert raw.ask(MetadataRequest(topics=[]), 9).brokers

@@ -208,7 +208,7 @@ class SaslConnection(Connection):
             self.server.owner.soon(self.unblock, Blocked.LOGIN)
         return response
 
-    def _fail(self, why: str, response: Any) -> Pending[Any]:
+    def _fail(self, why: str, response: Any) -> Pending[Any] | None:
         self._logins.failed.value += 1
         self._logins.begin(self)
         self.block(Blocked.LOGIN)
@@ -225,6 +225,7 @@ class SaslConnection(Connection):
         self._timer = self._logins.delay(self._terms.failed_delay_ms, tell)
         if self._timer is None:
             self.close(f"a login failed: {why}")
+            return None  # nothing is waited for: who is gone holds nothing
         return pending
 
     # --- ending
