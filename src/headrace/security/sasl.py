@@ -30,6 +30,8 @@ REAUTH_INTERVAL_S: Final = 1.0
 """How long after the beginning of a re-authentication the next one may begin."""
 RAW_VERSION: Final = 0
 """The version of SaslHandshake after which tokens come without a request around them."""
+SHOWN_MAX: Final = 64
+"""How much of a stranger's words comes into the log."""
 FAILED_TEXT: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 READY_TEXT: Final = "SaslAuthenticate request received after successful authentication"
 
@@ -132,7 +134,7 @@ class SaslSession:
             return self._end(ErrorCode.ILLEGAL_SASL_STATE, "a SaslHandshake amid a login")
         chosen = self._mechanisms.get(mechanism)
         if chosen is None:
-            why = f"the mechanism {mechanism!r} is not among {', '.join(offered)}"
+            why = f"the mechanism {mechanism[:SHOWN_MAX]!r} is not among {', '.join(offered)}"
             return self._end(ErrorCode.UNSUPPORTED_SASL_MECHANISM, why, mechanisms=offered)
         if self.identity is None:
             self._mechanism = chosen

@@ -40,6 +40,8 @@ from headrace.security.login import (
 
 CLIENT_ITERATIONS_MAX: Final = 131_072
 """What a client computes at most for a server: a stranger shall not keep it busy for minutes."""
+MESSAGE_BYTES_MAX: Final = 4096
+"""A longer message of a client is refused unread: a server keeps the first one until the last has come, for anybody."""
 FAKE_ITERATIONS: Final = ITERATIONS_MIN
 """What users have whom nobody made: what `kafka-configs` gives by default."""
 
@@ -123,6 +125,8 @@ class ScramServer:
 
     def respond(self, token: bytes) -> LoginStep:
         """See login.ServerLogin."""
+        if len(token) > MESSAGE_BYTES_MAX:
+            raise LoginFailedError(f"a SCRAM message of more than {MESSAGE_BYTES_MAX} bytes")
         return self._first(token) if self._credential is None else self._final(self._credential, token)
 
     def _first(self, token: bytes) -> LoginStep:
