@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.metadata.acls import EVERY_ACL, AclBinding, record_of
 from headrace.security import acls as under_test
-from headrace.security.acls import AclAuthorizer, java_host
+from headrace.security.acls import REMEMBERED_NAME_MAX, AclAuthorizer, java_host
 from headrace.security.authorizer import FIRST_GENERATION, Operation, ResourceType
 from headrace.wire.messages.metadata_records import AccessControlEntryRecord
 
@@ -302,3 +302,29 @@ def test_it_says_what_a_plain_reading_says_through_changes(
             expected = plain(acls, principal, hosts[host], operation, name, allow_if_no_acl=allow_if_no_acl)
             for _ in range(2):
                 assert made.authorize(principal, host, operation, ResourceType.TOPIC, name) is expected
+
+
+def test_names_of_any_length_are_decided_and_only_short_ones_remembered() -> None:
+    made = authorizer(acl(name="t", pattern=PREFIXED))
+    for size in (1, REMEMBERED_NAME_MAX, REMEMBERED_NAME_MAX + 1, 30_000):
+        assert may(made, name="t" * size)
+        assert not may(made, name="u" * size)
+    assert max(len(name or "") for _, _, _, name in made._decisions) == REMEMBERED_NAME_MAX
+
+
+def test_whether_any_resource_may_be_used_is_looked_up_once_and_again_when_acls_change() -> None:
+    made = authorizer(acl(operation=Operation.WRITE))
+    decided: list[str] = []
+    decide = made._decide_any
+
+    def counted(principal: str, client_host: str, operation: int, resource: int) -> bool:
+        decided.append(principal)
+        return decide(principal, client_host, operation, resource)
+
+    made._decide_any = counted  # type: ignore[method-assign]
+    for _ in range(3):
+        assert made.authorize_any(ALICE, HERE, Operation.WRITE, ResourceType.TOPIC)
+        assert not made.authorize_any("User:bob", HERE, Operation.WRITE, ResourceType.TOPIC)
+    assert decided == [ALICE, "User:bob"]
+    made.follow({})
+    assert not made.authorize_any(ALICE, HERE, Operation.WRITE, ResourceType.TOPIC)

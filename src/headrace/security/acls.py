@@ -25,6 +25,8 @@ from headrace.wire.messages.metadata_records import AccessControlEntryRecord
 
 DECISIONS_MAX: Final = 65_536
 """So many decisions are remembered; then all are forgotten."""
+REMEMBERED_NAME_MAX: Final = 255
+"""Nothing is remembered of what has a longer name: requests may name anything, and topics are no longer than 249."""
 ANY_NAME: Final = "hardcode"
 """Kafka asks for a resource of this name first where any will do: a super user may use it, whatever ACLs say."""
 
@@ -82,7 +84,8 @@ class AclAuthorizer:
         self._prefixed: dict[tuple[int, str], _OfPrincipal] = {}
         self._lengths: dict[int, dict[int, int]] = {}
         """How many prefixes there are, by resource type and length."""
-        self._decisions: dict[tuple[str, str, int, str], bool] = {}
+        self._decisions: dict[tuple[str, str, int, str | None], bool] = {}
+        """By principal, address, resource type and operation, and name; None for `authorize_any`."""
 
     # --- what it goes by
 
@@ -149,6 +152,9 @@ class AclAuthorizer:
         if known is not None:
             return known
         allowed = self._decide(principal, java_host(client_host), operation, resource, name)
+        return allowed if len(name) > REMEMBERED_NAME_MAX else self._remember(key, allowed)
+
+    def _remember(self, key: tuple[str, str, int, str | None], allowed: bool) -> bool:
         if len(self._decisions) >= DECISIONS_MAX:
             self._decisions = {}
         self._decisions[key] = allowed
@@ -189,6 +195,16 @@ class AclAuthorizer:
             return True
         if not self._loaded:
             return False
+        key = (principal, client_host, resource << 8 | operation, None)
+        known = self._decisions.get(key)
+        # All ACLs are looked at: whoever asks again and again shall not keep the node busy with that.
+        return (
+            self._remember(key, self._decide_any(principal, client_host, operation, resource))
+            if known is None
+            else known
+        )
+
+    def _decide_any(self, principal: str, client_host: str, operation: int, resource: int) -> bool:
         host = java_host(client_host)
         allowed: list[AclBinding] = []
         denied: set[tuple[int, str]] = set()
