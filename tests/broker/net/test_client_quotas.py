@@ -18,6 +18,7 @@ from headrace.broker.net.client_quotas import ClientLimits, ClientQuotas, Meter
 from headrace.broker.requests.produce_run import ProduceRun
 from headrace.broker.requests.short_fetch import ShortFetch
 from headrace.config import BrokerConfig
+from headrace.security.authorizer import ASKED_EACH_TIME, OpenAuthorizer, Operation, ResourceType
 from headrace.security.quotas.lookup import BucketName, Limit
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
@@ -28,8 +29,10 @@ from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRespons
 from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest
 from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from headrace.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from headrace.wire.messages.k19900_headrace_group_end_txn import HeadraceGroupEndTxnRequest
 
 PATIENCE_S = 20.0
 ANYONE: Parts = [("user", None)]
@@ -515,3 +518,52 @@ def test_who_has_logged_in_has_the_quota_of_that_user() -> None:
             with Client(plain, "operator") as operator:
                 assert alter(operator, [([("user", "ann")], [("producer_byte_rate", None)])])[0][0] == 0
             assert ann.receive(3, 9)[0] == 4
+
+
+def test_a_client_id_of_any_length_is_limited_and_not_kept(served: TestBroker) -> None:
+    limit(served, [("client-id", None)], ("request_percentage", 1e-9))
+    with Client(served.port, "x" * 30_000) as long, Client(served.port, "y" * 30_000) as other:
+        for client in (long, other):
+            assert client.ask(MetadataRequest(topics=[]), 9).throttle_time_ms > 0
+    kept = served.call(lambda inside: [*inside.quotas._known, *inside.quotas.rates._used])
+    assert sum(len(part or "") for name in kept for part in name) < 20_000
+
+
+class NoNode(OpenAuthorizer):
+    """Allows everything but what nodes do."""
+
+    generation = ASKED_EACH_TIME
+
+    def authorize(
+        self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return operation is not Operation.CLUSTER_ACTION
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (HeadraceGroupEndTxnRequest("t", 1, 0, True, []), 0),
+        (AddPartitionsToTxnRequest(), 4),
+    ],
+)
+def test_who_only_says_to_be_a_node_is_not_exempt(served: TestBroker, request_: Any, version: int) -> None:
+    limit(served, SLOW, ("request_percentage", 1e-9))
+    served.call(lambda inside: setattr(inside, "authorizer", NoNode()))
+    try:
+        with Client(served.port) as slow:
+            slow.ask(request_, version)
+            assert muted(served) == 1
+    finally:
+        served.call(lambda inside: setattr(inside, "authorizer", OpenAuthorizer()))
+
+
+def test_who_only_says_to_follow_is_not_exempt(served: TestBroker) -> None:
+    limit(served, SLOW, ("request_percentage", 1e-9))
+    served.call(lambda inside: setattr(inside, "authorizer", NoNode()))
+    try:
+        with Client(served.port) as slow:
+            slow.ask(fetch("t", replica_id=5, max_wait_ms=0), 11)
+            assert muted(served) == 1
+    finally:
+        served.call(lambda inside: setattr(inside, "authorizer", OpenAuthorizer()))

@@ -4,8 +4,8 @@ A server that serves clients without any quota holds none of this (`Server.quota
 request is looked up by principal and client id; what is not limited goes its usual ways, short ones included.
 
 A request of a limited client has a `Meter`: bytes of Produce as they arrive, bytes of Fetch before they leave, and the
-time that the event loop spends on it. What the nodes of a cluster do for each other is not measured. Source: KIP-13,
-KIP-55, KIP-124, KIP-219, KIP-599.
+time that the event loop spends on it. What the nodes of a cluster do for each other is not measured: whoever finds that
+a node asks says so (`Meter.exempt`). Source: KIP-13, KIP-55, KIP-124, KIP-219, KIP-599.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.metadata import client_quotas as keys
 from headrace.security.quotas.buckets import Buckets
-from headrace.security.quotas.lookup import BucketName, Limit, QuotaTable
+from headrace.security.quotas.lookup import CLIENT_ID_MAX, BucketName, Limit, QuotaTable
 from headrace.security.quotas.rate import Rate
 from headrace.security.quotas.token_bucket import TokenBucket
 from headrace.wire.apis import ApiKey
@@ -32,25 +32,6 @@ KNOWN_MAX: Final = 10_000
 CLIENT_ID_AT: Final = 14
 """Where the text of the client id begins in a frame, its size included."""
 PERCENT: Final = 100
-EXEMPT: Final = frozenset(
-    {
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.VOTE,
-        ApiKey.BEGIN_QUORUM_EPOCH,
-        ApiKey.END_QUORUM_EPOCH,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ENVELOPE,
-        ApiKey.FETCH_SNAPSHOT,
-        ApiKey.BROKER_REGISTRATION,
-        ApiKey.BROKER_HEARTBEAT,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.CONTROLLER_REGISTRATION,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-        ApiKey.UPDATE_RAFT_VOTER,
-        ApiKey.HEADRACE_GROUP_END_TXN,
-    }
-)
-"""What only nodes ask for. Of requests that others make as well their handlers say so (`Meter.exempt`)."""
 
 
 class ClientLimits(NamedTuple):
@@ -129,14 +110,16 @@ class ClientQuotas:
         try:
             known = self._known[client]
         except KeyError:
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            known = self._known[client] = _known(self.limits(client))
+            known = _known(self.limits(client))
+            if length <= CLIENT_ID_MAX:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[client] = known
         if key == ApiKey.PRODUCE:
             return known.produce
         if key == ApiKey.FETCH:
             return known.fetch
-        return None if key in EXEMPT else known.others
+        return known.others
 
     def limits(self, client: tuple[str, bytes]) -> ClientLimits:
         """What limits a client now."""

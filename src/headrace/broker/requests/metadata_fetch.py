@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 def handle(broker: Services, request: FetchRequest, context: RequestContext) -> Any:
     """See the module."""
-    context.exempt()
     if context.api_version < FETCH_VERSION:
         raise CloseConnectionError(f"the metadata log is fetched from version {FETCH_VERSION} on")
     quorum = broker.quorum

@@ -22,8 +22,11 @@ FIXED_VOTERS: Final = "The voters are fixed: this node votes by itself, and has 
 
 
 def is_node(context: RequestContext) -> bool:
-    """Whether the asker may speak as a node of the cluster."""
-    return context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    """Whether the asker may speak as a node of the cluster; then no quota counts."""
+    if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return False
+    context.exempt()
+    return True
 
 
 def is_of_cluster(broker: NodeServices, cluster_id: str | None) -> bool:

@@ -7,8 +7,9 @@ is one bucket for each that it stands for, and one of a client id alone is share
 
 from __future__ import annotations
 
+import hashlib
 from math import isfinite
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.metadata.client_quotas import (
     CLIENT_ID,
@@ -20,6 +21,9 @@ from headrace.metadata.client_quotas import (
     address_of,
     names_of,
 )
+
+CLIENT_ID_MAX: Final = 255
+"""A longer client id stands in the name of a bucket as its digest: a client may call itself anything, 32 KB long."""
 
 
 class BucketName(NamedTuple):
@@ -47,7 +51,8 @@ class _OfKey:
 
     def find(self, key: str, user: str, client_id: str) -> Limit | None:
         """The one that counts."""
-        both, alone = BucketName(key, user, client_id), BucketName(key, user, None)
+        shown = client_id if len(client_id) <= CLIENT_ID_MAX else _digest(client_id)
+        both, alone = BucketName(key, user, shown), BucketName(key, user, None)
         steps: list[tuple[float | None, BucketName]] = [
             (self.both.get((user, client_id)), both),
             (self.both.get((user, None)), both),
@@ -55,13 +60,17 @@ class _OfKey:
             (self.both.get((None, client_id)), both),
             (self.both.get((None, None)), both),
             (self.users.get(None), alone),
-            (self.clients.get(client_id), BucketName(key, None, client_id)),
-            (self.clients.get(None), BucketName(key, None, client_id)),
+            (self.clients.get(client_id), BucketName(key, None, shown)),
+            (self.clients.get(None), BucketName(key, None, shown)),
         ]
         for bound, bucket in steps:
             if bound is not None:
                 return Limit(bucket, bound)
         return None
+
+
+def _digest(client_id: str) -> str:
+    return hashlib.sha256(client_id.encode(errors="surrogatepass")).hexdigest()
 
 
 class QuotaTable:

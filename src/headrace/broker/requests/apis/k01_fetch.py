@@ -25,12 +25,13 @@ from headrace.broker.requests.fetching import FOLLOWERS_SERVE_FROM, MAX_WAIT_MS,
 from headrace.broker.requests.follower_fetching import FollowerFetch
 from headrace.broker.requests.leader_hints import endpoints_of
 from headrace.broker.requests.nearest_replicas import nearest_of
+from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.readiness import once_ready
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.resting import RestingPartitions
 from headrace.broker.requests.short_fetch import ShortFetch, short_fetch_of
 from headrace.replicas.sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Key, Session, SessionPartition
-from headrace.security.authorizer import CLUSTER_NAME, OpenAuthorizer, Operation, ResourceType
+from headrace.security.authorizer import OpenAuthorizer, Operation, ResourceType
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k01_fetch import FetchableTopicResponse, FetchRequest, FetchResponse, NodeEndpoint
@@ -70,8 +71,6 @@ def _fetch(
 ) -> Pending[FetchResponse]:
     """`session` is the one that the request goes on with: of its partitions without news `answer` says nothing."""
     follower, broker_epoch = _follower(request, context.api_version)
-    if follower >= 0:
-        context.exempt()
     meter = context.meter if follower < 0 else None
     refuse = _refusal_of_followers(context) if follower >= 0 else _refusal(broker, context)
     resting = None
@@ -154,7 +153,7 @@ def _allowed(_topic: str) -> ErrorCode:
 
 
 def _refusal_of_followers(context: RequestContext) -> Callable[[str], ErrorCode]:
-    if context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+    if is_node(context):
         return _allowed
     return lambda _: ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.broker.net.answers import Pending
 from headrace.broker.net.context import RequestContext
+from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handles
-from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from headrace.security.authorizer import Operation, ResourceType
 from headrace.transactions.asks import Partitions, TopicPartition, Verdicts
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
@@ -67,8 +68,7 @@ class _Asked(NamedTuple):
 def handle(broker: Services, request: AddPartitionsToTxnRequest, context: RequestContext) -> Answer:
     """Answers when each transaction has been decided upon, and what was decided is committed."""
     if context.api_version >= BROKERS_FROM:
-        context.exempt()
-        if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        if not is_node(context):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _Adding(broker, context).of_brokers(request)
     return _Adding(broker, context).of_client(request)

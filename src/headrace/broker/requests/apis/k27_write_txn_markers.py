@@ -67,6 +67,7 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
     )
     if not may:
         return _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.exempt()
     return once_ready(broker, keys, lambda: _Writing(broker).of_another_broker(request), for_appends=True)
 
 
