@@ -9,12 +9,15 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from broker.sasl import SETTINGS
 
 import headrace.testing
 from headrace.broker.broker import Broker
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ConnectionLostError, ProtocolMismatchError, TimedOutError, UnreachableError
+from headrace.client.security import Way
 from headrace.env.posix_node import PosixNode
+from headrace.security.credentials import Credentials
 from headrace.testing import TestBroker
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 
@@ -118,3 +121,15 @@ async def test_an_owner_that_is_closed_leaves_no_timer(node: PosixNode, served: 
     owner.close()
     connection.close()
     assert not owner.timers  # type: ignore[attr-defined]
+
+
+async def test_who_is_closed_waits_for_no_login(node: PosixNode) -> None:
+    """The time of the next login would keep the connection and its password for as long as a session lives."""
+    owner = node.owner("test")
+    settings = {**SETTINGS, "listener.name.clients.plain.connections.max.reauth.ms": "3600000"}
+    with headrace.testing.broker(settings) as running:
+        way = Way(credentials=Credentials("PLAIN", "ann", "pencil"))
+        link = await AsyncConnection.open(node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=way)
+        assert len(owner.timers) == 1
+        link.close()
+        assert not owner.timers

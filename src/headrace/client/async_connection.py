@@ -62,6 +62,7 @@ class AsyncConnection:
         self._writing = False
         self._held: deque[tuple[Callable[[], Future[Any]], Future[Any]]] | None = None
         """What waits for a login that begins the session anew."""
+        self._renewal: Timer | None = None
 
     @property
     def closed(self) -> bool:
@@ -129,7 +130,7 @@ class AsyncConnection:
         except StopIteration as done:
             pause_s = renewal_s(done.value, self._node.entropy.random())
         if pause_s is not None:
-            self._owner.later(pause_s, self._renew, credentials, timeout_s)
+            self._renewal = self._owner.later(pause_s, self._renew, credentials, timeout_s)
 
     def _renew(self, credentials: Credentials, timeout_s: float) -> None:
         """The session ends soon: a login begins it anew, and whatever is asked meanwhile waits for that."""
@@ -260,6 +261,8 @@ class AsyncConnection:
             if self.on_end is not None:
                 self.on_end()
         self._settle()
+        if self._renewal is not None:
+            self._renewal.cancel()  # it would keep the connection, and its password, for as long as a session lives
         held, self._held = self._held, None
         for _, future in held or ():
             if not future.done():
