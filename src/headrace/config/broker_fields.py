@@ -90,6 +90,7 @@ class BrokerFields:
     max_connections_per_ip_overrides: str
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
+    max_tls_handshake_rate_per_ip: int
     metadata_log_max_record_bytes_between_snapshots: int
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int

@@ -98,7 +98,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "connection.login.timeout.ms",
         Type.INT,
         10_000,
-        "How long a client may take to log in, however it spends the time.",
+        "How long a client may take for the TLS handshake and to log in, however it spends the time.",
         at_least=1,
         ours=True,
     ),

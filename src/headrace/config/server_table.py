@@ -189,6 +189,16 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         update="cluster-wide",
     ),
     Setting(
+        "max.tls.handshake.rate.per.ip",
+        Type.INT,
+        100,
+        "The most TLS handshakes a second that one address may begin (an IPv6 address with its neighbours of the same "
+        "/64). It may begin those of one second at once; others wait, and are closed where that would take too long.",
+        at_least=1,
+        update="cluster-wide",
+        ours=True,
+    ),
+    Setting(
         "compression.type",
         Type.STRING,
         "producer",

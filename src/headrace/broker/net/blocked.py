@@ -9,7 +9,7 @@ class Blocked:
     """Bits, and plain ints because the hot path looks at them.
 
     A handler that cannot answer at once; requests unanswered; answers not taken; memory for requests; the disk; a
-    quota that is used up; a login that failed, or begins again.
+    quota that is used up; a login that failed, or begins again; TLS handshakes that its address began too quickly.
     """
 
     HANDLER: Final = 1
@@ -19,3 +19,4 @@ class Blocked:
     DISK: Final = 16
     THROTTLED: Final = 32
     LOGIN: Final = 64
+    HANDSHAKE: Final = 128

@@ -1,7 +1,7 @@
 """Clients that have not logged in yet: what all of them together may hold, and how long they may take.
 
-A stranger gets little: a few KB of memory of his own and a share of one budget, one absolute deadline for the whole
-login that no byte prolongs, and after a failure a wait before he hears of it.
+A stranger gets little: a few KB of memory of his own and a share of one budget, one absolute deadline for the TLS
+handshake and the whole login that no byte prolongs, and after a failure a wait before he hears of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ FREE_BYTES: Final = 4096
 """What every client may send before it has logged in without drawing on the budget: enough for a password."""
 LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """What all of them together may hold beyond that."""
+SWEEP_S: Final = 0.05
+"""Deadlines are looked at so often at most: however many strangers there are, each at a time of its own."""
 DELAYED_MAX: Final = 1000
 """How many failures wait at once before they are told; further ones are closed without a word."""
 
@@ -78,14 +80,14 @@ class Logins:
     def _await_first(self) -> None:
         first = min(self._deadlines.values(), default=None)
         if first is not None:
-            self._timer = self._owner.later(max(0.0, first - self._monotonic()), self._sweep)
+            self._timer = self._owner.later(max(SWEEP_S, first - self._monotonic()), self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
         now = self._monotonic()
         for candidate in [each for each, deadline in self._deadlines.items() if deadline <= now]:
             self.end(candidate)
-            candidate.close("it did not log in within connection.login.timeout.ms")
+            candidate.close("it did not shake hands and log in within connection.login.timeout.ms")
         self._await_first()
 
     # --- memory

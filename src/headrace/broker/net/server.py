@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.broker.net.admission import Admission
 from headrace.broker.net.budget import Budget
 from headrace.broker.net.connection import Connection
+from headrace.broker.net.handshakes import Handshakes
 from headrace.broker.net.logins import Logins, LoginTerms
 from headrace.broker.net.mutes import Mutes
 from headrace.broker.net.output import SCRATCH_BYTES, SEND_BYTES, SEND_SHARED_BYTES
@@ -41,7 +42,11 @@ STALLED_FRAME_S: Final = 10.0
 """When memory for requests is short, a client that stopped half-way through a frame for this long is closed."""
 SHARED_S: Final = 0.01
 """For this long after a connection said a little, others take shorter turns: it may say more."""
+HANDSHAKE_WAIT_SHARE: Final = 0.5
+"""Of the time to log in: nobody waits longer for the turn of a TLS handshake."""
 SWEEP_S_MAX: Final = 5.0
+LINES_PER_S: Final = 100
+"""So many lines a second say why connections were closed or refused; the next one says how many were left unsaid."""
 ACCEPT_LOG_S: Final = 10.0
 """That connections are not accepted is said again once they have been accepted for this long."""
 
@@ -151,16 +156,19 @@ class Server:
         self._refused = metrics.counter("connections.refused")
         self._throttled = metrics.counter("connections.throttled")
         self._bad = metrics.counter("connections.closed_for_bad_input")
-        self._handshakes = HandshakeTurns(self.owner.soon, self.monotonic)
+        self._turns = HandshakeTurns(self.owner.soon, self.monotonic)
+        self.handshakes = Handshakes(self.owner, self.monotonic, self._handshake_rate, self._handshake_patience_s)
         self._tls_scratch: Scratch | None = None
         self._stores_of: BrokerConfig | None = None
         self._per_host: dict[str, int] = {}
         self.admission = Admission(node, self.owner, config, self.listeners, self._give_way)
         self._spares: list[bytearray] = []
         self._spare_bytes = 0
-        self._accept_failed_at = -ACCEPT_LOG_S
+        self._accept_failed_at = self._lines_since = -ACCEPT_LOG_S
+        self._lines = 0
         metrics.gauge("connections.open", lambda: len(self.connections))
         metrics.gauge("connections.muted", lambda: len(self.mutes))
+        metrics.gauge("handshakes.waiting", lambda: len(self.handshakes))
         metrics.gauge("requests.bytes_held", lambda: self.requests_budget.used)
         metrics.gauge("responses.bytes_held", lambda: self.responses_budget.used)
 
@@ -253,11 +261,16 @@ class Server:
             self._throttled.value += 1
         elif held >= self._host_limit(host):
             self._refuse(stream, "max.connections.per.ip is reached")
+        elif (wait_s := 0.0 if listener.tls is None else self.handshakes.book(host)) is None:
+            self._throttled.value += 1
+            stream.close()
         else:
             self._per_host[host] = held + 1
             self._accepted.value += 1
             connection = self._connection(stream, listener)
             self.connections[connection] = None
+            if wait_s:
+                self.handshakes.hold(connection, wait_s)
             connection.start()
             self.admission.came(listener)
 
@@ -285,12 +298,15 @@ class Server:
             server_side=True,
             scratch=self._tls_scratch,
             soon=self.owner.soon,
-            turns=self._handshakes,
+            turns=self._turns,
         )
         connection = self._made(secured, listener)
+        self.logins.begin(connection)
 
         def opened(stream: TlsStream) -> None:
             connection.principal = tls.opened(stream) or connection.principal
+            if listener.login_terms is None:
+                self.logins.end(connection)
 
         secured.on_open = opened
         return connection
@@ -305,6 +321,12 @@ class Server:
         self.admission.table = quotas.table if quotas.table.limits_addresses else None
         self.mutes.look_again(quotas.limits)
 
+    def _handshake_rate(self) -> int:
+        return self._config().max_tls_handshake_rate_per_ip
+
+    def _handshake_patience_s(self) -> float:
+        return HANDSHAKE_WAIT_SHARE * self._config().connection_login_timeout_ms / 1000
+
     def _host_limit(self, host: str) -> int:
         config = self._config()
         for pair in config.max_connections_per_ip_overrides.split(","):
@@ -315,7 +337,7 @@ class Server:
 
     def _refuse(self, stream: Stream, why: str) -> None:
         self._refused.value += 1
-        self._log.warning("connection refused", client=f"{stream.peer_host}:{stream.peer_port}", why=why)
+        self._warn("connection refused", stream, why)
         stream.close()
 
     def _accept_failed(self, error: OSError) -> None:
@@ -370,6 +392,8 @@ class Server:
         """Forgets a connection; one line says why, where there is a why."""
         self.connections.pop(connection, None)
         self.mutes.forget(connection)
+        self.logins.end(connection)
+        self.handshakes.forget(connection)
         host = connection.stream.peer_host
         left = self._per_host.get(host, 1) - 1
         if left:
@@ -379,7 +403,19 @@ class Server:
         self.admission.went(connection.listener)
         if why:
             self._bad.value += 1
-            self._log.warning("connection closed", client=f"{host}:{connection.stream.peer_port}", why=why)
+            self._warn("connection closed", connection.stream, why)
+
+    def _warn(self, event: str, stream: Stream, why: str) -> None:
+        """One line about a connection; a few a second, as strangers may make as many as they like."""
+        now = self.monotonic()
+        unsaid: dict[str, int] = {}
+        if now - self._lines_since >= 1:
+            if self._lines > LINES_PER_S:
+                unsaid["unsaid"] = self._lines - LINES_PER_S
+            self._lines_since, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_S:
+            self._log.warning(event, client=f"{stream.peer_host}:{stream.peer_port}", why=why, **unsaid)
 
     # --- time
 
@@ -391,6 +427,7 @@ class Server:
         if self.quotas is not None:
             self.quotas.expire()
         self.admission.expire()
+        self.handshakes.expire()
         self.admission.look()
         contended = self.requests_budget.contended
         for connection in list(self.connections):

@@ -1,0 +1,95 @@
+"""How quickly one address may begin TLS handshakes: each costs a server a millisecond of work, and a stranger none.
+
+Who begins more than `max.tls.handshake.rate.per.ip` waits: nothing is read of the connection until its turn has come.
+Where that would take too long it is closed at once. An IPv6 address counts with its neighbours of the same /64, as one
+machine has all of them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.net.blocked import Blocked
+from headrace.security.quotas.buckets import Buckets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.broker.net.connection import Connection
+    from headrace.env.node import Owner, Timer
+
+BURST_S: Final = 1.0
+"""What an address may begin in this time it may begin at once."""
+IDLE_MS: Final = 60_000
+"""An address that has begun nothing for so long is forgotten; it would not wait in any case."""
+NETWORK_BITS: Final = 64
+
+
+class _Pace:
+    """When the handshakes that an address has begun are paid for, in seconds of the steady clock."""
+
+    __slots__ = ("paid_s",)
+
+    def __init__(self) -> None:
+        self.paid_s = float("-inf")
+
+
+class Handshakes:
+    """See the module. Connections that wait have a timer each, and there are never more of them than connections."""
+
+    def __init__(
+        self, owner: Owner, monotonic: Callable[[], float], rate: Callable[[], int], patience_s: Callable[[], float]
+    ) -> None:
+        """`rate`: handshakes a second, as of now; nobody waits longer than `patience_s`. `owner` is the timers'."""
+        self._owner = owner
+        self._monotonic = monotonic
+        self._rate = rate
+        self._patience_s = patience_s
+        self._paces: Buckets[str, _Pace] = Buckets(_Pace, idle_ms=IDLE_MS)
+        self._waiting: dict[Connection, Timer] = {}
+
+    def __len__(self) -> int:
+        """How many connections wait."""
+        return len(self._waiting)
+
+    def book(self, host: str) -> float | None:
+        """In how many seconds that address may begin a handshake; None, and nothing is booked, where that is too long
+        a wait."""
+        now = self._monotonic()
+        pace = self._paces.use(place_of(host), int(now * 1000))
+        paid_s = max(now, pace.paid_s) + 1 / self._rate()
+        wait_s = max(0.0, paid_s - now - BURST_S)
+        if wait_s > self._patience_s():
+            return None
+        pace.paid_s = paid_s
+        return wait_s
+
+    def hold(self, connection: Connection, wait_s: float) -> None:
+        """Nothing is read of a connection for so long."""
+        connection.block(Blocked.HANDSHAKE)
+        self._waiting[connection] = self._owner.later(wait_s, self._let_go, connection)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed; harmless where it did not wait."""
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def expire(self) -> None:
+        """Forgets addresses that have not connected for long."""
+        self._paces.expire(int(self._monotonic() * 1000))
+
+    def _let_go(self, connection: Connection) -> None:
+        del self._waiting[connection]
+        connection.unblock(Blocked.HANDSHAKE)
+
+
+def place_of(host: str) -> str:
+    """What an address counts as: itself, or its network where it is one of IPv6."""
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{int(address) >> (address.max_prefixlen - NETWORK_BITS):x}/{NETWORK_BITS}"

@@ -1,0 +1,124 @@
+"""Deadlines of strangers, and the pace of their handshakes, on a clock that a test turns."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from headrace.broker.net.handshakes import BURST_S, Handshakes, place_of
+from headrace.broker.net.logins import SWEEP_S, Logins
+from headrace.broker.telemetry.metrics import Registry
+
+
+class Timer:
+    """One call to come."""
+
+    def __init__(self) -> None:
+        self.is_off = False
+
+    def cancel(self) -> None:
+        self.is_off = True
+
+
+class Clock:
+    """An owner whose time goes on from timer to timer."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.turns = 0
+        self._calls: list[tuple[float, int, Timer, Callable[..., object], tuple[Any, ...]]] = []
+        self._numbers = count()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Timer:
+        timer = Timer()
+        heapq.heappush(self._calls, (self.now + delay_s, next(self._numbers), timer, callback, args))
+        return timer
+
+    def until(self, end: float) -> None:
+        while self._calls and self._calls[0][0] <= end:
+            self.now, _, timer, callback, args = heapq.heappop(self._calls)
+            if not timer.is_off:
+                self.turns += 1
+                callback(*args)
+        self.now = end
+
+
+class Candidate:
+    """A connection as far as deadlines go."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.blocked = 0
+
+    def close(self, why: str) -> None:
+        self.why = why
+
+    def block(self, why: int) -> None:
+        self.blocked |= why
+
+    def unblock(self, why: int) -> None:
+        self.blocked &= ~why
+
+
+def test_many_deadlines_cost_few_looks() -> None:
+    clock = Clock()
+    logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
+    candidates = [Candidate() for _ in range(5000)]
+    for candidate in candidates:
+        logins.begin(candidate)
+        clock.until(clock.now + 0.0005)
+    logins.end(candidates[-1])
+    clock.until(clock.now + 2)
+    assert all(candidate.why for candidate in candidates[:-1]) and not candidates[-1].why
+    assert clock.turns <= 3 / SWEEP_S
+
+
+def test_a_deadline_is_absolute() -> None:
+    clock = Clock()
+    logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
+    early, late = Candidate(), Candidate()
+    logins.begin(early)
+    clock.until(100.9)
+    logins.begin(late)
+    clock.until(100.99)
+    assert not early.why
+    clock.until(101.1)
+    assert early.why and not late.why
+
+
+def test_a_second_of_handshakes_at_once_and_then_one_after_the_other() -> None:
+    clock = Clock()
+    pace = Handshakes(clock, clock.monotonic, lambda: 10, lambda: 0.5)  # type: ignore[arg-type]
+    waits = [pace.book("192.0.2.1") for _ in range(20)]
+    assert waits[:10] == [pytest.approx(0, abs=1e-9)] * 10
+    assert [wait for wait in waits[10:] if wait is not None] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5])
+    assert waits[15:] == [None] * 5
+    assert pace.book("192.0.2.2") == 0.0
+    clock.until(clock.now + BURST_S + 0.5)
+    assert pace.book("192.0.2.1") == 0.0
+
+
+def test_who_waits_is_read_from_in_time_and_forgotten_when_gone() -> None:
+    clock = Clock()
+    pace = Handshakes(clock, clock.monotonic, lambda: 10, lambda: 0.5)  # type: ignore[arg-type]
+    stays, goes = Candidate(), Candidate()
+    pace.hold(stays, 0.2)  # type: ignore[arg-type]
+    pace.hold(goes, 0.3)  # type: ignore[arg-type]
+    assert len(pace) == 2 and stays.blocked and goes.blocked
+    pace.forget(goes)  # type: ignore[arg-type]
+    clock.until(101)
+    assert len(pace) == 0 and not stays.blocked and goes.blocked
+    pace.forget(stays)  # type: ignore[arg-type]
+
+
+def test_neighbours_in_a_network_are_one() -> None:
+    assert place_of("192.0.2.1") == "192.0.2.1" == place_of("::ffff:192.0.2.1")
+    assert place_of("2001:db8::1") == place_of("2001:db8::ffff:1") != place_of("2001:db8:0:1::1")
+    assert place_of("fe80::1%eth0") == place_of("fe80::2")
