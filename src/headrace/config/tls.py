@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from .listener import PREFIX, ListenerConfig
@@ -17,11 +17,11 @@ class StoreConfig:
     kind: str
     """`JKS`, `PKCS12` or `PEM`."""
     location: str | None
-    password: str | None
+    password: str | None = field(repr=False)
     pem_certificates: str | None
     """The chain of the key, or what is trusted."""
-    pem_key: str | None = None
-    key_password: str | None = None
+    pem_key: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
 
     @property
     def is_given(self) -> bool:

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from headrace.env.clock import Clock
 from headrace.env.disk import Disk
@@ -40,6 +41,9 @@ LARGE_BYTES = 1024 * 1024
 """From here on memory comes from the system in pages of its own."""
 _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+"""Of what is made here: logs hold what clients have written, and the metadata log holds passwords of settings."""
 PARTS_MAX = 1024
 """IOV_MAX of Linux: more buffers than this in one pwritev are refused."""
 
@@ -70,7 +74,7 @@ class PosixFile:
         self._is_read_by_pages = False
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self.path = path
-        self._descriptor = os.open(path, flags, 0o644)
+        self._descriptor = os.open(path, flags, FILE_MODE)
         self._size = os.fstat(self._descriptor).st_size
 
     def append(self, parts: Sequence[Buffer]) -> int:
@@ -298,7 +302,7 @@ class PosixDisk:
 
     def make_dirs(self, path: str) -> None:
         """See Disk.make_dirs."""
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, FOLDER_MODE, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
         """See Disk.rename."""
@@ -342,15 +346,18 @@ class PosixDisk:
     def write_file_atomically(self, path: str, data: bytes) -> None:
         """See Disk.write_file_atomically."""
         temporary = path + ".tmp"
-        with open(temporary, "wb", buffering=0) as file:
-            _write_all(file.fileno(), data)
-            os.fsync(file.fileno())
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.replace(temporary, path)
         self.sync_directory(os.path.dirname(path) or ".")
 
     def write_file(self, path: str, data: bytes) -> None:
         """See Disk.write_file."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             _write_all(descriptor, data)
         finally:
@@ -377,7 +384,7 @@ class PosixDisk:
             # Opening and closing the file again would drop the lock that this process holds: look here first.
             if path in _held_locks:
                 return None
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

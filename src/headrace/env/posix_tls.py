@@ -10,7 +10,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -31,7 +31,7 @@ class TlsMaterial:
     is shown. `trusted` are the certificates of authorities as DER; None: those of the system.
     """
 
-    key: bytes = b""
+    key: bytes = field(default=b"", repr=False)
     chain: tuple[bytes, ...] = ()
     trusted: tuple[bytes, ...] | None = None
 

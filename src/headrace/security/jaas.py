@@ -155,8 +155,9 @@ def parse_jaas(line: str) -> LoginModule:
 
 
 def _entry(first: _Token, tokens: _Tokens) -> LoginModule:
-    if first.text is None:
-        raise JaasError("it begins with no login module")
+    if first.text is None or "." not in first.text:
+        # Not shown: who forgets the rest of the line may have written the password alone.
+        raise JaasError("it begins with no login module, whose name has dots")
     flag = tokens.next()
     if flag.text is None:
         raise JaasError(f"no control flag follows the login module {first.text}; they are {', '.join(FLAGS)}")
@@ -169,7 +170,8 @@ def _entry(first: _Token, tokens: _Tokens) -> LoginModule:
         is_given = tokens.next().kind == "="
         value = tokens.next().text if is_given else None
         if value is None:
-            raise JaasError(f"the option {key.text} has no value; a number needs quotes around it")
+            # Not named: behind a password that needs quotes, what looks like an option is its other half.
+            raise JaasError(f"option {len(options) + 1} has no value; numbers, and what holds blanks, need quotes")
         options[key.text] = value
     if key is _END:
         raise JaasError("a semicolon must end it")

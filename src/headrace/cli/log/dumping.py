@@ -11,7 +11,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headrace.wire import uuids
 from headrace.wire.batch import BATCH_OVERHEAD, MAGIC, BatchHeader, CorruptBatch, check_crc, read_header
@@ -27,6 +27,9 @@ CHECKPOINTS = {
     "cleaner-offset-checkpoint",
 }
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+BROKER: Final = 4
+"""The type of a ConfigRecord about brokers."""
+HIDDEN: Final = "(hidden)"
 TEXT_FILES = {"meta.properties", "partition.metadata", "quorum-state", ".kafka_cleanshutdown"}
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
 UNFINISHED = (".deleted", ".cleaned", ".swap")
@@ -278,7 +281,21 @@ def _metadata(value: bytes | None) -> dict[str, Any]:
         record = decode_record(value or b"")
     except MetadataRecordError as error:
         raise DumpError(str(error)) from error
-    return {"type": type(record).__name__, **plain(record)}
+    return {"type": type(record).__name__, **plain(record), **_hidden(record)}
+
+
+def _hidden(record: Any) -> dict[str, str]:
+    """What of a record must not be shown: what a password can be guessed by, and settings that are one."""
+    from headrace.config.table import broker_setting
+    from headrace.wire.messages.metadata_records import ConfigRecord, UserScramCredentialRecord
+
+    if isinstance(record, UserScramCredentialRecord):
+        return dict.fromkeys(("salt", "stored_key", "server_key"), HIDDEN)
+    if isinstance(record, ConfigRecord) and record.resource_type == BROKER and record.value:
+        setting = broker_setting(record.name)
+        if setting is None or setting.sensitive:
+            return {"value": HIDDEN}
+    return {}
 
 
 def _group(key: bytes | None, value: bytes | None) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def lock_folder(folder: Path) -> DiskLock:
     if "," in str(folder):
         raise Failure(f"{folder} has a comma in its name, which divides directories in a server.properties")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         lock = PosixDisk().lock(str(folder / ".lock"))
     except OSError as error:
         raise Failure(f"{error.filename or folder}: {error.strerror}") from error
@@ -235,7 +235,7 @@ def write_node_files(
     files = []
     for node_id, port, controller_port in zip(layout.node_ids, layout.ports, layout.controller_ports, strict=True):
         directory = node_directory(folder, node_id)
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(0o700, exist_ok=True)
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(node_id),
@@ -267,11 +267,16 @@ def replication(brokers: int) -> dict[str, str]:
 def _write(path: Path, comment: str, properties: Mapping[str, str]) -> None:
     lines = [f"# {comment}", *(f"{key}={_escaped(value)}" for key, value in properties.items())]
     fresh = path.with_name(f"{path.name}.tmp")
-    with open(fresh, "w", encoding="utf-8", errors="surrogateescape") as file:
+    with open(fresh, "w", encoding="utf-8", errors="surrogateescape", opener=_for_us_alone) as file:
         file.write("\n".join(lines) + "\n")
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    """The settings may hold passwords."""
+    return os.open(path, flags, 0o600)
 
 
 def _escaped(value: str) -> str:
