@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from peers.certificates import PASSWORD, Authority, write_trust_pem, write_trust
 from headrace.client.admin import create_topic
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.cluster import Client
-from headrace.client.errors import ClientError, UnreachableError
+from headrace.client.errors import ClientError, HungUpError, UntrustedError
 from headrace.client.producer import Producer
 from headrace.client.security import PLAINTEXT, Security, security_of
 from headrace.config import ConfigError
@@ -80,8 +81,8 @@ def test_a_client_produces_over_tls(place: Place) -> None:
 
 
 def test_what_is_unlike_the_broker_is_said_in_one_line(place: Place) -> None:
-    def line(security: Security, host: str = "localhost") -> str:
-        with place.client(security, host) as client, pytest.raises(UnreachableError) as failed:
+    def line(security: Security, kind: type[ClientError]) -> str:
+        with place.client(security) as client, pytest.raises(kind) as failed:
             client.refresh([])
         assert "\n" not in str(failed.value)
         return str(failed.value)
@@ -90,8 +91,8 @@ def test_what_is_unlike_the_broker_is_said_in_one_line(place: Place) -> None:
     other = place.properties(
         ssl_truststore_type="PKCS12", ssl_truststore_location=str(stranger), ssl_truststore_password=PASSWORD
     )
-    assert "the broker's certificate is not believed" in line(security_of(other))
-    assert "closed the connection" in line(PLAINTEXT)
+    assert "the broker's certificate is not believed" in line(security_of(other), UntrustedError)
+    assert "closed the connection" in line(PLAINTEXT, HungUpError)
 
 
 def test_a_name_that_the_certificate_does_not_hold(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_name_that_the_certificate_does_not_hold(tmp_path: Path) -> None:
         elsewhere.authority.server(names=["elsewhere.example"]).write_pem(tmp_path / "elsewhere.pem")
     )
     with running_broker(elsewhere.settings) as elsewhere.broker:
-        with elsewhere.client(security_of(elsewhere.properties())) as client, pytest.raises(UnreachableError) as failed:
+        with elsewhere.client(security_of(elsewhere.properties())) as client, pytest.raises(UntrustedError) as failed:
             client.refresh([])
         assert "not believed" in str(failed.value)
         unchecked = elsewhere.properties(ssl_endpoint_identification_algorithm="")
@@ -156,6 +157,32 @@ def test_a_store_that_is_not_there_is_named() -> None:
     )
     with pytest.raises(ConfigError, match=r"/nowhere for configuration ssl.truststore.location: No such file"):
         missing.way()
+
+
+def test_a_client_takes_properties_or_a_file_of_them(place: Place) -> None:
+    file = place.folder / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in place.properties().items()))
+    for security in (place.properties(), str(file), file):
+        with Client(f"localhost:{place.port}", timeout_s=10, security=security) as client:
+            client.refresh([])
+    with pytest.raises(ConfigError, match="must be one of"):
+        Client("localhost:1", security={"security.protocol": "TLS"})
+    with pytest.raises(FileNotFoundError):
+        Client("localhost:1", security="/nowhere/client.properties")
+
+
+def test_a_name_that_is_not_believed_ends_at_once_where_the_cluster_is_known(place: Place) -> None:
+    """Not only the bootstrap server's: patience would not make it believed."""
+    with Client(f"localhost:{place.port}", timeout_s=60, security=place.properties()) as client:
+        client.refresh([])
+        client.close()
+        stranger = write_trust_pkcs12(place.folder / "third.p12", [Authority.new()])
+        more = {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": str(stranger)}
+        client.security = security_of({**place.properties(), **more, "ssl.truststore.password": PASSWORD})
+        started = time.monotonic()
+        with pytest.raises(UntrustedError):
+            client.refresh([], auto_create=False)
+        assert time.monotonic() - started < 20
 
 
 def test_other_properties_are_left_alone() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,3 +49,11 @@ TEXT = st.text(st.characters(max_codepoint=0xFFFF), min_size=1)
 def test_what_is_escaped_comes_back(pairs: dict[str, str]) -> None:
     text = "".join(f"{escaped(key)}={escaped(value)}\n" for key, value in pairs.items())
     assert parse_properties(text) == pairs
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\uhunter2", "a=\\u+041", "a=\\u 041", "a=\\u"])
+def test_a_broken_escape_is_said_without_the_value(text: str) -> None:
+    """It may be a password's."""
+    with pytest.raises(ValueError, match="four hexadecimal digits") as broken:
+        parse_properties(text)
+    assert "hunter" not in str(broken.value)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
 from headrace.client.cluster import DEFAULT_BOOTSTRAP, Client, TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets
+from headrace.client.security import PLAINTEXT, Protection, protection_of
 
 Place = str | int | datetime | Mapping[int, int]
 """`"earliest"`, `"latest"`, an offset for every partition, a time (its first record), or offsets by partition."""
@@ -25,15 +26,19 @@ def scan(
     partitions: Iterable[int] | None = None,
     isolation: Isolation = "read_committed",
     timeout_s: float = 30.0,
+    security: Protection = PLAINTEXT,
 ) -> pa.Table:
     """The records from `start` up to, not including, `end`, as they are at the time of the call.
 
     Columns are key, value, topic, partition, offset, timestamp, timestampType and headers; `columns` chooses some. A
-    partition comes in offset order, the partitions one after the other. Raises `headrace.client.ClientError`,
-    `headrace.wire.records.CorruptBatch`, and `ValueError` for an argument that makes no sense.
+    partition comes in offset order, the partitions one after the other. `security` are Kafka's client properties
+    (`security.protocol`, `ssl.*`, `sasl.*`) as a mapping, or the path of a file of them. Raises
+    `headrace.client.ClientError`, `headrace.wire.records.CorruptBatch`, OSError for such a file, and `ValueError`, in
+    one line without secrets, for an argument that makes no sense.
     """
     schema = schema_of(COLUMN_NAMES if columns is None else columns)
-    with Client(bootstrap, client_id="headrace-scan", timeout_s=timeout_s) as client:
+    way = protection_of(security)
+    with Client(bootstrap, client_id="headrace-scan", timeout_s=timeout_s, security=way) as client:
         there = [index for _, index in client.partitions(topic)]
         wanted = there if partitions is None else sorted(set(partitions))
         if missing := sorted(set(wanted) - set(there)):

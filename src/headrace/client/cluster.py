@@ -19,13 +19,14 @@ from headrace.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLostError,
+    HungUpError,
     ProtocolMismatchError,
     TimedOutError,
     UnknownTopicError,
     UnreachableError,
     is_retriable,
 )
-from headrace.client.security import PLAINTEXT, Security
+from headrace.client.security import PLAINTEXT, Protection, protection_of
 from headrace.wire import uuids
 from headrace.wire.address import parse_addresses
 from headrace.wire.errors import ErrorCode
@@ -128,20 +129,22 @@ class Client:
         timeout_s: float = 30.0,
         request_timeout_s: float | None = None,
         await_bootstrap: bool = False,
-        security: Security = PLAINTEXT,
+        security: Protection = PLAINTEXT,
     ) -> None:
         """Nothing is connected before the first call. `timeout_s` bounds every operation, retries included.
 
         `request_timeout_s` bounds one attempt at an answer: the connection is then made again (no bound where None).
         As long as nothing is known of the cluster, an operation fails when no bootstrap address answers; with
-        `await_bootstrap` it tries them until its time is over. `security`: how its connections are protected.
+        `await_bootstrap` it tries them until its time is over. `security`: how its connections are protected, as
+        Kafka's client properties or the path of a file of them. Raises ValueError, in one line, for what is wrong
+        with them, and OSError for the file.
         """
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.timeout_s = timeout_s
         self.request_timeout_s = request_timeout_s
         self.await_bootstrap = await_bootstrap
-        self.security = security
+        self.security = protection_of(security)
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
@@ -198,15 +201,17 @@ class Client:
                 return connection
         known = [(node.host, node.port) for node in self.nodes.values()]
         random.shuffle(known)
-        tried: list[str] = []
+        tried: list[UnreachableError] = []
         for host, port in dict.fromkeys(known + self.bootstrap):
             try:
                 self._seed = self._connect(host, port)
             except UnreachableError as error:
-                tried.append(str(error).removeprefix("cannot connect to "))
+                tried.append(error)
                 continue
             return self._seed
-        raise UnreachableError("no broker answers: " + "; ".join(tried))
+        why = "; ".join(str(error).removeprefix("cannot connect to ") for error in tried)
+        kind = HungUpError if all(isinstance(error, HungUpError) for error in tried) else UnreachableError
+        raise kind(f"no broker answers: {why}")
 
     def _connect(self, host: str, port: int) -> Connection:
         patience_s = min(CONNECT_TIMEOUT_S, self.timeout_s)

@@ -21,8 +21,10 @@ from headrace.client.channel import Call, Channel, R, Request
 from headrace.client.errors import (
     BrokerError,
     ConnectionLostError,
+    HungUpError,
     TimedOutError,
     UnreachableError,
+    UntrustedError,
 )
 from headrace.client.link import BLOCKED, Link, PlainLink
 from headrace.client.security import PLAINTEXT, Security, Tls
@@ -52,7 +54,8 @@ class Connection:
         """Connect and ask for the API versions.
 
         Raises `UnreachableError` when nothing answers within `timeout_s`, `ProtocolMismatchError` when what answers is
-        no broker, and ConfigError where what `security` names cannot be used.
+        no broker, `UntrustedError` where its certificate is not believed, `NotLoggedInError` where it lets nobody in,
+        and ConfigError where what `security` names cannot be used.
         """
         self.host = host
         self.port = port
@@ -178,8 +181,10 @@ class Connection:
             try:
                 wait(call, [self], deadline)
                 response = call.result()
-            except (ConnectionLostError, TimedOutError) as error:
+            except ConnectionLostError as error:
                 # A broker that starts or stops just now; or a port that wants TLS and hangs up on anything else.
+                raise HungUpError(f"cannot connect to {self.peer}: {error}") from error
+            except TimedOutError as error:
                 raise UnreachableError(f"cannot connect to {self.peer}: {error}") from error
             if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
                 version = 0
@@ -192,12 +197,16 @@ class Connection:
 
 
 def _secured(connected: socket.socket, tls: Tls, host: str, peer: str) -> Link:
+    import ssl
+
     from headrace.client.tls_link import TlsLink, why_not
 
     try:
         return TlsLink(connected, tls, host)
     except OSError as error:
         connected.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise UntrustedError(f"cannot connect to {peer}: {why_not(error)}") from error
         raise UnreachableError(f"cannot connect to {peer}: {why_not(error)}") from error
 
 

@@ -17,6 +17,14 @@ class UnreachableError(ClientError):
     """No broker answers at the addresses given."""
 
 
+class HungUpError(UnreachableError):
+    """What answers at the addresses closes the connection before it has said a word of Kafka's protocol."""
+
+
+class UntrustedError(ClientError):
+    """A broker's certificate is not believed. To try again would not change that."""
+
+
 class RefusedError(UnreachableError):
     """The machine at an address answers that no process listens there."""
 

@@ -6,6 +6,7 @@ connection is made, once a process.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -75,6 +76,21 @@ class Way:
 
 PLAINTEXT: Final = Security()
 PLAIN_WAY: Final = Way()
+
+
+Protection = Security | Mapping[str, str] | str | os.PathLike[str]
+"""How a caller may say it: the value, client properties, or the path of a file of them."""
+
+
+def protection_of(said: Protection) -> Security:
+    """Raises ConfigError as `security_of` does, and for a file OSError, or ValueError for one that cannot be read."""
+    if isinstance(said, Security):
+        return said
+    if isinstance(said, Mapping):
+        return security_of(said)
+    from headrace.config import load_properties_file
+
+    return security_of(load_properties_file(os.fspath(said)))
 
 
 def security_of(properties: Mapping[str, str]) -> Security:

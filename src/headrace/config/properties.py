@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from string import hexdigits
 from typing import Final
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -60,7 +61,11 @@ def _unescape(text: str) -> str:
             continue
         escaped = text[at + 1]
         if escaped == "u":
-            out.append(chr(int(text[at + 2 : at + 6], 16)))
+            digits = text[at + 2 : at + 6]
+            if len(digits) < 4 or any(digit not in hexdigits for digit in digits):
+                # the value may be a secret: it is not shown
+                raise ValueError("a \\u is not followed by four hexadecimal digits")
+            out.append(chr(int(digits, 16)))
             at += 6
             continue
         out.append(_ESCAPES.get(escaped, escaped))

@@ -160,9 +160,9 @@ def _entry(first: _Token, tokens: _Tokens) -> LoginModule:
         raise JaasError("it begins with no login module, whose name has dots")
     flag = tokens.next()
     if flag.text is None:
-        raise JaasError(f"no control flag follows the login module {first.text}; they are {', '.join(FLAGS)}")
+        raise JaasError(f"no control flag follows the login module; they are {', '.join(FLAGS)}")
     if flag.text.upper() not in FLAGS:
-        raise JaasError(f"what follows the login module {first.text} is none of {', '.join(FLAGS)}")
+        raise JaasError(f"what follows the login module is none of {', '.join(FLAGS)}")
     options: dict[str, str] = {}
     while (key := tokens.next()) is not _END and key.kind != ";":
         if key.text is None:
