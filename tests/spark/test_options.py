@@ -86,7 +86,7 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
         ({**BROKERS, "assign": "t"}, False, "not valid JSON"),
         ({**BROKERS, "subscribe": "t", "startingOffset": "latest"}, False, "no option 'startingOffset'; did you mean"),
         ({**BROKERS, "subscribe": "t", "wholly": "x"}, False, "no option 'wholly'; it has subscribe, .*groupIdPrefix"),
-        ({**BROKERS, "subscribe": "t", "kafka.sasl.mechanism": "PLAIN"}, False, "the client setting '.*mechanism'"),
+        ({**BROKERS, "subscribe": "t", "kafka.sasl.kerberos.service.name": "k"}, False, "the client setting '.*name'"),
         ({**BROKERS, "subscribe": "t", "kafka.group": "g"}, True, "did you mean 'kafka.group.id'"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": "latest"}, False, "must be 'earliest' or offsets"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": '{"t": {"0": -1}}'}, False, "cannot start at the latest"),
@@ -205,7 +205,9 @@ def test_options_that_mean_nothing_here_are_named_in_one_warning_and_ignored() -
         warn_of_ignored({**BROKERS, "subscribe": "t", "path": "x"}, SOURCE_KEYS, "source")
 
 
-@pytest.mark.parametrize("name", ["kafka.sasl.mechanism", "kafka.ssl.truststore.location", "kafka.auto.offset.reset"])
+@pytest.mark.parametrize(
+    "name", ["kafka.sasl.login.class", "kafka.ssl.engine.factory.class", "kafka.auto.offset.reset"]
+)
 def test_what_says_what_is_read_or_how_safely_is_not_ignored(name: str) -> None:
     with pytest.raises(ValueError, match=f"does not support the client setting '{name}'"):
         read_options({**BROKERS, "subscribe": "t", name: "x"})

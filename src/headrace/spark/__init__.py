@@ -34,9 +34,14 @@ def write_stream(rows: DataFrame, options: Mapping[str, str]) -> DataStreamWrite
     Spark makes a sink's writer only with the first batch, so what is wrong would end a query that runs already. Raises
     ValueError, in one sentence.
     """
+    from pyspark.sql.utils import is_remote
+
+    from headrace.spark.client_settings import open_stores
     from headrace.spark.sink import stream_writer
 
-    stream_writer(options, rows.schema)
+    made = stream_writer(options, rows.schema)
+    if not is_remote():  # a session elsewhere has the files elsewhere
+        open_stores(made.options.cluster)
     return rows.writeStream.format("headrace").options(**options)
 
 
@@ -51,11 +56,15 @@ def write_updates(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     from pyspark.sql.utils import is_remote
 
     from headrace.spark.checkpoint_offsets import no_query, query_of
+    from headrace.spark.client_settings import open_stores
     from headrace.spark.delivery import OF_BATCH, OF_QUERY
     from headrace.spark.options import sink_options
 
     chosen = dict(options)
-    how = sink_options(chosen).exactly_once
+    checked = sink_options(chosen)
+    if not is_remote():
+        open_stores(checked.cluster)
+    how = checked.exactly_once
     if how is not None and is_remote() and not how.checkpoint:
         raise no_query("")  # now, and not with the first batch
     run_id = ""

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.arrow.sizes import BATCH_BYTES
+from headrace.client.security import PLAINTEXT, Security, security_of
 from headrace.client.sizes import FETCH_SIZE, MAX_WAIT_MS
+from headrace.spark.option_table import SECURITY_KEYS
 from headrace.wire.address import parse_addresses
 
 if TYPE_CHECKING:
     from headrace.client.cluster import Client
+    from headrace.config import ConfigError
 
+PREFIX: Final = "kafka."
 INT32_MAX: Final = (1 << 31) - 1
 PARTITION_BYTES: Final = 2 << 20
 """What a task fetches of a partition at once becomes one Arrow batch: larger ones leave a core's cache on the way, and
@@ -29,6 +33,8 @@ class ClusterSettings:
     client_id: str = "headrace-spark"
     api_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
+    security: Security = PLAINTEXT
+    """Goes into tasks, and shows no secret."""
 
     def client(self, *, known: bool = False) -> Client:
         """A client of the cluster; it connects with its first call.
@@ -44,6 +50,7 @@ class ClusterSettings:
             timeout_s=self.api_timeout_ms / 1000,
             request_timeout_s=self.request_timeout_ms / 1000,
             await_bootstrap=known,
+            security=self.security,
         )
 
 
@@ -83,16 +90,59 @@ def cluster_settings(options: Mapping[str, str]) -> ClusterSettings:
         parse_addresses(text, default_port=None)
     except ValueError as error:
         raise ValueError(f"The option 'kafka.bootstrap.servers' is wrong: {error}.") from None
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise ValueError(f"The option 'kafka.security.protocol' must be PLAINTEXT, not {protocol!r}.")
     usual = ClusterSettings(text)
     return ClusterSettings(
         text,
         options.get("kafka.client.id", usual.client_id),
         _number(options, "kafka.default.api.timeout.ms", usual.api_timeout_ms, least=1),
         _number(options, "kafka.request.timeout.ms", usual.request_timeout_ms, least=1),
+        _security(options),
     )
+
+
+def _security(options: Mapping[str, str]) -> Security:
+    """How connections are protected. Stores are not opened: where options are checked there may be no file."""
+    given = {name.removeprefix(PREFIX): options[name] for name in SECURITY_KEYS if name in options}
+    if not given:
+        return PLAINTEXT
+    from headrace.config import ConfigError
+
+    try:
+        return security_of(given)
+    except ConfigError as error:
+        raise _complaint(error) from None
+
+
+def open_stores(settings: ClusterSettings) -> None:
+    """Says before a query starts what would keep each of its tasks from connecting. Raises ValueError, in one sentence
+    without secrets. To be called where Spark's driver runs."""
+    if settings.security == PLAINTEXT:
+        return
+    from headrace.config import ConfigError
+
+    try:
+        settings.security.way()
+    except ConfigError as error:
+        raise _complaint(error) from None
+
+
+def _complaint(error: ConfigError) -> ValueError:
+    """Without the value, but for a path or a choice, which is no secret."""
+    why = error.why.rstrip(".")
+    choice = why.removeprefix("String must be one of: ")
+    if choice != why:
+        why = f"it must be one of {choice}, not {error.value!r}"
+    elif error.name.endswith(".location"):
+        why = f"{error.value}: {why}"
+    return ValueError(f"The option '{PREFIX}{error.name}' is wrong: {why or 'it cannot be taken'}.")
+
+
+def security_options(security: Security) -> dict[str, str]:
+    """The options of a source or sink that say this."""
+    if security == PLAINTEXT:
+        return {}
+    settings = {f"{PREFIX}{name}": text for name, text in security.settings if f"{PREFIX}{name}" in SECURITY_KEYS}
+    return {f"{PREFIX}security.protocol": security.protocol, **settings}
 
 
 def fetch_settings(options: Mapping[str, str]) -> FetchSettings:

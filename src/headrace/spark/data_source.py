@@ -34,11 +34,13 @@ class HeadraceDataSource(DataSource):
 
     def schema(self) -> str:
         """The row of the source. Wrong options end here, before a query starts."""
+        from headrace.spark.client_settings import open_stores
         from headrace.spark.option_table import SOURCE_KEYS
         from headrace.spark.options import read_options, warn_of_ignored
         from headrace.spark.row_types import row_ddl
 
         options = read_options(self.options)
+        open_stores(options.cluster)
         warn_of_ignored(self.options, SOURCE_KEYS, "source")
         return row_ddl(self._with_schema(options).row)
 
@@ -77,14 +79,20 @@ class HeadraceDataSource(DataSource):
         return StreamReader(options, self.cores)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from headrace.spark.client_settings import open_stores
         from headrace.spark.sink import batch_writer
 
-        return batch_writer(self.options, schema, overwrite=overwrite)
+        made = batch_writer(self.options, schema, overwrite=overwrite)
+        open_stores(made.options.cluster)
+        return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from headrace.spark.client_settings import open_stores
         from headrace.spark.sink import stream_writer
 
-        return stream_writer(self.options, schema)
+        made = stream_writer(self.options, schema)
+        open_stores(made.options.cluster)
+        return made
 
 
 def _check_schema(given: StructType, row: RowOptions) -> None:

@@ -40,6 +40,7 @@ class Option:
 
 _FLAG: Final = "`true`, `false`"
 _NUMBER: Final = "a number from 1"
+_STORES: Final = "`JKS`, `PKCS12`, `PEM`"
 
 SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
     "The cluster": (
@@ -50,7 +51,6 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "`read_committed` leaves out records of transactions that are open or aborted.",
             "read_uncommitted",
         ),
-        Option("kafka.security.protocol", Use.ALL, "`PLAINTEXT`", "The protocol to the brokers.", "PLAINTEXT"),
         Option(
             "kafka.default.api.timeout.ms", Use.ALL, "milliseconds",
             "How long a request may wait for its answer, all attempts at a broker included, before the query ends.",
@@ -59,6 +59,59 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
         Option(
             "kafka.request.timeout.ms", Use.ALL, "milliseconds",
             "How long a broker may take for one answer before the client connects to it again.", "30000",
+        ),
+    ),
+    "Encryption and login": (
+        Option(
+            "kafka.security.protocol", Use.ALL, "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`",
+            "The protocol to the brokers: `SSL` is TLS, `SASL` a login.", "PLAINTEXT",
+        ),
+        Option(
+            "kafka.sasl.mechanism", Use.ALL, "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`",
+            "How the client logs in.", otherwise="a login needs it",
+        ),
+        Option(
+            "kafka.sasl.jaas.config", Use.ALL, "a JAAS line",
+            'Who logs in: `org.apache.kafka.common.security.scram.ScramLoginModule required username="…" '
+            'password="…";`.',
+            otherwise="a login needs it",
+        ),
+        Option(
+            "kafka.ssl.truststore.location", Use.ALL, "a path, the same on every machine",
+            "The file with the authorities whose certificates the client believes.", otherwise="those of the system",
+        ),
+        Option("kafka.ssl.truststore.type", Use.ALL, _STORES, "The format of that file.", otherwise="`JKS`"),
+        Option(
+            "kafka.ssl.truststore.password", Use.ALL, "text", "The password that its integrity is checked with.",
+            otherwise="unchecked",
+        ),
+        Option(
+            "kafka.ssl.truststore.certificates", Use.ALL, "PEM text", "The authorities themselves, in place of a file.",
+        ),
+        Option(
+            "kafka.ssl.keystore.location", Use.ALL, "a path, the same on every machine",
+            "The file with the client's own key and certificate, where brokers ask for one.",
+        ),
+        Option("kafka.ssl.keystore.type", Use.ALL, _STORES, "The format of that file.", otherwise="`JKS`"),
+        Option("kafka.ssl.keystore.password", Use.ALL, "text", "The password of that file; a PEM file has none."),
+        Option("kafka.ssl.key.password", Use.ALL, "text", "The password of the key in it, where it has one."),
+        Option(
+            "kafka.ssl.keystore.key", Use.ALL, "PEM text",
+            "The client's key itself, in place of a file. Spark shows it in plans: prefer the file.",
+        ),
+        Option("kafka.ssl.keystore.certificate.chain", Use.ALL, "PEM text", "The certificates of that key."),
+        Option(
+            "kafka.ssl.endpoint.identification.algorithm", Use.ALL, "`https`, or nothing",
+            "Whether a broker's certificate must hold the name that the client connects to.", otherwise="`https`",
+        ),
+        Option(
+            "kafka.ssl.enabled.protocols", Use.ALL, "`TLSv1.2,TLSv1.3`", "Versions of TLS that may be spoken.",
+            otherwise="both",
+        ),
+        Option("kafka.ssl.protocol", Use.ALL, "`TLSv1.2`, `TLSv1.3`", "The newest of them.", otherwise="`TLSv1.3`"),
+        Option(
+            "kafka.ssl.cipher.suites", Use.ALL, "names, with commas", "Ciphers of TLS that may be spoken.",
+            otherwise="those of OpenSSL",
         ),
     ),
     "Topics to read": (
@@ -241,6 +294,7 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
 OPTIONS: Final = tuple(option for options in SECTIONS.values() for option in options)
 SOURCE_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.READ)
 SINK_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.SINK)
+SECURITY_KEYS: Final = frozenset(option.name for option in SECTIONS["Encryption and login"])
 BATCH_KEYS: Final = tuple(option.name for option in OPTIONS if option.use & Use.READ == Use.BATCH)
 """What only a batch read may say: a stream has no end."""
 
@@ -254,7 +308,8 @@ _CLIENT_IGNORED: Final = (
     "metrics.sample.window.ms", "partition.assignment.strategy", "partitioner.adaptive.partitioning.enable",
     "partitioner.availability.timeout.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms",
     "retries", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes", "session.timeout.ms",
-    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
+    "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "ssl.keymanager.algorithm",
+    "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
 )  # fmt: skip
 """Settings of the Java client that tune how it works and say nothing of what is read or written."""
 IGNORED: Final = (
