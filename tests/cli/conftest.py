@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from cli.commanding import as_user
 from click.testing import CliRunner, Result
 from peers.either import bootstrap, topic
+from peers.secured import Secured, secured_broker
 
 from headrace.cli import main
 
@@ -34,3 +36,22 @@ def run(bootstrap: str) -> Run:
 def run_json(run: Run) -> Callable[..., Any]:
     """The same with --json, decoded."""
     return lambda *arguments, **options: json.loads(run(*arguments, "--json", **options).stdout)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker that wants TLS and a login."""
+    with secured_broker(tmp_path_factory.mktemp("secured")) as made:
+        yield made
+
+
+@pytest.fixture
+def root(secured: Secured) -> Run:
+    """Runs a command as its super user."""
+    return as_user(secured, secured.root(), "root")
+
+
+@pytest.fixture
+def root_json(root: Run) -> Callable[..., Any]:
+    """The same with --json, decoded."""
+    return lambda *arguments, **more: json.loads(root(*arguments, "--json", **more).stdout)

@@ -107,7 +107,8 @@ def main() -> None:
     """An event log that speaks the Kafka protocol.
 
     Commands that talk to a cluster take --bootstrap HOST:PORT, or HEADRACE_BOOTSTRAP; without either,
-    127.0.0.1:9092.
+    127.0.0.1:9092. TLS and logins are in a file of Kafka's client properties: --command-config FILE, or
+    HEADRACE_COMMAND_CONFIG.
 
     \b
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no broker answers (in time),

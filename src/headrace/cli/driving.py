@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from headrace.cli.failures import Failure
-from headrace.cli.options import bootstrap_options, duration_option, json_option
+from headrace.cli.options import bootstrap_options, connect, duration_option, json_option
 from headrace.cli.output import Progress, counted, print_json
 from headrace.cli.pipeline_metrics import Metric, MetricsServer, exposition
 from headrace.wire.address import address_text
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from headrace.client import Client
+    from headrace.client.security import Security
     from headrace.spark.pipelines.plots import Result
     from headrace.spark.pipelines.running import Batch, Job
 
@@ -59,7 +61,7 @@ def _picture(ctx: click.Context, option: click.Parameter, value: Path | None) ->
 
 def run_options(command: F) -> F:
     """The options of every run, as the arguments `checkpoint`, `once`, `starting_offsets`, `trigger`, `max_per_batch`,
-    `settings`, `as_json`, `bootstrap` and `timeout`.
+    `settings`, `as_json`, `bootstrap`, `timeout` and `security`.
     """
     options = (
         click.option("--checkpoint", required=True, metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
@@ -117,6 +119,7 @@ class Request:
     max_per_batch: int | None
     settings: tuple[str, ...]
     as_json: bool
+    security: Security
     delivery: str = "at-least-once"
     """Where a pipeline lets one choose."""
 
@@ -139,7 +142,12 @@ class Request:
             trigger_ms=self.trigger,
             max_per_batch=self.max_per_batch,
             delivery=self.delivery,
+            security=self.security,
         )
+
+    def connect(self) -> Client:
+        """A client of the cluster; the caller closes it."""
+        return connect(self.bootstrap, self.timeout, self.security)
 
 
 def need_spark() -> None:

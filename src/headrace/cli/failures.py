@@ -37,7 +37,21 @@ HINTS = {
     "NOT_ENOUGH_REPLICAS": "see min.insync.replicas of the topic and `headrace topic describe`",
     "MESSAGE_TOO_LARGE": "see max.message.bytes of the topic",
     "GROUP_SUBSCRIBED_TO_TOPIC": "stop its consumers first",
+    **dict.fromkeys(
+        (
+            "TOPIC_AUTHORIZATION_FAILED",
+            "GROUP_AUTHORIZATION_FAILED",
+            "CLUSTER_AUTHORIZATION_FAILED",
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        ),
+        "`headrace acl list` shows who may do what, and --command-config says who you are",
+    ),
+    "SECURITY_DISABLED": "no authorizer decides there; see authorizer.class.name",
 }
+
+LOGIN_HINT = "check the user and the password in the file that --command-config names"
+TRUST_HINT = "ssl.truststore.location in the file that --command-config names says whom to believe"
+HANG_UP_HINT = "a broker that wants TLS or a login hangs up like that: see --command-config"
 
 NOT_FOUND_CODES = {
     "BROKER_ID_NOT_REGISTERED",
@@ -71,12 +85,28 @@ def failure_of(error: Exception) -> Failure | None:
         return Failure(f"{error.filename}: {error.strerror}")
     if "headrace.client.errors" not in sys.modules:
         return None
-    from headrace.client.errors import BrokerError, ClientError, TimedOutError, UnreachableError, code_name
+    from headrace.client.errors import (
+        BrokerError,
+        ClientError,
+        ConnectionLostError,
+        HungUpError,
+        TimedOutError,
+        UnreachableError,
+        UntrustedError,
+        code_name,
+    )
+    from headrace.client.login import NotLoggedInError
 
     if isinstance(error, BrokerError):
         name = code_name(error.code)
         hint = HINTS.get(name)
         return Failure(f"{error}; {hint}" if hint else str(error), NOT_FOUND if name in NOT_FOUND_CODES else FAILED)
+    if isinstance(error, NotLoggedInError):
+        return Failure(f"{error}; {LOGIN_HINT}")
+    if isinstance(error, UntrustedError):
+        return Failure(f"{error}; {TRUST_HINT}")
+    if isinstance(error, (HungUpError, ConnectionLostError)):
+        return Failure(f"{error}; {HANG_UP_HINT}", UNREACHABLE if isinstance(error, HungUpError) else FAILED)
     if isinstance(error, UnreachableError):
         return Failure(f"{error}; is a broker running there? (--bootstrap, or `headrace serve`)", UNREACHABLE)
     if isinstance(error, TimedOutError):

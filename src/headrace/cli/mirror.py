@@ -19,10 +19,11 @@ from headrace.cli.driving import (
     told_delivery,
 )
 from headrace.cli.failures import Failure
-from headrace.cli.options import connect, parse_pairs
+from headrace.cli.options import command_config, connect, parse_pairs
 
 if TYPE_CHECKING:
     from headrace.client import Client
+    from headrace.client.security import Security
     from headrace.spark.pipelines.mirror import Mirror
 
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--pattern", metavar="REGEX", help="or a pattern for their whole names; new topics follow.")
 @click.option("--to-bootstrap", required=True, metavar="HOST:PORT[,...]",
               help="Brokers of the cluster to copy to; --bootstrap is the one to copy from.")  # fmt: skip
+@command_config("--to-command-config", "The client properties of that cluster; --command-config is for the other.")
 @click.option("--prefix", default="", metavar="TEXT", help="A prefix for the names of the copies.")
 @click.option("--groups", default=".*", show_default=True, metavar="REGEX", help="The consumer groups to copy.")
 @click.option("--sync-group-offsets/--no-sync-group-offsets", default=True, show_default=True,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
               help="Go on if the source deleted records before the run copied them (failOnDataLoss).")  # fmt: skip
 @delivery_option("exactly-once: a batch of copies is one transaction.")
 @run_options
-def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
+def mirror(bootstrap: str, timeout: float, security: Security, **given: Any) -> None:
     """Copy topics of one cluster to another, with the offsets of their consumer groups.
 
     Partition, order, key, value, headers and timestamp of a record stay as they are. The run creates
@@ -50,7 +52,7 @@ def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
     little before.
     """
     settings = parse_pairs(given["settings"], "--set")
-    chosen = _checked(bootstrap, given)
+    chosen = _checked(bootstrap, security, given)
     from headrace.spark.pipelines.mirror import Copier, CopiesFile
     from headrace.spark.pipelines.mirror_groups import SYNC_S, GroupSync
     from headrace.spark.pipelines.mirror_topics import TopicFollower
@@ -58,7 +60,13 @@ def mirror(bootstrap: str, timeout: float, **given: Any) -> None:
     with ExitStack() as clients:
         # a client is for one thread, and the query has its own; what is done beside it must not hold a signal up
         (source, target), (aside, there) = (
-            [clients.enter_context(connect(at, time_s)) for at in (bootstrap, chosen.target)]
+            [
+                clients.enter_context(connect(at, time_s, how))
+                for at, how in (
+                    (bootstrap, chosen.source_security),
+                    (chosen.target, chosen.target_security),
+                )
+            ]
             for time_s in (timeout, min(timeout, SYNC_S))
         )
         _check_clusters(chosen, source, target)
@@ -87,7 +95,7 @@ def _warn(text: str) -> None:
     click.echo(f"headrace: {text}", err=True)
 
 
-def _checked(bootstrap: str, given: dict[str, Any]) -> Mirror:
+def _checked(bootstrap: str, security: Security, given: dict[str, Any]) -> Mirror:
     """The mirror that is asked for, as far as it can be checked without a cluster."""
     if bool(given["topics"]) == bool(given["pattern"]):
         raise click.UsageError("give either --topics or --pattern")
@@ -117,6 +125,8 @@ def _checked(bootstrap: str, given: dict[str, Any]) -> Mirror:
             trigger_ms=given["trigger"],
             max_per_batch=given["max_per_batch"],
             delivery=given["delivery"],
+            source_security=security,
+            target_security=given["to_command_config"],
         )
         sink_options(chosen.write_options())
         assert chosen.subscription

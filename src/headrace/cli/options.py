@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.failures import USAGE, Failure
+
 if TYPE_CHECKING:
     from headrace.client import Client
+    from headrace.client.security import Security
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,8 +27,43 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
+def security_in(path: str) -> Security:
+    """What a file of client properties says of security, its stores opened once.
+
+    Raises `Failure`, one line without secrets, for a file that cannot be read or used.
+    """
+    from headrace.client.security import security_of
+    from headrace.config import ConfigError, load_properties_file
+
+    try:
+        found = security_of(load_properties_file(path))
+        found.way()
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror or error}", USAGE) from None
+    except (ConfigError, ValueError) as error:
+        raise Failure(f"{path}: {error}", USAGE) from None
+    return found
+
+
+def command_config(option: str, about: str, envvar: str | None = None) -> Callable[[F], F]:
+    """An option that names a file of client properties; the command receives the `Security` that it says.
+
+    The name of the argument is the option's, but for --command-config: `security`.
+    """
+
+    def read(_: click.Context, __: click.Parameter, path: str | None) -> Security:
+        from headrace.client.security import PLAINTEXT
+
+        return PLAINTEXT if not path else security_in(path)
+
+    names = (option, "security") if option == "--command-config" else (option,)
+    return click.option(
+        *names, metavar="FILE", envvar=envvar, show_envvar=envvar is not None, callback=read, help=about
+    )
+
+
 def bootstrap_options(command: F) -> F:
-    """--bootstrap and --timeout, as the arguments `bootstrap` and `timeout`."""
+    """--bootstrap, --timeout and --command-config, as the arguments `bootstrap`, `timeout` and `security`."""
     bootstrap = click.option(
         "--bootstrap",
         "-b",
@@ -44,27 +82,32 @@ def bootstrap_options(command: F) -> F:
         metavar="SECONDS",
         help="How long one operation may take, retries included.",
     )
-    return bootstrap(timeout(command))
+    config = command_config(
+        "--command-config",
+        "Kafka's client properties: TLS, and who logs in.",
+        envvar="HEADRACE_COMMAND_CONFIG",
+    )
+    return bootstrap(config(timeout(command)))
 
 
 def cluster_options(command: F) -> F:
-    """--bootstrap and --timeout; the command receives `client`, which closes when it ends."""
+    """The options of `bootstrap_options`; the command receives `client`, which closes when it ends."""
     from functools import wraps
 
     @bootstrap_options
     @wraps(command)
-    def with_client(*args: Any, bootstrap: str, timeout: float, **kwargs: Any) -> Any:
-        with connect(bootstrap, timeout) as client:
+    def with_client(*args: Any, bootstrap: str, timeout: float, security: Security, **kwargs: Any) -> Any:
+        with connect(bootstrap, timeout, security) as client:
             return command(*args, client=client, **kwargs)
 
     return with_client  # type: ignore[return-value]
 
 
-def connect(bootstrap: str, timeout_s: float) -> Client:
+def connect(bootstrap: str, timeout_s: float, security: Security) -> Client:
     from headrace.client.cluster import Client
 
     try:
-        return Client(bootstrap, client_id="headrace-cli", timeout_s=timeout_s)
+        return Client(bootstrap, client_id="headrace-cli", timeout_s=timeout_s, security=security)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--bootstrap") from error
 

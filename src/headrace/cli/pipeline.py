@@ -21,7 +21,7 @@ from headrace.cli.driving import (
     told_delivery,
 )
 from headrace.cli.mirror import mirror
-from headrace.cli.options import INT32_MAX, connect, duration_option, json_option, parse_pairs
+from headrace.cli.options import INT32_MAX, duration_option, json_option, parse_pairs
 from headrace.cli.output import print_json, print_table
 from headrace.cli.table_sync import table_sync
 
@@ -181,7 +181,8 @@ def _run(name: str, request: Request, chosen: dict[str, Any]) -> None:
     _prepare_topics(request)
     route = f"{request.source} to {request.sink}"
     begin = partial(start, pipeline=program, job=job)
-    report = Report(name, request.as_json, partial(latest_results, request.bootstrap, request.sink))
+    results = partial(latest_results, request.bootstrap, request.sink, request.security)
+    report = Report(name, request.as_json, results)
     drive(report, Drive(begin, route, request.checkpoint, request.once, spark_settings))
 
 
@@ -198,7 +199,7 @@ def _prepare_topics(request: Request) -> None:
     """The topic to read must be there; the one to write is made where it is not."""
     from headrace.client import admin
 
-    with connect(request.bootstrap, request.timeout) as client:
+    with request.connect() as client:
         (source,) = client.topics([request.source])
         partitions = request.partitions or len(source.partitions)
         settings = {"cleanup.policy": "compact"}

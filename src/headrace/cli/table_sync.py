@@ -22,7 +22,7 @@ from headrace.cli.driving import (
     told_delivery,
 )
 from headrace.cli.failures import Failure
-from headrace.cli.options import INT32_MAX, connect, duration_option, parse_pairs
+from headrace.cli.options import INT32_MAX, duration_option, parse_pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,7 +189,7 @@ def _dead_letters(request: Request, topic: str) -> DeadLetters:
     from headrace.client import admin
     from headrace.spark.pipelines.tables.dead_letters import DeadLetters
 
-    with connect(request.bootstrap, request.timeout) as client:
+    with request.connect() as client:
         admin.create_topic(client, topic, exist_ok=True)
     options = _sink(request, topic)
     if options.exactly_once is None:
@@ -199,9 +199,11 @@ def _dead_letters(request: Request, topic: str) -> DeadLetters:
 
 def _sink(request: Request, topic: str) -> SinkOptions:
     """How the run writes to a topic."""
+    from headrace.spark.client_settings import security_options
     from headrace.spark.options import sink_options
 
     options = {"kafka.bootstrap.servers": request.bootstrap, "topic": topic, "delivery": request.delivery}
+    options |= security_options(request.security)
     return sink_options({**options, "commitTopic": COMMITS, "markerTopic": COMMITS})
 
 
@@ -224,7 +226,7 @@ def _send_once(rows: pa.RecordBatch, batch_id: int, *, options: SinkOptions, che
 def _topic(request: Request) -> Topic:
     from headrace.spark.pipelines.tables.following import Topic
 
-    with connect(request.bootstrap, request.timeout) as client:
+    with request.connect() as client:
         (found,) = client.topics([request.source])
         return Topic(found.name, found.id.hex() if any(found.id) else "")
 
@@ -265,7 +267,7 @@ def _to_topic(
     claim_checkpoint(request.checkpoint, {"pipeline": NAME, "from": str(place), "to": request.sink, **ours})
     try:
         source.check()
-        with connect(request.bootstrap, request.timeout) as client:
+        with request.connect() as client:
             settings, partitions = {"cleanup.policy": "compact"}, request.partitions or 1
             admin.create_topic(client, request.sink, partitions=partitions, configs=settings, exist_ok=True)
         watcher = Watcher(source, _ledger(request), back, request.max_per_batch or PAGE_ROWS)

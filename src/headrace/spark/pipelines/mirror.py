@@ -23,6 +23,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace.client.cluster import TopicPartition
+from headrace.client.security import PLAINTEXT, Security
+from headrace.spark.client_settings import security_options
 from headrace.spark.commit_records import Span
 from headrace.spark.delivery import AT_LEAST_ONCE, OF_BATCH
 from headrace.spark.options import SinkOptions, Subscription, sink_options, source_options
@@ -67,6 +69,8 @@ class Mirror:
     trigger_ms: int = 1000
     max_per_batch: int | None = None
     delivery: str = AT_LEAST_ONCE
+    source_security: Security = PLAINTEXT
+    target_security: Security = PLAINTEXT
 
     @property
     def is_once(self) -> bool:
@@ -84,6 +88,7 @@ class Mirror:
             "maxRecordsPerPartition": WHOLE,
             "groupIdPrefix": MIRROR_GROUPS,
             "failOnDataLoss": "false" if self.skip_lost else "true",
+            **security_options(self.source_security),
         }
         if self.topics:
             options["subscribe"] = ",".join(self.topics)
@@ -103,6 +108,7 @@ class Mirror:
     def write_options(self) -> dict[str, str]:
         """The options of the sink."""
         options = {"kafka.bootstrap.servers": self.target, "kafka.compression.type": self.compression}
+        options |= security_options(self.target_security)
         if self.is_once:
             options |= {"delivery": self.delivery, "commitTopic": COMMITS, "markerTopic": COMMITS}
             options["checkpointLocation"] = str(self.checkpoint.resolve())

@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.client.security import PLAINTEXT, Security
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -44,7 +46,7 @@ class Done:
     rows_per_s: float
 
 
-def latest_results(bootstrap: str, topic: str) -> list[Result]:
+def latest_results(bootstrap: str, topic: str, security: Security = PLAINTEXT) -> list[Result]:
     """The last value of every key among the latest `RESULTS_READ` records, as far as they are JSON objects.
 
     Raises `headrace.client.ClientError`.
@@ -53,11 +55,12 @@ def latest_results(bootstrap: str, topic: str) -> list[Result]:
     from headrace.client.cluster import Client
     from headrace.client.reading import LATEST, list_offsets
 
-    with Client(bootstrap) as client:
+    with Client(bootstrap, security=security) as client:
         ends = list_offsets(client, dict.fromkeys(client.partitions(topic), LATEST))
     share = RESULTS_READ // max(len(ends), 1)
     start = {index: max(end.offset - share, 0) for (_, index), end in ends.items()}
-    table = headrace.scan(topic, bootstrap=bootstrap, columns=["key", "value", "partition", "offset"], start=start)
+    columns = ["key", "value", "partition", "offset"]
+    table = headrace.scan(topic, bootstrap=bootstrap, columns=columns, start=start, security=security)
     rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
     values = {row["key"]: row["value"] for row in rows}
     found = []

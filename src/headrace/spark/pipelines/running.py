@@ -20,7 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from headrace.client.security import PLAINTEXT, Security
 from headrace.spark import write_stream, write_updates
+from headrace.spark.client_settings import security_options
 from headrace.spark.delivery import AT_LEAST_ONCE
 from headrace.spark.pipelines.fields import UNREADABLE
 from headrace.spark.pipelines.whole_files import replace_text
@@ -37,6 +39,10 @@ COMMITS: Final = "headrace-pipeline-commits"
 """The topic that keeps how far each query has written exactly once: a pipeline may rest for longer than brokers keep
 offsets, and its command line has no option to trust a checkpoint."""
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+REDACTED: Final = "(?i)url|keystore[.]key"
+"""Options that plans do not show, beside those that Spark knows by itself: whose name or value says `password`,
+`secret` or `token`."""
 
 Mode = Literal["append", "update"]
 """Whether a result is written once, when it is final, or with each batch that changes it."""
@@ -69,10 +75,12 @@ class Job:
     trigger_ms: int = 1000
     max_per_batch: int | None = None
     delivery: str = AT_LEAST_ONCE
+    security: Security = PLAINTEXT
 
     def read_options(self) -> dict[str, str]:
         """The options of the source."""
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.source}
+        options |= security_options(self.security)
         options["startingOffsets"] = self.starting
         if self.max_per_batch is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_per_batch)
@@ -81,6 +89,7 @@ class Job:
     def write_options(self) -> dict[str, str]:
         """The options of the sink."""
         options = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.sink, "delivery": self.delivery}
+        options |= security_options(self.security)
         if self.delivery != AT_LEAST_ONCE:
             options["commitTopic"] = COMMITS
         # Spark tells a stream's own sink of it, and not that of update mode
@@ -166,6 +175,7 @@ def open_session(name: str, log: Path, settings: Mapping[str, str]) -> SparkSess
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.redaction.options.regex": REDACTED,
         **settings,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": str(REPORTS_KEPT),
