@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.broker.broker import Broker
 from headrace.broker.storage.storage_format import StorageError
 from headrace.config import BrokerConfig, ConfigError
+from headrace.config.exposure import exposure_warnings
 from headrace.env.posix import raise_open_files_limit
 from headrace.env.posix_network import run_loop
 from headrace.env.posix_node import WORKER_THREADS, PosixNode, done_before, on_hang_up, on_stop_signal
@@ -78,6 +79,7 @@ def run(properties: Mapping[str, str], say: Callable[[str], None] = say_line, *,
     except ConfigError:
         _warn(warnings)
         raise
+    warnings += exposure_warnings(config)
     raise_open_files_limit()
     set_up_interpreter()
     try:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "acl": ("headrace.cli.acl:acl", "Say who may do what."),
     "user": ("headrace.cli.user:user", "Make users that log in by SCRAM."),
     "quota": ("headrace.cli.quota:quota", "Bound what clients ask of brokers."),
+    "security": ("headrace.cli.security:security", "Say what a configuration leaves open."),
     "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and say whether it is healthy."),
     "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum, and change who votes."),
     "partition": ("headrace.cli.partition:partition", "Move partitions, elect leaders, throttle replication."),

@@ -137,6 +137,7 @@ class BrokerFields:
     replication_quota_window_size_seconds: int
     request_timeout_ms: int
     security_inter_broker_protocol: str
+    security_strict: bool
     self_topics: bool
     self_topics_metrics_interval_ms: int
     socket_connection_setup_timeout_ms: int

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.wire.address import address_text
 
+from .exposure import REMEDY, open_listeners, opening_text
 from .security_table import SERVED_PROTOCOLS, UNPROTECTED
 from .setting import ConfigError
 from .table import broker_setting, check_refused, refusal
@@ -35,6 +36,7 @@ def check_relations(config: BrokerConfig) -> None:
     """Settings that are each possible and together are not. Raises ConfigError, one line."""
     _check_protocols(config)
     _check_listeners(config)
+    _check_strict(config)
     _check_node(config)
     if config.is_broker_alone:
         _check_broker_alone(config)
@@ -95,6 +97,12 @@ def _check_protocols(config: BrokerConfig) -> None:
         if point.protocol in TLS_PROTOCOLS and not tls_of(settings, point.protocol).key_store.is_given:
             why = f"listener {point.name} speaks {point.protocol} and needs {settings.prefix}ssl.keystore.location"
             raise ConfigError("listeners", config.shown("listeners"), why)
+
+
+def _check_strict(config: BrokerConfig) -> None:
+    for point in open_listeners(config) if config.security_strict else ():
+        why = f"{opening_text(point)}, and security.strict=true refuses that: {REMEDY}"
+        raise ConfigError("listeners", config.shown("listeners"), why)
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:

@@ -42,6 +42,14 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         choices=SERVED_PROTOCOLS,
     ),
     Setting(
+        "security.strict",
+        Type.BOOLEAN,
+        False,
+        "Whether a node refuses to start where a listener that other machines reach asks nobody who they are; false: "
+        "it warns.",
+        ours=True,
+    ),
+    Setting(
         "early.start.listeners",
         Type.LIST,
         None,

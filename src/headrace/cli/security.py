@@ -1,0 +1,191 @@
+"""`headrace security`: what a configuration leaves open, in sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.failures import FAILED, USAGE, Failure
+from headrace.cli.options import json_option
+from headrace.cli.output import print_json
+
+if TYPE_CHECKING:
+    from headrace.config import BrokerConfig
+    from headrace.config.broker import Endpoint
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+@click.group()
+def security() -> None:
+    """Say what a configuration leaves open, and to whom."""
+
+
+@security.command()
+@click.argument("file", metavar="server.properties", type=click.Path(path_type=Path))
+@json_option
+@click.pass_context
+def check(ctx: click.Context, file: Path, as_json: bool) -> None:
+    """Say in sentences who may come in at which listener, and what they may do then.
+
+    The exit code is 1 where a listener that other machines reach asks nobody who they are. Nothing is connected to;
+    settings that were changed while the broker ran are not looked at.
+    """
+    config = _config(file)
+    from headrace.config.exposure import open_listeners
+
+    is_open = {point.name for point in open_listeners(config)}
+    found = {
+        "listeners": [_listener(config, point, is_open) for point in config.all_listeners],
+        "authorizer": bool(config.authorizer_class_name),
+        "super_users": _super_users(config),
+        "between_nodes": None if config.is_by_itself else _between_nodes(config),
+        "metrics": _metrics(config),
+        "open": sorted(is_open),
+    }
+    if as_json:
+        print_json(found)
+    else:
+        for line in _sentences(config, found):
+            click.echo(line)
+    if is_open:
+        ctx.exit(FAILED)
+
+
+def _config(file: Path) -> BrokerConfig:
+    from headrace.config import BrokerConfig, ConfigError, load_properties_file
+
+    ignored: list[str] = []
+    try:
+        config = BrokerConfig.load(load_properties_file(str(file)), ignored.append)
+    except (ConfigError, ValueError) as error:
+        raise Failure(f"{file}: {error}", USAGE) from None
+    for line in ignored:
+        if any(word in line for word in ("ssl.", "sasl.", "security.", "authorizer", "super.users", "listener")):
+            click.echo(f"headrace: {line}", err=True)
+    return config
+
+
+def _super_users(config: BrokerConfig) -> list[str]:
+    from headrace.config.security_table import principals_of
+
+    return list(principals_of(config.super_users))
+
+
+def _listener(config: BrokerConfig, point: Endpoint, is_open: set[str]) -> dict[str, Any]:
+    from headrace.config.exposure import asks_who, client_auth, is_loopback
+
+    has_login = point.protocol.startswith("SASL")
+    return {
+        "listener": point.name,
+        "protocol": point.protocol,
+        "host": point.host or "0.0.0.0",
+        "port": point.port,
+        "encrypted": point.protocol.endswith("SSL"),
+        "mechanisms": list(config.of_listener(point.name).sasl_enabled_mechanisms) if has_login else [],
+        "client_auth": client_auth(config, point),
+        "authenticated": asks_who(config, point),
+        "loopback": is_loopback(point.host),
+        "open": point.name in is_open,
+    }
+
+
+def _between_nodes(config: BrokerConfig) -> dict[str, Any]:
+    brokers = {"listener": config.inter_broker_listener, "protocol": config.inter_broker_protocol}
+    controllers = {"listener": config.controller_listener, "protocol": config.controller_protocol}
+    for way, mechanism in (
+        (brokers, "sasl.mechanism.inter.broker.protocol"),
+        (controllers, "sasl.mechanism.controller.protocol"),
+    ):
+        has_login = way["protocol"].startswith("SASL")
+        way["mechanism"] = str(config.of_listener(way["listener"])[mechanism]) if has_login else ""
+    return {"brokers": None if config.is_controller_alone else brokers, "controllers": controllers}
+
+
+def _metrics(config: BrokerConfig) -> dict[str, Any] | None:
+    from headrace.config.exposure import is_loopback
+
+    if config.metrics_address is None:
+        return None
+    host, port = config.metrics_address
+    return {"host": host or "0.0.0.0", "port": port, "loopback": is_loopback(host)}
+
+
+# -- sentences
+
+
+def _sentences(config: BrokerConfig, found: dict[str, Any]) -> list[str]:
+    lines = [_of_listener(each) for each in found["listeners"]]
+    lines.append(_of_rights(config, found))
+    lines.append(_of_super_users(found))
+    lines += _of_nodes(found["between_nodes"])
+    metrics = found["metrics"]
+    if metrics is not None and not metrics["loopback"]:
+        lines.append(f"Metrics are served at {_at(metrics)} over HTTP, to whoever reaches it; they name topics.")
+    if found["open"]:
+        lines.append(f"Open beyond this machine, without a login: {', '.join(found['open'])}.")
+    else:
+        lines.append("Nothing beyond this machine is open to clients without a login.")
+    return lines
+
+
+def _at(place: dict[str, Any]) -> str:
+    from headrace.wire.address import address_text
+
+    return address_text(place["host"], place["port"])
+
+
+def _of_listener(each: dict[str, Any]) -> str:
+    sends_passwords = "PLAIN" in each["mechanisms"]
+    if each["encrypted"]:
+        how = "is encrypted (TLS)"
+    else:
+        how = "is not encrypted" + (": PLAIN sends passwords that others can read" if sends_passwords else "")
+    who = {
+        "none": f"Whoever reaches it comes in, as {ANONYMOUS}",
+        "requested": f"Whoever reaches it comes in: with a certificate under its name, without one as {ANONYMOUS}",
+        "required": "Clients need a certificate that the trust store vouches for",
+    }[each["client_auth"]]
+    if each["mechanisms"]:
+        who = f"Clients log in by {' or '.join(each['mechanisms'])}"
+        who += " and need a certificate too" if each["client_auth"] == "required" else ""
+    reach = "Only this machine reaches it" if each["loopback"] else "Other machines may reach it"
+    return f"Listener {each['listener']} at {_at(each)} {how}. {who}. {reach}."
+
+
+def _of_rights(config: BrokerConfig, found: dict[str, Any]) -> str:
+    if not found["authorizer"]:
+        return "There is no authorizer: whoever comes in may do everything."
+    said = "The authorizer lets whoever comes in do what ACLs allow, and what no other ACL denies."
+    if config.allow_everyone_if_no_acl_found:
+        said += " What no ACL is about, everyone may use (allow.everyone.if.no.acl.found)."
+    return said
+
+
+def _of_super_users(found: dict[str, Any]) -> str:
+    names = found["super_users"]
+    if not found["authorizer"]:
+        return "Super users are named, and nothing asks for them." if names else "No super users are named."
+    if not names:
+        return "There are no super users: nobody may make the first ACL, and nodes may not talk to one another."
+    if ANONYMOUS in names:
+        return f"{ANONYMOUS} is a super user: whoever comes in without a login may do everything."
+    return f"Super users, who may do everything: {', '.join(names)}. Nodes have to be among them."
+
+
+def _of_nodes(between: dict[str, Any] | None) -> list[str]:
+    if between is None:
+        return ["The node is alone in its cluster: nothing is sent between nodes."]
+    lines = []
+    for whom in ("brokers", "controllers"):
+        way = between[whom]
+        if way is None:
+            continue
+        how = "encrypted (TLS)" if way["protocol"].endswith("SSL") else "not encrypted"
+        who = f"nodes log in by {way['mechanism']}" if way["mechanism"] else "nodes show certificates"
+        if way["protocol"] == "PLAINTEXT":
+            who = "nodes do not log in"
+        lines.append(f"Between nodes, {whom} are asked at listener {way['listener']}: {how}, and {who}.")
+    return lines
