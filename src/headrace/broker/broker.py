@@ -218,6 +218,7 @@ class Broker:
             self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.monitor.listen()
             self.server.times = self.monitor.times
+            await self.server.logins_ready()
             self.logs.lock()
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
@@ -249,6 +250,7 @@ class Broker:
             self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self._settings_changed)
             self.quorum.on_image(self._events.changed)
+            await self.server.logins_ready()
             self.quotas.take(self.image)
             self.quorum.on_image(self.quotas.changed)
             recovery_threads = self.config.num_recovery_threads_per_data_dir

@@ -171,6 +171,7 @@ class ControllerNode:
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             quorum.on_failure = self.fail
+            await self.server.logins_ready()
             self.monitor.follows(quorum)
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)

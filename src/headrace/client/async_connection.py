@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.client.security import Tls
     from headrace.env import Node, Owner, Timer
     from headrace.env.network import Stream
-    from headrace.security.credentials import Credentials
+    from headrace.security.credentials import AnyCredentials
     from headrace.wire.messages.k18_api_versions import ApiVersionsResponse
 
 R = TypeVar("R", bound=Response)
@@ -116,7 +116,7 @@ class AsyncConnection:
 
     # --- logging in
 
-    async def _log_in(self, credentials: Credentials, timeout_s: float) -> None:
+    async def _log_in(self, credentials: AnyCredentials, timeout_s: float) -> None:
         """Raises NotLoggedInError, or what `ask` raises."""
         from headrace.client.login import log_in, renewal_s
 
@@ -132,13 +132,13 @@ class AsyncConnection:
         if pause_s is not None:
             self._renewal = self._owner.later(pause_s, self._renew, credentials, timeout_s)
 
-    def _renew(self, credentials: Credentials, timeout_s: float) -> None:
+    def _renew(self, credentials: AnyCredentials, timeout_s: float) -> None:
         """The session ends soon: a login begins it anew, and whatever is asked meanwhile waits for that."""
         if not self.closed and self._held is None:
             self._held = deque()
             self._owner.spawn(self._renewed(credentials, timeout_s))
 
-    async def _renewed(self, credentials: Credentials, timeout_s: float) -> None:
+    async def _renewed(self, credentials: AnyCredentials, timeout_s: float) -> None:
         try:
             await self._log_in(credentials, timeout_s)
         except ClientError as error:

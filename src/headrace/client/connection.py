@@ -33,7 +33,7 @@ from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from headrace.security.credentials import Credentials
+    from headrace.security.credentials import AnyCredentials
 
 SEND_PARTS_MAX = 64
 """Buffers handed to one `sendmsg`; below every system's IOV_MAX."""
@@ -152,7 +152,7 @@ class Connection:
         if not self.closed:
             self._log_in(self._credentials, deadline)
 
-    def _log_in(self, credentials: Credentials, deadline: float) -> None:
+    def _log_in(self, credentials: AnyCredentials, deadline: float) -> None:
         from headrace.client.login import log_in, renewal_s
 
         login = log_in(credentials, self.peer, os.urandom)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headrace.client.channel import Request
 from headrace.client.errors import BrokerError, ClientError
-from headrace.security.credentials import Credentials
+from headrace.security.credentials import AnyCredentials
 from headrace.security.login import LoginFailedError
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -33,7 +33,7 @@ class NotLoggedInError(ClientError):
     """The broker does not let this client in, or does not prove that it is the one that it should be."""
 
 
-def log_in(credentials: Credentials, peer: str, secret: Callable[[int], bytes]) -> Login:
+def log_in(credentials: AnyCredentials, peer: str, secret: Callable[[int], bytes]) -> Login:
     """The requests of a login. Returns how long the session lives in ms, 0: without end.
 
     `secret` draws bytes that nobody can guess. Raises NotLoggedInError.
@@ -45,7 +45,10 @@ def log_in(credentials: Credentials, peer: str, secret: Callable[[int], bytes]) 
         raise NotLoggedInError(f"{peer} does not log clients in by {mechanism}; it serves {served}")
     if said.error_code:
         raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")))
-    login = credentials.begin(secret)
+    try:
+        login = credentials.begin(secret)
+    except LoginFailedError as error:
+        raise NotLoggedInError(f"no login at {peer}: {error}") from None
     token = login.first()
     while True:
         answer: SaslAuthenticateResponse = yield (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.config.setting import Value
     from headrace.config.tls import TlsConfig
-    from headrace.security.credentials import Credentials
+    from headrace.security.credentials import AnyCredentials
 
 Read = Callable[[str], bytes]
 """Reads a file; raises OSError."""
@@ -28,6 +28,7 @@ FAMILIES: Final = ("ssl.", "sasl.")
 MECHANISM: Final = "sasl.mechanism"
 JAAS: Final = "sasl.jaas.config"
 USUAL_MECHANISM: Final = "GSSAPI"
+OAUTHBEARER: Final = "OAUTHBEARER"
 PROTOCOL: Final = "security.protocol"
 CONTEXTS_MAX: Final = 64
 """Different ways of TLS that a process remembers."""
@@ -71,7 +72,7 @@ class Way:
     """What a connection is opened with: TLS or not, and who logs in or nobody."""
 
     tls: Tls | None = None
-    credentials: Credentials | None = None
+    credentials: AnyCredentials | None = None
 
 
 PLAINTEXT: Final = Security()
@@ -112,17 +113,24 @@ def security_of(properties: Mapping[str, str]) -> Security:
     return found
 
 
-def _credentials(security: Security) -> Credentials:
+def _credentials(security: Security) -> AnyCredentials:
     given = dict(security.settings)
-    return credentials(given.get(MECHANISM, USUAL_MECHANISM), given.get(JAAS), MECHANISM, JAAS)
+    return credentials(given.get(MECHANISM, USUAL_MECHANISM), given.get(JAAS), MECHANISM, JAAS, given)
 
 
-def credentials(mechanism: str, jaas: str | None, mechanism_setting: str, jaas_setting: str) -> Credentials:
-    """Who logs in, by these settings. Raises ConfigError, which shows nothing of the JAAS line."""
+def credentials(
+    mechanism: str, jaas: str | None, mechanism_setting: str, jaas_setting: str, settings: Mapping[str, str]
+) -> AnyCredentials:
+    """Who logs in, by these settings; `settings` say where a token is. Raises ConfigError, which shows nothing of the
+    JAAS line."""
     from headrace.config import ConfigError
     from headrace.security.credentials import CredentialsError, credentials_of
     from headrace.security.jaas import JaasError
 
+    if mechanism == OAUTHBEARER:
+        from headrace.client.bearer import bearer_credentials
+
+        return bearer_credentials(settings, jaas, jaas_setting)
     try:
         return credentials_of(mechanism, jaas)
     except CredentialsError as error:

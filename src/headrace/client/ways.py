@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.security import JAAS, PLAIN_WAY, Read, Way, credentials, opened
 from headrace.config import ConfigError
+from headrace.config.oauth import TOKEN_URL
 from headrace.config.security_table import PLAINTEXT, SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS, tls_of
 
@@ -79,4 +80,6 @@ def _way(config: BrokerConfig, listener: str, protocol: str, mechanism: str, rea
         return Way(tls)
     name = str(settings[mechanism])
     own = settings.mechanism(name)
-    return Way(tls, credentials(name, own.sasl_jaas_config, mechanism, f"{own.prefix}{JAAS}"))
+    token = own.text(TOKEN_URL)
+    where = {} if token is None else {TOKEN_URL: token}
+    return Way(tls, credentials(name, own.sasl_jaas_config, mechanism, f"{own.prefix}{JAAS}", where))

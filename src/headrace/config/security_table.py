@@ -114,7 +114,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "sasl.enabled.mechanisms",
         Type.LIST,
         ("GSSAPI",),
-        "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`.",
+        "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`.",
         by="listener",
     ),
     Setting(
@@ -149,7 +149,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "sasl.server.callback.handler.class",
         Type.CLASS,
         None,
-        "Class that says who may log in; a broker with a class here does not start.",
+        "Class that says whose tokens OAUTHBEARER takes, by Kafka's name of it: that of signed tokens, "
+        "`org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler`; empty: unsecured ones.",
         by="mechanism",
     ),
     Setting("security.providers", Type.STRING, None, "Java security providers.", refused=UNPROTECTED),
@@ -159,6 +160,5 @@ SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.client.", "Classes that speak SASL's client side.", UNPROTECTED),
     Family("sasl.kerberos.", "Authentication with Kerberos.", UNPROTECTED),
     Family("sasl.login.", "How a node of Kafka gets its own credentials.", UNPROTECTED),
-    Family("sasl.oauthbearer.", "Authentication with bearer tokens.", UNPROTECTED),
     Family("delegation.token.", "Authentication with delegation tokens.", UNPROTECTED),
 )

@@ -13,6 +13,7 @@ from .group_table import GROUP_ROWS
 from .headrace_table import HEADRACE_ROWS
 from .listener import PREFIX
 from .log_table import LOG_FAMILIES, LOG_ROWS
+from .oauth_table import OAUTH_FAMILIES, OAUTH_ROWS
 from .protocol_table import PROTOCOL_ROWS
 from .security_table import SECURITY_FAMILIES, SECURITY_ROWS
 from .server_table import SERVER_ROWS
@@ -23,6 +24,7 @@ from .topic_table import TOPIC_ROWS
 SETTINGS: Final[tuple[Setting, ...]] = (
     *SERVER_ROWS,
     *SECURITY_ROWS,
+    *OAUTH_ROWS,
     *TLS_ROWS,
     *LOG_ROWS,
     *GROUP_ROWS,
@@ -32,7 +34,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     *TOPIC_ROWS,
     *GROUP_SCOPE_ROWS,
 )
-FAMILIES: Final[tuple[Family, ...]] = (*SECURITY_FAMILIES, *LOG_FAMILIES, *CLUSTER_FAMILIES)
+FAMILIES: Final[tuple[Family, ...]] = (*SECURITY_FAMILIES, *OAUTH_FAMILIES, *LOG_FAMILIES, *CLUSTER_FAMILIES)
 
 
 def _by_name(scope: str) -> Mapping[str, Setting]:

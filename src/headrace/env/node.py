@@ -18,6 +18,7 @@ from headrace.env.clock import Clock
 from headrace.env.disk import Disk
 from headrace.env.entropy import Entropy
 from headrace.env.network import Network
+from headrace.env.web import Web
 from headrace.env.workers import Helper, Workers
 
 
@@ -164,6 +165,11 @@ class Node(Environment, Protocol):
     @property
     def helper(self) -> Helper:
         """A process for what a client can make as heavy as it likes."""
+        ...
+
+    @property
+    def web(self) -> Web:
+        """What others publish."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from headrace.env.node import LogSink, Owner
 from headrace.env.posix import PosixEnvironment, thread_processor_s
 from headrace.env.posix_helper import PosixHelper
 from headrace.env.posix_network import PosixNetwork, PosixWorkers
+from headrace.env.web import Web
 
 WORKER_THREADS: Final = 4
 """Threads for what may block: cold reads, checkpoints, recovery."""
@@ -177,6 +178,13 @@ class PosixNode(PosixEnvironment):
     def logger(self, name: str) -> LogSink:
         """See Node.logger."""
         return PosixLogSink(logging.getLogger(f"headrace.{name}"))
+
+    @property
+    def web(self) -> Web:
+        """See Node.web."""
+        from headrace.env.posix_web import PosixWeb  # with all of HTTP: few nodes need it
+
+        return PosixWeb()
 
     def owner(self, name: str) -> Owner:
         """See Node.owner."""

@@ -1,4 +1,4 @@
-"""What a client logs in with: a mechanism, and the user and password of its JAAS line.
+"""What a client logs in with: a mechanism, and the user and password of its JAAS line; tokens are in `oauthbearer`.
 
 Source: Kafka's `sasl.mechanism` and `sasl.jaas.config` of clients (KIP-85).
 """
@@ -11,6 +11,7 @@ from typing import Protocol
 from headrace.metadata.scram_credentials import MECHANISMS, Random
 from headrace.security.jaas import parse_jaas
 from headrace.security.mechanisms import MODULE_OF
+from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainClient
 from headrace.security.scram import ScramClient
 
@@ -33,6 +34,19 @@ class ClientLogin(Protocol):
         ...
 
 
+class AnyCredentials(Protocol):
+    """What a client logs in with, by any mechanism."""
+
+    @property
+    def mechanism(self) -> str:
+        """As a server knows it: `SCRAM-SHA-256`."""
+        ...
+
+    def begin(self, random: Random, /) -> ClientLogin:
+        """A login begins. Raises LoginFailedError where it cannot."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Who logs in, and how. `repr` shows no password."""
@@ -52,6 +66,7 @@ class Credentials:
 
 def credentials_of(mechanism: str, jaas: str | None) -> Credentials:
     """Raises CredentialsError, and JaasError for a line that cannot be read."""
+    assert mechanism != OAUTHBEARER, "its credentials are BearerCredentials"
     if mechanism not in MODULE_OF:
         raise CredentialsError(f"the mechanism {mechanism} is not served; there are {', '.join(MODULE_OF)}")
     if not jaas:

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
-MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE)
+OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE)
 """The login modules whose options mean something here."""
 REFUSED_MODULES: Final = (
     "com.sun.security.auth.module.JndiLoginModule",
@@ -150,7 +151,7 @@ def parse_jaas(line: str) -> LoginModule:
     if module.name in REFUSED_MODULES:
         raise JaasError(f"the login module {module.name} is refused")
     if module.name not in MODULES:
-        raise JaasError(f"the login module {module.name} is not known; there are {' and '.join(MODULES)}")
+        raise JaasError(f"the login module {module.name} is not known; there are {', '.join(MODULES)}")
     return module
 
 

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.metadata.scram_credentials import MECHANISMS, Random, ScramMechanism
-from headrace.security.jaas import PLAIN_MODULE, SCRAM_MODULE
+from headrace.security.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
 from headrace.security.login import ServerLogin
+from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainServer, PlainUsers
 from headrace.security.scram import ScramServer, ScramUsers
 
-MODULE_OF: Final[Mapping[str, str]] = {PLAIN: PLAIN_MODULE, **dict.fromkeys(MECHANISMS, SCRAM_MODULE)}
+MODULE_OF: Final[Mapping[str, str]] = {
+    PLAIN: PLAIN_MODULE,
+    **dict.fromkeys(MECHANISMS, SCRAM_MODULE),
+    OAUTHBEARER: OAUTHBEARER_MODULE,
+}
 """The login module of each mechanism that is served."""
 
 

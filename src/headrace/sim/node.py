@@ -204,6 +204,14 @@ class SimHelper:
         """See Helper.close."""
 
 
+class SimWeb:
+    """See `env.web.Web`: there is none."""
+
+    def fetch(self, url: str, *, bytes_max: int, timeout_s: float, context: object = None) -> bytes:
+        """See Web.fetch."""
+        raise OSError("nothing is published here")
+
+
 class SimWorkers:
     """See `env.workers.Workers`: work is done in one go, at a moment of the world's choosing; so many at a time."""
 
@@ -291,6 +299,7 @@ class SimNode:
         self.workers = SimWorkers(self, 4)
         self.syncs = SimWorkers(self, 4)
         self.helper = SimHelper()
+        self.web = SimWeb()
         self.defects = SimDefects(self)
         self.streams: dict[SimStream, None] = {}
         self.disk_delay_s = (0.0, 0.002)

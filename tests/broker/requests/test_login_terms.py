@@ -17,7 +17,7 @@ LINE = "listener.name.clients.plain.sasl.jaas.config"
     [
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "mechanism GSSAPI is not served"),
         ({"sasl.enabled.mechanisms": ""}, "offers no mechanism"),
-        ({"listener.name.clients.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "OAUTHBEARER is not served"),
+        ({"listener.name.clients.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "for signed tokens"),
         ({"sasl.server.callback.handler.class": "org.example.Mine"}, "org.example.Mine"),
         ({"listener.name.clients.plain.sasl.server.callback.handler.class": "org.example.Mine"}, "org.example.Mine"),
         ({LINE: f"{SCRAM_MODULE} required;"}, "the login module of PLAIN"),

@@ -27,14 +27,27 @@ DELAYED_MAX: Final = 1000
 """How many failures wait at once before they are told; further ones are closed without a word."""
 
 
+class Source(Protocol):
+    """Where a mechanism has from what it checks logins by, while the node runs."""
+
+    async def ready(self) -> None:
+        """Returns once it was looked there for the first time, with success or without; soon in any case."""
+        ...
+
+    def close(self) -> None:
+        """Nobody looks there any more."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
     """How a listener lets clients in: the mechanisms it offers, by name, the largest frame that it takes before a
-    login is done, and how long a failure waits."""
+    login is done, how long a failure waits, and what the mechanisms live on."""
 
     mechanisms: Mapping[str, ServerMechanism]
     frame_bytes_max: int
     failed_delay_ms: int
+    sources: tuple[Source, ...] = ()
 
 
 class Candidate(Protocol):

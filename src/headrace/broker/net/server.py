@@ -80,6 +80,12 @@ class OpenListener:
         assert self.listener is not None
         return self.listener.port
 
+    def close_sources(self) -> None:
+        """Ends what its mechanisms look for while the node runs."""
+        if self.login_terms is not None:
+            for source in self.login_terms.sources:
+                source.close()
+
 
 class CannotListen(OSError):
     """An address that cannot be had; the text is one line that names it, says why, and what to do."""
@@ -197,6 +203,7 @@ class Server:
                 on_failure=self._accept_failed,
             )
         except OSError as error:
+            opened.close_sources()
             raise CannotListen(endpoint.name, endpoint.host, endpoint.port, error) from error
         self.listeners.append(opened)
         return opened
@@ -232,7 +239,15 @@ class Server:
         """Gives a listener up that has accepted nothing yet."""
         assert opened.listener is not None
         opened.listener.close()
+        opened.close_sources()
         self.listeners.remove(opened)
+
+    async def logins_ready(self) -> None:
+        """Returns once clients can log in on every listener, or what is needed for that was looked for in vain."""
+        for opened in self.listeners:
+            if opened.login_terms is not None:
+                for source in opened.login_terms.sources:
+                    await source.ready()
 
     def serve_controllers(self) -> None:
         """Begins to accept the connections of other nodes, before clients are served. Raises CannotListen."""
@@ -450,6 +465,7 @@ class Server:
             assert opened.listener is not None
             opened.accepts = False
             opened.listener.close()
+            opened.close_sources()
 
     def stop_serving_clients(self) -> None:
         """Closes all listeners but the controllers', and the connections there."""

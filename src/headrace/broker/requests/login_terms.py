@@ -1,19 +1,20 @@
 """How a listener lets clients in, by its settings: the mechanisms that it offers, and the users behind them.
 
 PLAIN's users stand in the listener's JAAS line, SCRAM's in the cluster's metadata: who is made or deleted while the
-node runs may, or may not, log in from then on.
+node runs may, or may not, log in from then on. OAUTHBEARER's tokens are in `bearer_terms`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.net.logins import LoginTerms
+from headrace.broker.net.logins import LoginTerms, Source
 from headrace.config import ConfigError
 from headrace.metadata.scram_credentials import MECHANISMS, ScramMechanism, credential_in
 from headrace.security.jaas import JaasError, LoginModule, parse_jaas
 from headrace.security.login import Identity, ServerMechanism
 from headrace.security.mechanisms import MODULE_OF, PlainMechanism, ScramServerMechanism
+from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainUsers
 from headrace.security.scram import ScramUser
 
@@ -44,11 +45,25 @@ def login_terms(services: NodeServices, listener: str) -> LoginTerms:
     config = services.config.of_listener(listener)
     fake_key = services.node.entropy.secret(FAKE_KEY_BYTES)
     mechanisms: dict[str, ServerMechanism] = {}
+    sources: list[Source] = []
     for name in config.sasl_enabled_mechanisms:
-        mechanisms[name] = _mechanism(services, config.mechanism(name), name, fake_key)
+        if name == OAUTHBEARER:
+            # Imported where there is one: JSON and keys are nothing to others.
+            from headrace.broker.requests.bearer_terms import bearer_mechanism
+
+            own = config.mechanism(name)
+            mechanisms[name], keys = bearer_mechanism(services, own, listener, _login_module(own, name))
+            sources += [] if keys is None else [keys]
+        else:
+            mechanisms[name] = _mechanism(services, config.mechanism(name), name, fake_key)
     if not mechanisms:
         raise ConfigError("sasl.enabled.mechanisms", "", f"listener {listener} offers no mechanism to log in by")
-    return LoginTerms(mechanisms, config.sasl_server_max_receive_size, config.connection_failed_authentication_delay_ms)
+    return LoginTerms(
+        mechanisms,
+        config.sasl_server_max_receive_size,
+        config.connection_failed_authentication_delay_ms,
+        tuple(sources),
+    )
 
 
 def _mechanism(services: NodeServices, config: MechanismConfig, name: str, fake_key: bytes) -> ServerMechanism:

@@ -1,0 +1,168 @@
+"""How a listener takes bearer tokens, by its settings: signed ones, or, where its file asks for that, anybody's.
+
+Source: KIP-255 (unsecured tokens), KIP-768 (signed ones), KIP-1139; Apache Kafka 4.4 for audience and issuer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from headrace.broker.requests.token_keys import Pace, TokenKeys
+from headrace.client.security import security_of
+from headrace.config import ConfigError
+from headrace.config.oauth import (
+    ALLOWED_URLS,
+    AUDIENCE,
+    BACKOFF_MAX_MS,
+    BACKOFF_MS,
+    CLOCK_SKEW_S,
+    ISSUER,
+    JWKS_URL,
+    REFRESH_MS,
+    SCOPE_CLAIM,
+    SUB_CLAIM,
+    UNVERIFIED_AUDIENCE,
+    UNVERIFIED_ISSUER,
+    split_url,
+)
+from headrace.security.oauthbearer.keys import KEY_SET_BYTES_MAX, KeysError, check_cryptography
+from headrace.security.oauthbearer.server import OAUTHBEARER, OAuthBearerMechanism
+from headrace.security.oauthbearer.signed import SignedTokens
+from headrace.security.oauthbearer.tokens import Accepted, Refused
+from headrace.security.oauthbearer.unsecured import UnsecuredOptionsError, UnsecuredTokens, from_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.broker.requests.services import NodeServices
+    from headrace.config.listener import MechanismConfig
+    from headrace.env import LogSink, Node
+    from headrace.security.jaas import LoginModule
+
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+SIGNED_HANDLERS: Final = (
+    f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler",
+    f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""Kafka's class that takes signed tokens, and its older name."""
+UNSECURED_HANDLER: Final = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+"""Kafka's default."""
+HANDLER: Final = "sasl.server.callback.handler.class"
+FETCH_TIMEOUT_S: Final = 5.0
+"""How long fetching the keys may take; a node that stops waits for it."""
+
+
+def bearer_mechanism(
+    services: NodeServices, config: MechanismConfig, listener: str, module: LoginModule | None
+) -> tuple[OAuthBearerMechanism, TokenKeys | None]:
+    """The mechanism, and where its keys come from. Raises ConfigError where the settings ask for what cannot be."""
+    handler = config.sasl_server_callback_handler_class or UNSECURED_HANDLER
+    if handler not in (*SIGNED_HANDLERS, UNSECURED_HANDLER):
+        raise ConfigError(HANDLER, handler, f"this class is not known: {SIGNED_HANDLERS[0]} takes signed tokens")
+    check: Callable[[str], Accepted | Refused]
+    keys: TokenKeys | None = None
+    log = services.node.logger("logins")
+    if handler == UNSECURED_HANDLER:
+        unsecured = _unsecured(config, listener, module, log)
+        check = partial(_check_unsecured, unsecured, services.node, log, listener)
+    else:
+        signed = _signed(config)
+        keys = _keys(services, config, module)
+        check = partial(_check_signed, signed, keys, services.node, log, listener)
+    return OAuthBearerMechanism(check, config.connections_max_reauth_ms), keys
+
+
+def _check_signed(
+    tokens: SignedTokens, keys: TokenKeys, node: Node, log: LogSink, listener: str, token: str
+) -> Accepted | Refused:
+    found = tokens.checked(token, keys.keys, node.clock.now_ms())
+    if isinstance(found, Refused) and found.unknown_key is not None:
+        keys.unknown(found.unknown_key)
+    return _said(found, log, listener)
+
+
+def _check_unsecured(
+    tokens: UnsecuredTokens, node: Node, log: LogSink, listener: str, token: str
+) -> Accepted | Refused:
+    return _said(tokens.checked(token, node.clock.now_ms()), log, listener)
+
+
+def _said(found: Accepted | Refused, log: LogSink, listener: str) -> Accepted | Refused:
+    if isinstance(found, Refused):
+        log.warning("token refused", listener=listener, why=found.why)
+    return found
+
+
+def _unsecured(config: MechanismConfig, listener: str, module: LoginModule | None, log: LogSink) -> UnsecuredTokens:
+    """Tokens without a signature: only where somebody wrote the line that asks for them."""
+    if module is None:
+        why = (
+            f"{OAUTHBEARER} needs {HANDLER}={SIGNED_HANDLERS[0]} for signed tokens; a listener that takes tokens that "
+            f"nobody has signed, for tests alone, needs {config.prefix}sasl.jaas.config"
+        )
+        raise ConfigError(HANDLER, "", why)
+    try:
+        tokens = from_options(module.options)
+    except UnsecuredOptionsError as error:
+        raise ConfigError(f"{config.prefix}sasl.jaas.config", "(hidden)", str(error)) from None
+    log.warning(
+        "this listener takes tokens that nobody has signed: whoever reaches it can be whoever they like",
+        listener=listener,
+        mechanism=OAUTHBEARER,
+    )
+    return tokens
+
+
+def _signed(config: MechanismConfig) -> SignedTokens:
+    """What signed tokens must say. Kafka asks for audience and issuer since 4.4."""
+    audiences, issuer = config.names(AUDIENCE), config.text(ISSUER) or None
+    for name, is_given, unverified in (
+        (AUDIENCE, bool(audiences), UNVERIFIED_AUDIENCE),
+        (ISSUER, issuer is not None, UNVERIFIED_ISSUER),
+    ):
+        if not is_given and not config.flag(unverified):
+            raise ConfigError(name, "", f"signed tokens need it, or {unverified}=true")
+    return SignedTokens(
+        frozenset(audiences),
+        issuer,
+        (config.text(SUB_CLAIM) or "").strip(),
+        (config.text(SCOPE_CLAIM) or "").strip(),
+        config.number(CLOCK_SKEW_S),
+    )
+
+
+def _keys(services: NodeServices, config: MechanismConfig, module: LoginModule | None) -> TokenKeys:
+    """Where the keys are. One file is read at once, so that a wrong name is heard of; nobody waits for a server."""
+    url = config.text(JWKS_URL)
+    if not url:
+        raise ConfigError(JWKS_URL, "", "signed tokens need the address of the issuer's keys")
+    if url not in config.names(ALLOWED_URLS):
+        raise ConfigError(JWKS_URL, url, f"it is not allowed: {ALLOWED_URLS} must name it too")
+    try:
+        check_cryptography()
+    except KeysError as error:
+        raise ConfigError("sasl.enabled.mechanisms", OAUTHBEARER, str(error)) from None
+    node = services.node
+    parts = split_url(url)
+    fetch: Callable[[], bytes]
+    if parts.scheme == "file":
+        fetch = partial(_read, node, unquote(parts.path))
+        try:
+            fetch()
+        except OSError as error:
+            raise ConfigError(JWKS_URL, url, f"the file cannot be read: {error.strerror or error}") from None
+    else:
+        options = {} if module is None else {k: v for k, v in module.options.items() if k.startswith("ssl.")}
+        tls = security_of({"security.protocol": "SSL", **options}).way().tls if options else None
+        context = None if tls is None else tls.context
+        fetch = partial(node.web.fetch, url, bytes_max=KEY_SET_BYTES_MAX, timeout_s=FETCH_TIMEOUT_S, context=context)
+    pace = Pace(config.number(REFRESH_MS), config.number(BACKOFF_MS), config.number(BACKOFF_MAX_MS))
+    return TokenKeys(node, url, pace, fetch)
+
+
+def _read(node: Node, path: str) -> bytes:
+    if node.disk.size(path) > KEY_SET_BYTES_MAX:
+        raise OSError(f"it holds more than {KEY_SET_BYTES_MAX} bytes")
+    return node.disk.read_file(path)

@@ -1,0 +1,99 @@
+"""Settings of OAUTHBEARER: whose tokens a listener takes, and where the keys come from by which they are checked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .oauth import (
+    ALLOWED_URLS,
+    AUDIENCE,
+    BACKOFF_MAX_MS,
+    BACKOFF_MS,
+    CLOCK_SKEW_S,
+    ISSUER,
+    JWKS_URL,
+    REFRESH_MS,
+    SCOPE_CLAIM,
+    SUB_CLAIM,
+    TOKEN_URL,
+    UNVERIFIED_AUDIENCE,
+    UNVERIFIED_ISSUER,
+    split_url,
+)
+from .setting import LONG_MAX, Family, Setting, Type, Value
+
+_SKEW_S_MAX: Final = 86_400
+_NOT_ASKED: Final = "a node takes its token from a file (sasl.oauthbearer.token.endpoint.url), and asks nobody for it"
+
+
+def _url_check(value: Value) -> str:
+    if not value:
+        return ""
+    try:
+        split_url(str(value))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _token_url_check(value: Value) -> str:
+    if value and not str(value).startswith("file:"):
+        return "this release takes tokens from a file alone (file:/path); ask for them beside it"
+    return _url_check(value)
+
+
+def _audience_check(value: Value) -> str:
+    assert isinstance(value, tuple)
+    if not all(value) or len(set(value)) < len(value):
+        return "it must be a list without empty values, and none of them twice"
+    return ""
+
+
+def _claim_check(value: Value) -> str:
+    return "" if str(value).strip() else "it must be the name of a claim"
+
+
+OAUTH_ROWS: Final[tuple[Setting, ...]] = (
+    Setting(ALLOWED_URLS, Type.LIST, (),
+            "Addresses that `sasl.oauthbearer.jwks.endpoint.url` may have; an address that is not among them is "
+            "refused. What the JVM's property `org.apache.kafka.sasl.oauthbearer.allowed.urls` is to Kafka.",
+            ours=True),
+    Setting(UNVERIFIED_AUDIENCE, Type.BOOLEAN, False,
+            "Whether tokens need not be meant for this cluster: `sasl.oauthbearer.expected.audience` may be empty.",
+            by="mechanism"),
+    Setting(UNVERIFIED_ISSUER, Type.BOOLEAN, False,
+            "Whether tokens may be anybody's whose keys are known: `sasl.oauthbearer.expected.issuer` may be unset.",
+            by="mechanism"),
+    Setting(CLOCK_SKEW_S, Type.INT, 30, "How many seconds the clocks of issuer and broker may differ by.",
+            at_least=0, at_most=_SKEW_S_MAX, by="mechanism"),
+    Setting(AUDIENCE, Type.LIST, (), "A token must be meant for one of these (`aud`).",
+            check=_audience_check, by="mechanism"),
+    Setting(ISSUER, Type.STRING, None, "A token must be of this issuer (`iss`).", by="mechanism"),
+    Setting(REFRESH_MS, Type.LONG, 3_600_000, "How often the broker fetches the keys of the issuer again.",
+            at_least=1000, at_most=LONG_MAX, by="mechanism"),
+    Setting(BACKOFF_MS, Type.LONG, 100,
+            "How long the broker waits after a first failure to fetch the keys; twice as long after each further one.",
+            at_least=1, at_most=3_600_000, by="mechanism"),
+    Setting(BACKOFF_MAX_MS, Type.LONG, 10_000, "The longest such wait.",
+            at_least=1, at_most=3_600_000, by="mechanism"),
+    Setting(JWKS_URL, Type.STRING, None,
+            "Where the keys are by which signed tokens are checked, a JSON Web Key Set: `https:`, `http:` or `file:`.",
+            check=_url_check, by="mechanism"),
+    Setting(SCOPE_CLAIM, Type.STRING, "scope", "The claim that holds a token's scope.",
+            check=_claim_check, by="mechanism"),
+    Setting(SUB_CLAIM, Type.STRING, "sub", "The claim that names the principal.",
+            check=_claim_check, by="mechanism"),
+    Setting(TOKEN_URL, Type.STRING, None,
+            "The file of the token by which this node logs in to others, read at each login: `file:/path`.",
+            check=_token_url_check, by="mechanism"),
+    Setting("sasl.oauthbearer.scope", Type.STRING, None, "The scope that a node of Kafka asks for.",
+            refused=_NOT_ASKED, by="mechanism"),
+    Setting("sasl.oauthbearer.header.urlencode", Type.BOOLEAN, False, "How a node of Kafka writes its credentials.",
+            refused=_NOT_ASKED, by="mechanism"),
+)  # fmt: skip
+
+OAUTH_FAMILIES: Final[tuple[Family, ...]] = (
+    Family("sasl.oauthbearer.assertion.", "How a node of Kafka proves who it is to the issuer.", _NOT_ASKED),
+    Family("sasl.oauthbearer.client.credentials.", "How a node of Kafka logs in to the issuer.", _NOT_ASKED),
+    Family("sasl.oauthbearer.jwt.", "Classes that fetch and check the tokens of a node of Kafka.", _NOT_ASKED),
+)
