@@ -40,11 +40,11 @@ def limit(cluster: TestCluster, node_id: int, parts: Parts, changes: Changes) ->
     components = [(kind, 0 if name else 1, name) for kind, name in parts]
     for node in cluster.nodes.values():
         with Client(node.port, "operator") as raw:
-            until(
-                lambda raw=raw: (
-                    [each for _, each in describe(raw, components, True)[1] or []] == [wanted] * bool(wanted)
-                )
-            )
+
+            def is_known(raw: Client = raw) -> bool:
+                return [each for _, each in describe(raw, components, True)[1] or []] == [wanted] * bool(wanted)
+
+            until(is_known)
 
 
 def create(raw: Client, name: str, partitions: int) -> tuple[int, int]:

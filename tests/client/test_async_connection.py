@@ -130,6 +130,6 @@ async def test_who_is_closed_waits_for_no_login(node: PosixNode) -> None:
     with headrace.testing.broker(settings) as running:
         way = Way(credentials=Credentials("PLAIN", "ann", "pencil"))
         link = await AsyncConnection.open(node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=way)
-        assert len(owner.timers) == 1
+        assert len(owner.timers) == 1  # type: ignore[attr-defined]
         link.close()
-        assert not owner.timers
+        assert not owner.timers  # type: ignore[attr-defined]

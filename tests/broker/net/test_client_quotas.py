@@ -300,7 +300,12 @@ def test_the_time_of_handlers_counts_and_their_waiting_does_not() -> None:
     quotas = ClientQuotas(clock, lambda: BrokerConfig.load({}), lambda _: None)  # type: ignore[arg-type]
     bucket = Limit(BucketName("request_percentage", "u", None), 1e9)
     used: list[float] = []
-    quotas.use = lambda _, amount: used.append(amount)  # type: ignore[method-assign]
+
+    def use(limit: Limit, amount: float) -> None:
+        assert limit == bucket
+        used.append(amount)
+
+    quotas.use = use  # type: ignore[method-assign]
 
     async def handler(waits: asyncio.Future[int]) -> int:
         clock.now += 1
@@ -319,7 +324,7 @@ def test_the_time_of_handlers_counts_and_their_waiting_does_not() -> None:
         await asyncio.sleep(0)
         clock.now += 1000
         waits.set_result(7)
-        found = await done
+        found: int = await done
         clock.now += 1000
         assert meter.answered(MetadataResponse()) == 0
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.raw import Raw
@@ -31,7 +32,7 @@ def test_they_are_announced(fresh: TestBroker) -> None:
 def test_what_was_set_is_found_by_every_kind_of_filter(fresh: TestBroker, version: int) -> None:
     with Raw(fresh.port) as raw:
         both = [("client-id", "c"), ("user", "u")]
-        entries = [
+        entries: list[Any] = [
             ([("user", "u")], [("producer_byte_rate", 5.0)]),
             ([("user", None)], [("consumer_byte_rate", 6.0)]),
             (both, [("request_percentage", 0.5), ("consumer_byte_rate", 7.0)]),
@@ -39,7 +40,7 @@ def test_what_was_set_is_found_by_every_kind_of_filter(fresh: TestBroker, versio
         ]
         assert [code for code, _ in alter(raw, entries, version=version)] == [0, 0, 0, 0]
 
-        def found(*components: tuple[str, int, str | None], strict: bool = False) -> list[object]:
+        def found(*components: tuple[str, int, str | None], strict: bool = False) -> Any:
             code, entities = describe(raw, components, strict, version)
             assert code == 0 and entities is not None
             return entities
@@ -61,7 +62,7 @@ def test_what_was_set_is_found_by_every_kind_of_filter(fresh: TestBroker, versio
 
 def test_what_is_only_validated_is_not_kept(fresh: TestBroker) -> None:
     with Raw(fresh.port) as raw:
-        entries = [([("user", "u")], [("producer_byte_rate", 5.0)])]
+        entries: list[Any] = [([("user", "u")], [("producer_byte_rate", 5.0)])]
         assert alter(raw, entries, validate_only=True) == [(0, [("user", "u")])]
         assert describe(raw, ()) == (0, [])
 
