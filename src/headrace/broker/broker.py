@@ -215,10 +215,9 @@ class Broker:
         self._log.info("broker starts", version=__version__, node=self.node_id, directories=directories)
         quorum: QuorumDriver | None = None
         try:
-            self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
+            await self._listen()  # first of all: whoever cannot have the address leaves no formatted directory behind
             self.monitor.listen()
             self.server.times = self.monitor.times
-            await self.server.logins_ready()
             self.logs.lock()
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
@@ -247,10 +246,9 @@ class Broker:
             if acls is not None:
                 acls.is_current()
             self.dynamic.start(lambda: self.image)
-            self._listen()  # what is stored may name other listeners than the file
+            await self._listen()  # what is stored may name other listeners than the file
             self.quorum.on_image(self._settings_changed)
             self.quorum.on_image(self._events.changed)
-            await self.server.logins_ready()
             self.quotas.take(self.image)
             self.quorum.on_image(self.quotas.changed)
             recovery_threads = self.config.num_recovery_threads_per_data_dir
@@ -389,9 +387,9 @@ class Broker:
         if self._seat is not None:
             await self._seat.close()
 
-    def _listen(self) -> None:
-        """Binds exactly the listeners that are in force now. Raises CannotListen, and ConfigError where keys or logins
-        cannot be used, this node's own to the others included."""
+    async def _listen(self) -> None:
+        """Binds exactly the listeners that are in force now, and waits for what their logins need. Raises CannotListen,
+        and ConfigError where keys or logins cannot be used, this node's own to the others included."""
         self.ways.check()
         wanted = [(endpoint, False) for endpoint in self.config.listeners]
         wanted += [(endpoint, True) for endpoint in self.config.controller_listeners]
@@ -403,6 +401,7 @@ class Broker:
             if endpoint not in bound:
                 self.server.listen(endpoint, controller=controller)
         self.server.settings_changed()
+        await self.server.logins_ready()
 
     def _settings_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         self.dynamic.changed(old, new, delta)

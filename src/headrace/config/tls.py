@@ -18,7 +18,7 @@ class StoreConfig:
     """`JKS`, `PKCS12` or `PEM`."""
     location: str | None
     password: str | None = field(repr=False)
-    pem_certificates: str | None
+    pem_certificates: str | None = field(repr=False)
     """The chain of the key, or what is trusted."""
     pem_key: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
