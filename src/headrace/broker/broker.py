@@ -24,6 +24,7 @@ from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.quorum.local_controller import LocalController
 from headrace.broker.quorum.metadata_start import deregister, open_quorum, register, registration
 from headrace.broker.quorum.producer_ids import ProducerIds
+from headrace.broker.quorum.token_sweep import TokenSweep, sweep_of
 from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.broker.requests.bad_batches import BadBatches
 from headrace.broker.requests.dispatch import Dispatch
@@ -77,6 +78,7 @@ class Broker:
     cluster_id: str
     epoch: int
     producer_ids: ProducerIds
+    _token_sweep: TokenSweep | None = None
 
     def __init__(self, config: BrokerConfig, node: Node) -> None:
         self.node = node
@@ -290,6 +292,7 @@ class Broker:
             self.monitor.close()
             self.verifier.close()
             await self.replicas.stop_fetching()
+            self._stop_sweeping()
             await self.server.close()
             await self._leave_cluster()
             if quorum is not None:
@@ -366,6 +369,7 @@ class Broker:
 
     async def _join(self) -> None:
         """The logs are ready: this broker may lead. Raises StorageError where the metadata log cannot take that."""
+        self._token_sweep = sweep_of(self)
         if self._membership is not None:
             await self._membership.join()
             return
@@ -416,6 +420,7 @@ class Broker:
             await self._membership.leave()
         self.server.stop_listening()
         self.verifier.close()
+        self._stop_sweeping()
         await self.transactions.stop()
         await self.groups.stop()
         await self.moves.stop()
@@ -434,6 +439,10 @@ class Broker:
         self.monitor.close()
         self._log.info("broker stopped", after_ms=self._since_ms(began))
         await self.node.close()
+
+    def _stop_sweeping(self) -> None:
+        if self._token_sweep is not None:
+            self._token_sweep.close()
 
     async def _deregister(self) -> None:
         try:

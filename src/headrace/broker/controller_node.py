@@ -13,6 +13,7 @@ from headrace.broker.net.client_quotas import ClientQuotas
 from headrace.broker.net.server import OpenListener, Server
 from headrace.broker.quorum.metadata_start import lock_directories, open_quorum
 from headrace.broker.quorum.seat import QuorumSeat
+from headrace.broker.quorum.token_sweep import TokenSweep, sweep_of
 from headrace.broker.requests.apis import CLUSTER
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.broker.settings.dynamic_config import DynamicConfig
@@ -50,6 +51,10 @@ SERVED_ALONE: Final = frozenset(
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.ELECT_LEADERS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -138,6 +143,7 @@ class ControllerNode:
         self.controller_link: ControllerLink | None = None
         self.duties: Duties | None = None
         self._seat: QuorumSeat | None = None
+        self._token_sweep: TokenSweep | None = None
         self._locks: list[DiskLock] = []
         self.metrics.gauge("defects", lambda: node.defects.count)
         self.monitor = monitor_of_controller(self)
@@ -165,13 +171,13 @@ class ControllerNode:
             self.ways.check()
             for endpoint in self.config.controller_listeners:
                 self.server.listen(endpoint, controller=True)
+            await self.server.logins_ready()
             self.monitor.listen()
             self.server.times = self.monitor.times
             self._locks = lock_directories(self.node, self.config)
             quorum, self.layout = open_quorum(self.node, self.config)
             self.quorum = quorum
             quorum.on_failure = self.fail
-            await self.server.logins_ready()
             self.monitor.follows(quorum)
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
@@ -190,11 +196,14 @@ class ControllerNode:
             )
             self.controller, self.local_controller = self._seat.controller, self._seat.local
             self.duties = self._seat.duties
+            self._token_sweep = sweep_of(self)
             self.server.serve()
             self._seat.start()
             self.monitor.serves()
         except BaseException:
             self.monitor.close()
+            if self._token_sweep is not None:
+                self._token_sweep.close()
             await self.server.close()
             if self._seat is not None:
                 await self._seat.close()
@@ -210,6 +219,8 @@ class ControllerNode:
         """A clean stop: a leader lets another one lead."""
         self.monitor.ends()
         self.server.stop_listening()
+        if self._token_sweep is not None:
+            self._token_sweep.close()
         if self._seat is not None:
             await self._seat.close()
         await self.quorum.close()

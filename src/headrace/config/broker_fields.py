@@ -45,6 +45,9 @@ class BrokerFields:
     controller_quota_window_size_seconds: int
     cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
+    delegation_token_expiry_check_interval_ms: int
+    delegation_token_expiry_time_ms: int
+    delegation_token_max_lifetime_ms: int
     delete_topic_enable: bool
     early_fencing_enable: bool
     early_start_listeners: tuple[str, ...] | None

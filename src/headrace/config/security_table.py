@@ -153,6 +153,33 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "`org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler`; empty: unsecured ones.",
         by="mechanism",
     ),
+    Setting(
+        "delegation.token.secret.key",
+        Type.PASSWORD,
+        None,
+        "The key that delegation tokens are made with, the same on every node; not set: there are no such tokens.",
+    ),
+    Setting(
+        "delegation.token.max.lifetime.ms",
+        Type.LONG,
+        604_800_000,
+        "How long a delegation token lives at most, however often it is renewed.",
+        at_least=1,
+    ),
+    Setting(
+        "delegation.token.expiry.time.ms",
+        Type.LONG,
+        86_400_000,
+        "How long a delegation token lives until it has to be renewed.",
+        at_least=1,
+    ),
+    Setting(
+        "delegation.token.expiry.check.interval.ms",
+        Type.LONG,
+        3_600_000,
+        "How often the controller removes delegation tokens whose time is up.",
+        at_least=1,
+    ),
     Setting("security.providers", Type.STRING, None, "Java security providers.", refused=UNPROTECTED),
 )
 
@@ -160,5 +187,4 @@ SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.client.", "Classes that speak SASL's client side.", UNPROTECTED),
     Family("sasl.kerberos.", "Authentication with Kerberos.", UNPROTECTED),
     Family("sasl.login.", "How a node of Kafka gets its own credentials.", UNPROTECTED),
-    Family("delegation.token.", "Authentication with delegation tokens.", UNPROTECTED),
 )

@@ -5,15 +5,15 @@ do comes beside it (`Access`), because it is asked for names that only the contr
 
 Clients ask from CreateTopics to DeleteAcls, and UnregisterBroker. The nodes of a cluster ask RegisterController,
 RegisterBroker, Heartbeat, AlterPartitions, AssignDirectories and AllocateProducerIds. The active controller asks itself
-ElectMissing at its beginning, FenceBrokers when sessions run out, BalanceLeaders and ElectUnclean now and then. A
-broker that is a cluster alone asks RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker and FailDirectories, and
-has neither heartbeats nor sessions.
+ElectMissing at its beginning, FenceBrokers when sessions run out, BalanceLeaders, ElectUnclean and SweepTokens now and
+then. A broker that is a cluster alone asks RegisterBroker, UnfenceBroker, ElectReturned, FenceBroker, FailDirectories
+and SweepTokens, and has neither heartbeats nor sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from headrace.controller.acls import AclsDeleted, decide_create_acls, decide_delete_acls
@@ -27,6 +27,16 @@ from headrace.controller.brokers import (
 )
 from headrace.controller.configs import Alteration, decide_alter_configs
 from headrace.controller.context import ApiError, ControllerContext
+from headrace.controller.delegation_tokens import (
+    TokenChanged,
+    TokenCreated,
+    TokenRules,
+    TokenWanted,
+    decide_create_token,
+    decide_expire_token,
+    decide_renew_token,
+    decide_sweep_tokens,
+)
 from headrace.controller.directories import (
     DirectoriesAssigned,
     decide_assign_directories,
@@ -241,6 +251,60 @@ class AlterScramUsers:
     ) -> Decision[Mapping[str, ApiError]]:
         """See ControllerRequest."""
         return decide_alter_scram(image, self.deletions, self.upsertions)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateToken:
+    """A new delegation token. `now_ms` is in ms since 1970."""
+
+    wanted: TokenWanted
+    rules: TokenRules
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenCreated]:
+        """See ControllerRequest."""
+        return decide_create_token(image, self.wanted, self.rules, self.now_ms, context.new_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """The token with this HMAC lives longer. Times are in ms, `now_ms` since 1970."""
+
+    hmac: bytes = field(repr=False)
+    principal: str
+    period_ms: int
+    rules: TokenRules
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenChanged]:
+        """See ControllerRequest."""
+        return decide_renew_token(image, self.hmac, self.principal, self.period_ms, self.rules, self.now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireToken:
+    """The token with this HMAC ends. Times are in ms, `now_ms` since 1970."""
+
+    hmac: bytes = field(repr=False)
+    principal: str
+    period_ms: int
+    rules: TokenRules
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[TokenChanged]:
+        """See ControllerRequest."""
+        return decide_expire_token(image, self.hmac, self.principal, self.period_ms, self.rules, self.now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTokens:
+    """Tokens whose time is up go; the reply says whether more may be left. `now_ms` is in ms since 1970."""
+
+    now_ms: int
+
+    def decide(self, image: ClusterImage, context: ControllerContext, access: Access) -> Decision[bool]:
+        """See ControllerRequest."""
+        return decide_sweep_tokens(image, self.now_ms)
 
 
 @dataclass(frozen=True, slots=True)

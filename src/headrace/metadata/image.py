@@ -216,7 +216,7 @@ class RawRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptRecords:
-    """State of concerns that are not served yet: the records that make it, live ones only, by what identifies them.
+    """State of concerns that are kept as records: those that make it, live ones only, by what identifies them.
 
     Snapshots write them again unchanged.
     """

@@ -54,6 +54,7 @@ _MIGRATION = 8
 _SCRAM = 11
 _SHRINKING_KEEPS_EPOCH = 12
 _METADATA_TRANSACTIONS = 13
+_DELEGATION_TOKENS = 14
 _CONTROLLER_REGISTRATION = 15
 _DIRECTORY_ASSIGNMENT = 17
 _ELIGIBLE_LEADERS = 23
@@ -92,6 +93,11 @@ def shrinking_keeps_leader_epoch(level: int) -> bool:
 def supports_transactions(level: int) -> bool:
     """Whether metadata records may be written in metadata transactions (KIP-868)."""
     return level >= _METADATA_TRANSACTIONS
+
+
+def supports_delegation_tokens(level: int) -> bool:
+    """Whether delegation tokens are metadata (KIP-900)."""
+    return level >= _DELEGATION_TOKENS
 
 
 def supports_controller_registration(level: int) -> bool:

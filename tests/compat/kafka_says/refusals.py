@@ -42,6 +42,10 @@ from headrace.wire.messages import k34_alter_replica_log_dirs as k34
 from headrace.wire.messages import k35_describe_log_dirs as k35
 from headrace.wire.messages import k36_sasl_authenticate as k36
 from headrace.wire.messages import k37_create_partitions as k37
+from headrace.wire.messages import k38_create_delegation_token as k38
+from headrace.wire.messages import k39_renew_delegation_token as k39
+from headrace.wire.messages import k40_expire_delegation_token as k40
+from headrace.wire.messages import k41_describe_delegation_token as k41
 from headrace.wire.messages import k42_delete_groups as k42
 from headrace.wire.messages import k43_elect_leaders as k43
 from headrace.wire.messages import k44_incremental_alter_configs as k44
@@ -234,6 +238,11 @@ def _cluster() -> Iterator[Refusal]:
     yield Refusal(k81.RemoveRaftVoterRequest(voter_id=1, voter_directory_id=bytes(16)), NO_CLUSTER)
     yield Refusal(k60.DescribeClusterRequest(include_cluster_authorized_operations=True), LEFT_OUT)
     yield Refusal(k18.ApiVersionsRequest("t", "1"), LEFT_OUT)
+    no_login = (ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,)
+    yield Refusal(k38.CreateDelegationTokenRequest(max_lifetime_ms=-1), no_login)
+    yield Refusal(k39.RenewDelegationTokenRequest(b"hmac", -1), no_login)
+    yield Refusal(k40.ExpireDelegationTokenRequest(b"hmac", -1), no_login)
+    yield Refusal(k41.DescribeDelegationTokenRequest(None), no_login)
     no_time = (ErrorCode.ILLEGAL_SASL_STATE,)
     yield Refusal(k17.SaslHandshakeRequest("PLAIN"), no_time)
     yield Refusal(k36.SaslAuthenticateRequest(b""), no_time)

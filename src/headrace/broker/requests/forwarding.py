@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import CloseConnectionError
+from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.registry import Handler
 from headrace.client.errors import ClientError
 from headrace.wire.errors import ErrorCode
@@ -22,7 +24,7 @@ from headrace.wire.messages.principal import DefaultPrincipalData
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
-    from headrace.broker.requests.services import Services
+    from headrace.broker.requests.services import NodeServices, Services
 
 PATIENCE_S: Final = 60.0
 """How long a request looks for an active controller."""
@@ -57,7 +59,7 @@ def _forward_or_refuse(broker: Services, request: Any, context: RequestContext, 
     return run()
 
 
-async def forward(broker: Services, request: Any, context: RequestContext) -> Any:
+async def forward(broker: NodeServices, request: Any, context: RequestContext) -> Any:
     """The active controller's answer to a client's request; None where this node decides by now, or forwards nothing,
     or no controller was found in time."""
     link = broker.controller_link
@@ -67,7 +69,7 @@ async def forward(broker: Services, request: Any, context: RequestContext) -> An
     header = RequestHeader(key, version, context.correlation_id, context.client_id)
     envelope = EnvelopeRequest(
         request_data=encode_request(header, request)[SIZE_BYTES:],
-        request_principal=_encode_principal(context.principal),
+        request_principal=_encode_principal(context.principal, is_token_authenticated(context)),
         client_host_address=_packed(context.client_host),
     )
     last = broker.node.clock.monotonic() + PATIENCE_S
@@ -88,17 +90,34 @@ async def forward(broker: Services, request: Any, context: RequestContext) -> An
     return None
 
 
-def _encode_principal(principal: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Stands for the connection of a client that asked another broker: whether it logged in by a delegation token."""
+
+    is_token: bool
+
+
+def is_token_authenticated(context: RequestContext) -> bool:
+    """Whether whoever asks has logged in by a delegation token."""
+    connection = context.connection
+    if isinstance(connection, SaslConnection):
+        identity = connection.session.identity
+        return identity is not None and identity.is_token
+    return isinstance(connection, Forwarded) and connection.is_token
+
+
+def _encode_principal(principal: str, is_token: bool) -> bytes:
     kind, _, name = principal.partition(":")
-    return b"\x00\x00" + DefaultPrincipalData(type=kind, name=name).encode(0)
+    return b"\x00\x00" + DefaultPrincipalData(type=kind, name=name, token_authenticated=is_token).encode(0)
 
 
-def read_principal(data: bytes | None) -> str | None:
-    """The principal of an envelope; None where there is none that this release knows. Raises DecodeError."""
+def read_principal(data: bytes | None) -> tuple[str, bool] | None:
+    """The principal of an envelope, and whether a delegation token stands for it; None where there is none that this
+    release knows. Raises DecodeError."""
     if data is None or data[:2] != b"\x00\x00":
         return None
     said = DefaultPrincipalData.decode(data, 0, 2)
-    return f"{said.type}:{said.name}"
+    return f"{said.type}:{said.name}", said.token_authenticated
 
 
 def _packed(host: str) -> bytes:

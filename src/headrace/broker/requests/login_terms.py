@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.net.logins import LoginTerms, Source
+from headrace.broker.requests.token_access import token_rules
 from headrace.config import ConfigError
+from headrace.metadata.delegation_tokens import credential_of_token, is_over
 from headrace.metadata.scram_credentials import MECHANISMS, ScramMechanism, credential_in
 from headrace.security.jaas import JaasError, LoginModule, parse_jaas
 from headrace.security.login import Identity, ServerMechanism
@@ -29,15 +31,30 @@ FAKE_KEY_BYTES: Final = 32
 
 
 class ImageUsers:
-    """SCRAM's users: those of the metadata as of now."""
+    """SCRAM's users: those of the metadata as of now, and whoever has a delegation token."""
 
-    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self, image: Callable[[], ClusterImage], secret_key: Callable[[], str] = str, now_ms: Callable[[], int] = int
+    ) -> None:
+        """`secret_key` is that of delegation tokens, empty where there are none; `now_ms` in ms since 1970."""
         self._image = image
+        self._secret_key = secret_key
+        self._now_ms = now_ms
 
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
-        """See ScramUsers.find. There are no delegation tokens."""
-        record = None if is_token else self._image().kept.scram.get((name, mechanism.code))
+        """See ScramUsers.find. A token whose time is up is none."""
+        if is_token:
+            return self._find_token(mechanism, name)
+        record = self._image().kept.scram.get((name, mechanism.code))
         return None if record is None else ScramUser(credential_in(record), Identity(f"User:{name}"))
+
+    def _find_token(self, mechanism: ScramMechanism, token_id: str) -> ScramUser | None:
+        secret_key = self._secret_key()
+        record = self._image().kept.delegation_tokens.get(token_id) if secret_key else None
+        if record is None or is_over(record, self._now_ms()):
+            return None
+        credential = credential_of_token(mechanism, secret_key, token_id)
+        return ScramUser(credential, Identity(record.owner, record.expiration_timestamp, is_token=True))
 
 
 def login_terms(services: NodeServices, listener: str) -> LoginTerms:
@@ -81,7 +98,9 @@ def _mechanism(services: NodeServices, config: MechanismConfig, name: str, fake_
             why = f'PLAIN needs its users: {config.prefix}sasl.jaas.config with user_<name>="<password>"'
             raise ConfigError("sasl.jaas.config", "", why)
         return PlainMechanism(PlainUsers(module.options), max_reauth_ms)
-    users = ImageUsers(lambda: services.image)
+    users = ImageUsers(
+        lambda: services.image, lambda: token_rules(services.config).secret_key, services.node.clock.now_ms
+    )
     return ScramServerMechanism(MECHANISMS[name], users, services.node.entropy.secret, fake_key, max_reauth_ms)
 
 

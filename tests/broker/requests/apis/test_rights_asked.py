@@ -34,9 +34,14 @@ NOT_REACHED = {
     ApiKey.DESCRIBE_CLUSTER: {Access(ResourceType.CLUSTER, Operation.ALTER)},
     ApiKey.DESCRIBE_TRANSACTIONS: {Access(ResourceType.TOPIC, Operation.DESCRIBE)},
     ApiKey.CONSUMER_GROUP_DESCRIBE: {Access(ResourceType.TOPIC, Operation.DESCRIBE)},
+    ApiKey.CREATE_DELEGATION_TOKEN: {Access(ResourceType.USER, Operation.CREATE_TOKENS)},
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: {
+        Access(ResourceType.DELEGATION_TOKEN, Operation.DESCRIBE),
+        Access(ResourceType.USER, Operation.DESCRIBE_TOKENS),
+    },
 }
-"""What a version asks for that is not stable yet, what only a controller asks for, and what takes an open transaction
-or members of a group, of which other tests tell."""
+"""What a version asks for that is not stable yet, what only a controller asks for, and what takes a login, an open
+transaction or members of a group, of which other tests tell."""
 
 
 class Noted(OpenAuthorizer):

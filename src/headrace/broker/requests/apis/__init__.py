@@ -70,6 +70,10 @@ SERVED: dict[int, frozenset[Access]] = {
     ApiKey.DESCRIBE_LOG_DIRS: may(On.CLUSTER, Op.DESCRIBE),
     ApiKey.SASL_AUTHENTICATE: frozenset(),
     ApiKey.CREATE_PARTITIONS: may(On.TOPIC, Op.ALTER),
+    ApiKey.CREATE_DELEGATION_TOKEN: may(On.USER, Op.CREATE_TOKENS),
+    ApiKey.RENEW_DELEGATION_TOKEN: frozenset(),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: frozenset(),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: may(On.DELEGATION_TOKEN, Op.DESCRIBE) | may(On.USER, Op.DESCRIBE_TOKENS),
     ApiKey.DELETE_GROUPS: may(On.GROUP, Op.DELETE),
     ApiKey.ELECT_LEADERS: may(On.CLUSTER, Op.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: may(On.TOPIC, Op.ALTER_CONFIGS)
@@ -123,6 +127,9 @@ FORWARDED: Final = frozenset(
         ApiKey.DELETE_ACLS,
         ApiKey.ALTER_CONFIGS,
         ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.ELECT_LEADERS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -137,5 +144,13 @@ FORWARDED: Final = frozenset(
     }
 )
 """What an envelope may hold."""
-SPLIT: Final = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
+SPLIT: Final = frozenset(
+    {
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
 """Of these a broker does a part itself; their handlers forward the rest."""

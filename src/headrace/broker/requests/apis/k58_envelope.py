@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.requests.apis import FORWARDED
-from headrace.broker.requests.forwarding import read_principal
+from headrace.broker.requests.forwarding import Forwarded, read_principal
 from headrace.broker.requests.quorum_requests import is_node
 from headrace.broker.requests.registry import handler_of, handles
 from headrace.broker.telemetry.request_errors import codes_of
@@ -54,8 +54,8 @@ def _open(
 ) -> tuple[RequestHeader, Any, RequestContext] | ErrorCode:
     """What is in an envelope, as if its client had asked here; or why not."""
     try:
-        principal = read_principal(request.request_principal)
-        if principal is None:
+        named = read_principal(request.request_principal)
+        if named is None:
             return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
     except DecodeError:
         return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
@@ -70,6 +70,7 @@ def _open(
         host = str(ipaddress.ip_address(request.client_host_address))
     except (DecodeError, ValueError):
         return ErrorCode.INVALID_REQUEST
+    principal, is_token = named
     inner = RequestContext(
         broker.authorizer,
         principal=principal,
@@ -79,5 +80,6 @@ def _open(
         api_key=header.api_key,
         api_version=header.api_version,
         correlation_id=header.correlation_id,
+        connection=Forwarded(is_token),
     )
     return header, body, inner

@@ -1,0 +1,60 @@
+"""What a delegation token is worth: its HMAC, its credential, and that both follow from id and key alone."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.metadata.delegation_tokens import credential_of_token, hmac_of, password_of, token_of
+from headrace.metadata.scram_credentials import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512
+from headrace.security.login import Challenge, Identity, Proved
+from headrace.security.scram import ScramClient, ScramServer, ScramUser
+from headrace.wire.messages.metadata_records import DelegationTokenRecord
+
+
+@given(st.text(min_size=1), st.text(max_size=30))
+def test_the_hmac(key: str, token_id: str) -> None:
+    key, token_id = (each.encode("utf-8", "replace").decode() for each in (key, token_id))
+    expected = hmac.new(key.encode(), token_id.encode(), hashlib.sha512).digest()
+    assert hmac_of(key, token_id) == expected
+    assert base64.b64decode(password_of(key, token_id)) == expected
+
+
+class One:
+    def find(self, mechanism: object, name: str, *, is_token: bool) -> ScramUser | None:
+        assert is_token and mechanism in MECHANISMS.values()
+        return ScramUser(credential_of_token(mechanism, "key", name), Identity("User:ann", 5, is_token=True))  # type: ignore[arg-type]
+
+
+def test_its_password_logs_in_by_both_mechanisms() -> None:
+    for mechanism in MECHANISMS.values():
+        client = ScramClient(mechanism, "id", password_of("key", "id"), os.urandom, is_token=True)
+        server = ScramServer(mechanism, One(), os.urandom, b"fake")
+        step = server.respond(client.first())
+        assert isinstance(step, Challenge)
+        done = server.respond(client.respond(step.token))
+        assert isinstance(done, Proved) and done.identity == ("User:ann", 5, True)
+
+
+def test_credentials_of_tokens_have_nothing_in_common() -> None:
+    made = [
+        credential_of_token(mechanism, key, token_id)
+        for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
+        for key in ("key", "other")
+        for token_id in ("a", "b")
+    ]
+    assert len({each.salt for each in made}) == len({each.stored_key for each in made}) == 8
+    assert credential_of_token(SCRAM_SHA_256, "key", "a") == made[0]
+    assert all(len(each.salt) == 32 and each.iterations == 4096 for each in made)
+
+
+def test_a_token_is_found_by_its_hmac_alone() -> None:
+    tokens = {name: DelegationTokenRecord(token_id=name) for name in ("a", "b")}
+    assert token_of(tokens, "key", hmac_of("key", "b")).token_id == "b"
+    for other in (hmac_of("other", "b"), hmac_of("key", "c"), b"", hmac_of("key", "b")[:-1]):
+        assert token_of(tokens, "key", other) is None
