@@ -90,7 +90,7 @@ def test_librdkafka_with_a_bad_token(taking: TestBroker, kind: str) -> None:
     assert any("invalid_token" in each.str() for each in heard), heard
 
 
-class OfAiokafka(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+class OfAiokafka(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]  # it has no types
     def __init__(self, make: Any) -> None:
         self._make = make
 
@@ -132,7 +132,7 @@ def test_aiokafka_with_a_bad_token(taking: TestBroker, kind: str) -> None:
         asyncio.run(fail())
 
 
-class OfKafkaPython(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
+class OfKafkaPython(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]  # nor has this
     def __init__(self, make: Any) -> None:
         super().__init__()
         self._make = make

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.metadata.delegation_tokens import credential_of_token, hmac_of, password_of, token_of
-from headrace.metadata.scram_credentials import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512
+from headrace.metadata.scram_credentials import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
 from headrace.security.login import Challenge, Identity, Proved
 from headrace.security.scram import ScramClient, ScramServer, ScramUser
 from headrace.wire.messages.metadata_records import DelegationTokenRecord
@@ -26,9 +26,9 @@ def test_the_hmac(key: str, token_id: str) -> None:
 
 
 class One:
-    def find(self, mechanism: object, name: str, *, is_token: bool) -> ScramUser | None:
+    def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
         assert is_token and mechanism in MECHANISMS.values()
-        return ScramUser(credential_of_token(mechanism, "key", name), Identity("User:ann", 5, is_token=True))  # type: ignore[arg-type]
+        return ScramUser(credential_of_token(mechanism, "key", name), Identity("User:ann", 5, is_token=True))
 
 
 def test_its_password_logs_in_by_both_mechanisms() -> None:
