@@ -164,7 +164,9 @@ def test_kafka_python(taking: TestBroker) -> None:
 @every_bad
 def test_kafka_python_with_a_bad_token(taking: TestBroker, kind: str) -> None:
     with pytest.raises(kafka.errors.KafkaError), ExitStack() as stack:
-        producer = kafka_python.KafkaProducer(**blocking_settings(taking, BAD[kind]), max_block_ms=2000)
+        producer = kafka_python.KafkaProducer(
+            **blocking_settings(taking, BAD[kind]), max_block_ms=2000, bootstrap_timeout_ms=2000
+        )
         stack.callback(producer.close, timeout=1)
         producer.send("kafka-python-bad", b"value").get(3)
 
