@@ -249,6 +249,13 @@ def acl_rows(wanted: Sequence[str], rounds: int, seconds: float) -> dict[str, di
     return found
 
 
+def line_of(key: str, row: dict[str, list[float]]) -> dict[str, Any]:
+    """A row as it is kept: what was measured, and ours over the others."""
+    ours = median(row["headrace"])
+    over = {f"over_{other}": round(ours / median(row[other]), 3) for other in ("kafka", "bare", "open") if other in row}
+    return {"row": key, **row, **over}
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench --security", description=__doc__)
     parser.add_argument(
@@ -286,16 +293,12 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         for each in secured:
             each.peer.clean()
-    found |= acl_rows([row for row in ACL_ROWS if not asked.only or row in asked.only], asked.rounds, asked.seconds)
-    for key, row in found.items():
-        ours = median(row["headrace"])
-        line: dict[str, Any] = {"row": key, **row}
-        for other in ("kafka", "bare", "open"):
-            if other in row:
-                line[f"over_{other}"] = round(ours / median(row[other]), 3)
-        lines.append(line)
+    of_acls = [row for row in ACL_ROWS if not asked.only or row in asked.only]
+    for rows in (lambda: found, lambda: acl_rows(of_acls, asked.rounds, asked.seconds)):
+        for key, row in rows().items():
+            lines.append(line_of(key, row))
+            print(json.dumps(lines[-1]), flush=True)
         keep(results, {"rounds": asked.rounds, "seconds": asked.seconds}, lines)
-        print(json.dumps(line), flush=True)
     return 0
 
 

@@ -21,7 +21,7 @@ from headrace.config.security_table import STANDARD_AUTHORIZER
 PATIENCE_S = 90.0
 PARTITIONS = 6
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-COMMANDS = "org.apache.kafka.tools."
+CONFIGS, ACLS = "kafka.admin.ConfigCommand", "org.apache.kafka.tools.AclCommand"
 
 
 class SecuredCluster(HeadraceCluster):
@@ -81,7 +81,7 @@ class SecuredCluster(HeadraceCluster):
 
     def tool(self, name: str, *arguments: str) -> str:
         """One of Apache Kafka's, as an operator."""
-        return kafka_tool(f"{COMMANDS}{name}", "--bootstrap-server", self.bootstrap, *arguments).stdout
+        return kafka_tool(name, "--bootstrap-server", self.bootstrap, *arguments).stdout
 
 
 def produced(cluster: SecuredCluster, topic: str, first: int, count: int) -> list[KafkaError]:
@@ -132,7 +132,7 @@ def until_refused(cluster: SecuredCluster, topic: str) -> list[KafkaError]:
 def test_one_cluster_behind_passwords(tmp_path: Path, kafkas: tuple[int, ...]) -> None:
     with SecuredCluster(tmp_path, kafkas) as cluster:
         cluster.tool(
-            "ConfigCommand", "--alter", "--entity-type", "users", "--entity-name", "ann", "--add-config",
+            CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "ann", "--add-config",
             "SCRAM-SHA-512=[password=secret]",
         )  # fmt: skip
         operator = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
@@ -140,7 +140,7 @@ def test_one_cluster_behind_passwords(tmp_path: Path, kafkas: tuple[int, ...]) -
             operator.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(PATIENCE_S)
         assert {error.code() for error in until_refused(cluster, "rights")} == {KafkaError.TOPIC_AUTHORIZATION_FAILED}
         for role in (("--producer",), ("--consumer", "--group", "readers")):
-            cluster.tool("AclCommand", "--add", "--allow-principal", "User:ann", *role, "--topic", "rights")
+            cluster.tool(ACLS, "--add", "--allow-principal", "User:ann", *role, "--topic", "rights")
         last = time.monotonic() + PATIENCE_S
         while failed := produced(cluster, "rights", 0, PARTITIONS):
             assert time.monotonic() < last, failed
