@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.channel import Request, Response
 from headrace.client.errors import ClientError, UnreachableError
+from headrace.client.security import PLAIN_WAY, Way
 from headrace.sim.client import CONNECT_S, SimClient
+from headrace.sim.machine import PORT
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k00_produce import ProduceRequest
 from headrace.wire.messages.k01_fetch import FetchRequest
@@ -79,8 +81,10 @@ def error_of(response: Any) -> int:
 class ClusterClient(SimClient):
     """See the module."""
 
-    def __init__(self, world: World, host: str, brokers: Sequence[str]) -> None:
-        super().__init__(world, host, brokers[0])
+    def __init__(self, world: World, host: str, brokers: Sequence[str], port: int = PORT, way: Way = PLAIN_WAY) -> None:
+        """`port` is that of a listener of every broker, `way` what connections to it are opened with."""
+        super().__init__(world, host, brokers[0], port)
+        self._way = way
         self.brokers = list(brokers)
         self._at = self.rng.randrange(len(self.brokers))
         self._links: dict[str, AsyncConnection] = {}
@@ -149,7 +153,7 @@ class ClusterClient(SimClient):
         link = self._links.get(host)
         if link is None or link.closed:
             link = self._links[host] = await AsyncConnection.open(
-                self.node, self.owner, host, self.port, client_id=self.host, timeout_s=CONNECT_S
+                self.node, self.owner, host, self.port, client_id=self.host, timeout_s=CONNECT_S, way=self._way
             )
         return link
 

@@ -21,11 +21,14 @@ from headrace.broker.broker import Broker
 from headrace.broker.controller_node import ControllerNode
 from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.quorum.metadata_start import format_storage
+from headrace.client.security import Way
 from headrace.config import BrokerConfig
 from headrace.config.security_table import STANDARD_AUTHORIZER
 from headrace.raft.control import Voter, VoterEndpoint
 from headrace.raft.machine import Raft
 from headrace.replicas.partition import Role
+from headrace.security.credentials import Credentials
+from headrace.security.jaas import PLAIN_MODULE
 from headrace.sim.after_snapshots import PowerAfterSnapshots
 from headrace.sim.checkers.bounds import Bounds
 from headrace.sim.checkers.commits import Commits
@@ -106,6 +109,16 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 
 
 STRANGER: Final = "stranger"
+"""Who logs in, where all others are the super user ANONYMOUS; his password is his name."""
+STRANGERS_PORT: Final = 9094
+GUARDED_SETTINGS: Final = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:ANONYMOUS",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,STRANGERS:SASL_PLAINTEXT",
+    "listener.name.strangers.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.strangers.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_{STRANGER}="{STRANGER}";',
+}
 
 
 def host_of(node_id: int) -> str:
@@ -142,7 +155,7 @@ class ClusterRun:
         self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0
         if grouped:
             self.options = replace(self.options, transactors=2, copiers=2)
-        self.rights = Rights(self.world, STRANGER, GUARDED) if guarded else None
+        self.rights = Rights(self.world, f"User:{STRANGER}", GUARDED) if guarded else None
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -220,7 +233,7 @@ class ClusterRun:
         if self.options.answers_are_lost:
             settings["replica.lag.time.max.ms"] = SHORT_LAG_MS
         if self.rights is not None:
-            settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+            settings |= GUARDED_SETTINGS
         return settings
 
     def _controller(self, node_id: int) -> Machine[ControllerNode]:
@@ -240,6 +253,8 @@ class ClusterRun:
             settings["listeners"] += f",CONTROLLER://{host}:{CONTROLLER_PORT}"
         else:
             settings["process.roles"] = "broker"
+        if self.rights is not None:
+            settings["listeners"] += f",STRANGERS://{host}:{STRANGERS_PORT}"
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
 
@@ -392,9 +407,11 @@ class ClusterRun:
             self.transactions.start_groups(self._groups, partitions)
 
         if self.rights is not None:
-            stranger = self._clients[STRANGER] = ClusterClient(self.world, STRANGER, self.hosts)
+            way = Way(credentials=Credentials("PLAIN", STRANGER, STRANGER))
+            stranger = ClusterClient(self.world, STRANGER, self.hosts, STRANGERS_PORT, way)
+            self._clients[STRANGER] = stranger
             stranger.owner.spawn(Stranger(stranger, self.rights).run())
-            guard = Guard(self._client("guard"), STRANGER)
+            guard = Guard(self._client("guard"), f"User:{STRANGER}")
             guard.client.owner.spawn(guard.run())
 
     def _operator_of(self, client: SimClient, nodes: Mapping[int, Voter]) -> VoterOperator:

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from headrace.sim.world import World
 
 _DENY: Final = 2
+STRANGERS_HOST: Final = "stranger"
 
 
 class Rights:
-    """Of one stranger's host and one topic, which everybody may use but whom an ACL denies it to."""
+    """Of one stranger and one topic, which everybody may use but whom an ACL denies it to."""
 
-    def __init__(self, world: World, host: str, topic: str) -> None:
+    def __init__(self, world: World, stranger: str, topic: str) -> None:
+        """`stranger` is a principal."""
         self._world = world
-        self._host = host
+        self._stranger = stranger
         self._topic = topic
         self._denied_since: float | None = None
         """Since when every broker that serves denies it."""
@@ -31,20 +33,15 @@ class Rights:
         serving = [broker for broker in brokers if any(opened.accepts for opened in broker.server.listeners)]
         denies = []
         for broker in serving:
-            acls = broker.image.kept.acls.values()
-            is_denied = any(
-                acl.permission_type == _DENY and acl.host == self._host and acl.resource_name == self._topic
-                for acl in acls
-            )
+            acls = [acl for acl in broker.image.kept.acls.values() if acl.resource_name == self._topic]
+            is_allowed = bool(acls) and all(acl.permission_type != _DENY for acl in acls)
             may = broker.authorizer.authorize(
-                "User:ANONYMOUS", self._host, Operation.WRITE, ResourceType.TOPIC, self._topic
+                self._stranger, STRANGERS_HOST, Operation.WRITE, ResourceType.TOPIC, self._topic
             )
-            if may == is_denied:
-                self._world.object(
-                    f"broker {broker.node_id} {'lets in' if may else 'refuses'} {self._host}, and its metadata say "
-                    "otherwise"
-                )
-            denies.append(is_denied)
+            if may != is_allowed:
+                what = "lets in" if may else "refuses"
+                self._world.object(f"broker {broker.node_id} {what} {self._stranger}, and its metadata say otherwise")
+            denies.append(not is_allowed)
         if not all(denies) or not denies:
             self._denied_since = None
         elif self._denied_since is None:
@@ -54,4 +51,4 @@ class Rights:
         """A record of the stranger that was sent at `asked_at` was taken."""
         self.accepted += 1
         if self._denied_since is not None and asked_at > self._denied_since:
-            self._world.object(f"a record of {self._host} was taken, and every broker denied it before it was sent")
+            self._world.object(f"a record of {self._stranger} was taken, and every broker denied it before it was sent")

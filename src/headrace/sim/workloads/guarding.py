@@ -25,7 +25,7 @@ _RESTS_MAX: Final = 12
 
 
 class Guard:
-    """The operator. `stranger` is the host that he denies the topic to."""
+    """The operator. `stranger` is the principal that he denies the topic to."""
 
     def __init__(self, client: SimClient, stranger: str) -> None:
         self.client = client
@@ -35,17 +35,17 @@ class Guard:
     async def run(self) -> None:
         """Until its node ends."""
         await make_topic(self.client, NAME, 1, {}, replicas=3)
-        await self._create("User:*", "*", _ALL, _ALLOW)
+        await self._create("User:*", _ALL, _ALLOW)
         while True:
-            await self._create("User:ANONYMOUS", self._stranger, _WRITE, _DENY)
+            await self._create(self._stranger, _WRITE, _DENY)
             await self._wait()
-            wanted = DeleteAclsFilter(_TOPIC, NAME, _LITERAL, "User:ANONYMOUS", self._stranger, _WRITE, _DENY)
+            wanted = DeleteAclsFilter(_TOPIC, NAME, _LITERAL, self._stranger, "*", _WRITE, _DENY)
             await self.client.insist(DeleteAclsRequest([wanted]), DeleteAclsResponse, 3)
             self.changes += 1
             await self._wait()
 
-    async def _create(self, principal: str, host: str, operation: int, permission: int) -> None:
-        acl = AclCreation(_TOPIC, NAME, _LITERAL, principal, host, operation, permission)
+    async def _create(self, principal: str, operation: int, permission: int) -> None:
+        acl = AclCreation(_TOPIC, NAME, _LITERAL, principal, "*", operation, permission)
         await self.client.insist(CreateAclsRequest([acl]), CreateAclsResponse, 3)
         self.changes += 1
 
