@@ -155,7 +155,7 @@ class ClusterRun:
         self._groups = self.world.rng("groups").choice(GROUPS) if grouped else 0
         if grouped:
             self.options = replace(self.options, transactors=2, copiers=2)
-        self.rights = Rights(self.world, f"User:{STRANGER}", GUARDED) if guarded else None
+        self.rights = Rights(self.world, f"User:{STRANGER}", GUARDED, self._up, LOOK_S) if guarded else None
         self.nodes = range(1, self.options.nodes + 1)
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
@@ -312,7 +312,7 @@ class ClusterRun:
         if self._is_raised:
             self.levels.look()
         if self.rights is not None:
-            self.rights.look(self._up())
+            self.rights.look()
 
     def _quorum_of_each(self) -> dict[int, QuorumDriver]:
         running = {node: machine.broker for node, machine in self.everybody.items()}

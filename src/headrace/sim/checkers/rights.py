@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.security.authorizer import Operation, ResourceType
@@ -18,19 +18,24 @@ STRANGERS_HOST: Final = "stranger"
 class Rights:
     """Of one stranger and one topic, which everybody may use but whom an ACL denies it to."""
 
-    def __init__(self, world: World, stranger: str, topic: str) -> None:
-        """`stranger` is a principal."""
+    def __init__(
+        self, world: World, stranger: str, topic: str, serving: Callable[[], Sequence[Broker]], look_s: float
+    ) -> None:
+        """`stranger` is a principal, `serving` the brokers that run; it is looked at them every `look_s` seconds, and
+        rights stay as they are for longer."""
         self._world = world
+        self._brokers = serving
+        self._look_s = look_s
         self._stranger = stranger
         self._topic = topic
-        self._denied_since: float | None = None
-        """Since when every broker that serves denies it."""
+        self._allowed_at = 0.0
+        """When a broker allowed it, or none served, the last time that it was looked."""
         self.accepted = 0
         self.refused = 0
 
-    def look(self, brokers: Sequence[Broker]) -> None:
+    def look(self) -> None:
         """Each broker decides as its own metadata say."""
-        serving = [broker for broker in brokers if any(opened.accepts for opened in broker.server.listeners)]
+        serving = [broker for broker in self._brokers() if any(opened.accepts for opened in broker.server.listeners)]
         denies = []
         for broker in serving:
             acls = [acl for acl in broker.image.kept.acls.values() if acl.resource_name == self._topic]
@@ -43,12 +48,11 @@ class Rights:
                 self._world.object(f"broker {broker.node_id} {what} {self._stranger}, and its metadata say otherwise")
             denies.append(not is_allowed)
         if not all(denies) or not denies:
-            self._denied_since = None
-        elif self._denied_since is None:
-            self._denied_since = self._world.loop.time()
+            self._allowed_at = self._world.loop.time()
 
     def let_in(self, asked_at: float) -> None:
         """A record of the stranger that was sent at `asked_at` was taken."""
         self.accepted += 1
-        if self._denied_since is not None and asked_at > self._denied_since:
+        self.look()
+        if asked_at > self._allowed_at + self._look_s:
             self._world.object(f"a record of {self._stranger} was taken, and every broker denied it before it was sent")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "guarded"
 _TOPIC, _LITERAL, _ALL, _WRITE, _DENY, _ALLOW = 2, 3, 2, 4, 2, 3
-_RESTS_MAX: Final = 12
-"""How often an operator rests between two changes, at most."""
+_RESTS: Final = (6, 18)
+"""How often an operator rests between two changes: long enough that whoever looks sees what is in force."""
 
 
 class Guard:
@@ -50,7 +50,7 @@ class Guard:
         self.changes += 1
 
     async def _wait(self) -> None:
-        for _ in range(self.client.rng.randint(1, _RESTS_MAX)):
+        for _ in range(self.client.rng.randint(*_RESTS)):
             await self.client.rest()
 
 
