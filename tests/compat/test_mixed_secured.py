@@ -156,9 +156,7 @@ def test_one_cluster_behind_passwords(tmp_path: Path, kafkas: tuple[int, ...]) -
         cluster.nodes[leader].start()
         assert consumed_again(cluster, 900) == set(range(900))
 
-        cluster.tool(
-            "AclCommand", "--remove", "--force", "--allow-principal", "User:ann", "--producer", "--topic", "rights"
-        )
+        cluster.tool(ACLS, "--remove", "--force", "--allow-principal", "User:ann", "--producer", "--topic", "rights")
         assert {error.code() for error in until_refused(cluster, "rights")} == {KafkaError.TOPIC_AUTHORIZATION_FAILED}
         with pytest.raises(KafkaException):
             AdminClient(cluster.librdkafka("wrong")).list_topics(timeout=10)

@@ -65,6 +65,9 @@ SETTINGS = {
 RIGHTS = {rights.name: rights for rights in every_rights()}
 CASES = {case.name: case for case in cases()}
 
+UNLIKE = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_DELEGATION_TOKEN})
+"""What a controller of Apache Kafka answers whoever asks, or does not serve."""
+
 
 def link_from(host: str, port: int) -> Link:
     """A connection whose other end sees this address of ours."""
@@ -154,7 +157,7 @@ def test_a_controller_refuses_the_same(both: tuple[tuple[int, World], tuple[int,
     found: list[str] = []
     nobody = RIGHTS["nothing"].host
     # A request of nothing is of no client to Kafka's first, and its controller fails at the second.
-    for key in sorted(SERVED_ALONE - {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS}):
+    for key in sorted(SERVED_ALONE - UNLIKE):
         request, version = request_class(key)(), APIS[key].max_version
         said = []
         for world in (kafka_world, our_world):
