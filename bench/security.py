@@ -256,6 +256,16 @@ def line_of(key: str, row: dict[str, list[float]]) -> dict[str, Any]:
     return {"row": key, **row, **over}
 
 
+def say(
+    found: dict[str, dict[str, list[float]]], lines: list[dict[str, Any]], results: Path, asked: argparse.Namespace
+) -> None:
+    """Prints rows, and keeps them with those of before: a run that breaks off has what it has."""
+    for key, row in found.items():
+        lines.append(line_of(key, row))
+        print(json.dumps(lines[-1]), flush=True)
+    keep(results, {"rounds": asked.rounds, "seconds": asked.seconds}, lines)
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench --security", description=__doc__)
     parser.add_argument(
@@ -294,11 +304,8 @@ def main(arguments: Sequence[str]) -> int:
         for each in secured:
             each.peer.clean()
     of_acls = [row for row in ACL_ROWS if not asked.only or row in asked.only]
-    for rows in (lambda: found, lambda: acl_rows(of_acls, asked.rounds, asked.seconds)):
-        for key, row in rows().items():
-            lines.append(line_of(key, row))
-            print(json.dumps(lines[-1]), flush=True)
-        keep(results, {"rounds": asked.rounds, "seconds": asked.seconds}, lines)
+    say(found, lines, results, asked)
+    say(acl_rows(of_acls, asked.rounds, asked.seconds), lines, results, asked)
     return 0
 
 
