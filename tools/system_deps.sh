@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that tests and the demo need, those that are missing and no others:
-# a JDK 17+, Maven, kcat, PostgreSQL, a C compiler, other Pythons, and Python's venv where a distribution splits it off.
+# a JDK 17+, Maven, kcat, openssl, PostgreSQL, a C compiler, other Pythons, and Python's venv where a distribution splits it off.
 set -eu
 
 wanted=""
@@ -12,6 +12,7 @@ major() {
 if [ "$(major java)" -lt 17 ] || [ "$(major javac)" -lt 17 ]; then wanted="$wanted openjdk-17-jdk-headless"; fi
 command -v mvn >/dev/null 2>&1 || wanted="$wanted maven"
 command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
+command -v openssl >/dev/null 2>&1 || wanted="$wanted openssl"
 # Debian keeps a server's programs off the path
 set -- /usr/lib/postgresql/*/bin/initdb
 command -v initdb >/dev/null 2>&1 || [ -x "$1" ] || wanted="$wanted postgresql"
