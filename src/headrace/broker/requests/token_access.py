@@ -1,24 +1,31 @@
-"""Who may ask about delegation tokens: only who has logged in, and not with such a token; and the rules of a cluster.
+"""Who may ask about delegation tokens: only who has logged in, and not with such a token; the rules of a cluster; and
+how a token is renewed or ended.
 
 Source: KIP-48.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.broker.net.connection import Connection
 from headrace.broker.net.context import RequestContext
+from headrace.broker.quorum.controller import ControllerError
 from headrace.broker.requests.forwarding import forward, is_token_authenticated
 from headrace.config.security_table import PLAINTEXT
-from headrace.controller.delegation_tokens import TokenRules
+from headrace.controller.delegation_tokens import TokenChanged, TokenRules
+from headrace.controller.requests import ExpireToken, RenewToken
+from headrace.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from typing import Any
 
     from headrace.broker.requests.services import NodeServices
     from headrace.config import BrokerConfig
+    from headrace.wire.messages.k39_renew_delegation_token import RenewDelegationTokenResponse
+    from headrace.wire.messages.k40_expire_delegation_token import ExpireDelegationTokenResponse
 
+Changed = TypeVar("Changed", "RenewDelegationTokenResponse", "ExpireDelegationTokenResponse")
 ANONYMOUS: Final = "User:ANONYMOUS"
 SECRET_KEY: Final = "delegation.token.secret.key"
 ERROR_MS: Final = -1
@@ -50,3 +57,30 @@ async def decided_elsewhere(broker: NodeServices, request: Any, context: Request
     if broker.quorum.decides or context.listener in broker.config.controller_listener_names:
         return None
     return await forward(broker, request, context)
+
+
+async def change_token(
+    broker: NodeServices,
+    request: Any,
+    context: RequestContext,
+    change: type[RenewToken | ExpireToken],
+    period_ms: int,
+    response: type[Changed],
+) -> Changed:
+    """The answer to a request that renews or ends the token with its HMAC: `change` of it by `period_ms`."""
+    if not may_ask(context):
+        return _changed(response, TokenChanged(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, ERROR_MS))
+    answer = await decided_elsewhere(broker, request, context)
+    if answer is not None:
+        assert isinstance(answer, response)
+        return answer
+    rules, now_ms = token_rules(broker.config), broker.node.clock.now_ms()
+    asked = change(bytes(request.hmac), context.principal, period_ms, rules, now_ms)
+    try:
+        return _changed(response, await broker.controller.ask(asked))
+    except ControllerError as error:
+        return _changed(response, TokenChanged(error.code))
+
+
+def _changed(response: type[Changed], changed: TokenChanged) -> Changed:
+    return response(error_code=changed.code, expiry_timestamp_ms=changed.expires_ms)
