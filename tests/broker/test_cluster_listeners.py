@@ -66,6 +66,8 @@ def three() -> Iterator[tuple[TestCluster, Ports]]:
         made = client.create_topics([NewTopic("three", 3, 3), NewTopic("one", 1, 1)])
         for future in made.values():
             future.result(20)
+        for each in running.nodes.values():  # the controller answers before each broker has read what it decided
+            until(lambda: each.call(lambda broker: {topic.name for topic in broker.image.topics}) >= {"three", "one"})  # noqa: B023
         yield running, ports
 
 
