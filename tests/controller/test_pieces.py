@@ -221,7 +221,7 @@ def test_a_broker_assigns_thousands_of_directories_in_pieces() -> None:
 def test_settings_of_many_topics_are_altered_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer stands where its alteration does, and what one request may write is counted over all pieces."""
     monkeypatch.setattr(pieces, "PIECE_RECORDS", 7)
-    monkeypatch.setattr("headrace.controller.configs.MAX_RECORDS_PER_REQUEST", 2 * TOPICS - 2)
+    monkeypatch.setattr("headrace.controller.pieces.MAX_RECORDS_PER_REQUEST", 2 * TOPICS - 2)
     image, context = image_of((1, 2)), context_of()
     changes = [(name, AlterOperation.SET, "60000") for name in ("retention.ms", "segment.ms")]
     names = [topic.name for topic in image.topics]

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
-from headrace.controller import pieces
-from headrace.controller.context import (
-    MAX_RECORDS_PER_REQUEST,
-    MIN_INSYNC_REPLICAS,
-    TOO_MANY_RECORDS,
-    ApiError,
-    ConfigRules,
-    ControllerContext,
-)
+from headrace.controller.context import MIN_INSYNC_REPLICAS, ApiError, ConfigRules, ControllerContext
 from headrace.controller.names import illegal_name
+from headrace.controller.pieces import Alterations
 from headrace.machine import Decision
 from headrace.metadata import levels
 from headrace.metadata.image import ClusterImage, ResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClearElrRecord, ConfigRecord
 
-_OK = ApiError(ErrorCode.NONE)
+_TWICE = ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 class AlterOperation(IntEnum):
@@ -58,51 +51,13 @@ def decide_alter_configs(
     validate_only: bool = False,
 ) -> Decision[list[ApiError]]:
     """Alters each resource as a whole or not at all, many in pieces; answers in the request's order."""
-    return _ManyAlterations(alterations, context, may_alter, validate_only).decide(image)
 
+    def alter(at: ClusterImage, alteration: Alteration) -> list[Any] | ApiError:
+        denied = may_alter(alteration.resource_type, alteration.name)
+        return ApiError(denied) if denied else _alter(at, alteration, context)
 
-class _ManyAlterations:
-    """A request, and what the pieces so far have made of it."""
-
-    def __init__(
-        self,
-        alterations: Sequence[Alteration],
-        context: ControllerContext,
-        may_alter: Callable[[int, str], ErrorCode],
-        validate_only: bool,
-    ) -> None:
-        self._alterations = alterations
-        self._context = context
-        self._may_alter = may_alter
-        self._validate_only = validate_only
-        self._count = Counter((each.resource_type, each.name) for each in alterations)
-        self._answers: list[ApiError] = []
-        self._records = 0
-        """Of the pieces so far."""
-
-    def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
-        """The next piece."""
-        records: list[Any] = []
-        end = min(len(self._answers) + pieces.PIECE_TRIES, len(self._alterations))
-        while len(self._answers) < end and len(records) < pieces.PIECE_RECORDS:
-            self._answers.append(self._alter(image, self._alterations[len(self._answers)], records))
-        rest = self.decide if len(self._answers) < len(self._alterations) else None
-        return Decision(self._answers, [] if self._validate_only else records, rest)
-
-    def _alter(self, image: ClusterImage, alteration: Alteration, records: list[Any]) -> ApiError:
-        key = (alteration.resource_type, alteration.name)
-        if self._count[key] > 1:
-            return ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        if denied := self._may_alter(*key):
-            return ApiError(denied)
-        outcome = _alter(image, alteration, self._context)
-        if isinstance(outcome, ApiError):
-            return outcome
-        if self._records + len(outcome) > MAX_RECORDS_PER_REQUEST:
-            return TOO_MANY_RECORDS
-        self._records += len(outcome)
-        records += outcome
-        return _OK
+    altered = Alterations(alterations, alter, attrgetter("resource_type", "name"), _TWICE, validate_only=validate_only)
+    return altered.decide(image)
 
 
 def _alter(image: ClusterImage, alteration: Alteration, context: ControllerContext) -> list[Any] | ApiError:

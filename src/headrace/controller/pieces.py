@@ -1,7 +1,8 @@
 """Work on many partitions is decided in pieces: one decision has some hundred records at most, and looks at some ten
 thousand partitions, so that a controller of many partitions has other things to decide in between.
 
-`ManyThings` is a request for many things, each of which stands or falls alone. `Sweep` looks over all topics for
+`ManyThings` is a request for many things, each of which stands or falls alone; `Alterations` is one for settings of
+things, each of which may be named once. `Sweep` looks over all topics for
 partitions that are to change. The end of a broker is in `departure`.
 
 Each piece is decided on the newest image: what others decide between two pieces is in it. A log that ends between two
@@ -11,14 +12,16 @@ success then, asks again, and less is left to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from headrace.controller.context import ControllerContext
+from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError, ControllerContext
 from headrace.controller.partition_changes import PartitionChanges, Target
 from headrace.machine import Decision
 from headrace.metadata.image import ClusterImage, Partition, Topic
+from headrace.wire.errors import ErrorCode
 
 PIECE_RECORDS: Final = 100
 """Records of one piece."""
@@ -26,6 +29,7 @@ PIECE_PARTITIONS: Final = 20_000
 """Partitions that one piece looks at."""
 PIECE_TRIES: Final = 500
 """Things that one piece tries to do, each of which may come to nothing and has taken its time then."""
+DONE: Final = ApiError(ErrorCode.NONE)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,6 +69,55 @@ class ManyThings(Generic[T, R]):
                 self._records += len(changes.records)
                 return Decision(self._reply, changes.records, self.decide)
         return Decision(self._reply, changes.records)
+
+
+class Alterations(Generic[T]):
+    """A request to alter many things, each as a whole or not at all; answers in the request's order.
+
+    `alter` gives the records for one of them, or says why there are none. Things of which `key_of` is the same are
+    refused with `twice`, all of them.
+    """
+
+    def __init__(
+        self,
+        things: Sequence[T],
+        alter: Callable[[ClusterImage, T], list[Any] | ApiError],
+        key_of: Callable[[T], Hashable],
+        twice: ApiError,
+        *,
+        validate_only: bool,
+    ) -> None:
+        self._things = things
+        self._alter = alter
+        self._key_of = key_of
+        self._count = Counter(map(key_of, things))
+        self._twice = twice
+        self._validate_only = validate_only
+        self._answers: list[ApiError] = []
+        self._records = 0
+        """Of the pieces so far."""
+
+    def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
+        """The next piece."""
+        records: list[Any] = []
+        answers = self._answers
+        end = min(len(answers) + PIECE_TRIES, len(self._things))
+        while len(answers) < end and len(records) < PIECE_RECORDS:
+            answers.append(self._take(image, self._things[len(answers)], records))
+        rest = self.decide if len(answers) < len(self._things) else None
+        return Decision(answers, [] if self._validate_only else records, rest)
+
+    def _take(self, image: ClusterImage, thing: T, records: list[Any]) -> ApiError:
+        if self._count[self._key_of(thing)] > 1:
+            return self._twice
+        made = self._alter(image, thing)
+        if isinstance(made, ApiError):
+            return made
+        if self._records + len(made) > MAX_RECORDS_PER_REQUEST:
+            return TOO_MANY_RECORDS
+        self._records += len(made)
+        records += made
+        return DONE
 
 
 class Sweep:

@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isnan
+from operator import attrgetter
 from typing import Any, Final
 
-from headrace.controller import pieces
-from headrace.controller.context import MAX_RECORDS_PER_REQUEST, TOO_MANY_RECORDS, ApiError
+from headrace.controller.context import ApiError
+from headrace.controller.pieces import Alterations
 from headrace.machine import Decision
 from headrace.metadata import client_quotas as quotas
 from headrace.metadata.image import ClusterImage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import ClientQuotaRecord, EntityData
 
-_OK: Final = ApiError(ErrorCode.NONE)
 _BAD: Final = ErrorCode.INVALID_REQUEST
+_TWICE: Final = ApiError(_BAD, "Each entity must appear at most once.")
 _WHOLE: Final[Mapping[str, tuple[str, int]]] = {
     quotas.PRODUCE: ("a LONG", 2**63),
     quotas.FETCH: ("a LONG", 2**63),
@@ -47,41 +48,13 @@ def decide_alter_quotas(
 
     An entity that is named twice is refused, both times.
     """
-    return _ManyQuotas(alterations, validate_only).decide(image)
+    altered = Alterations(alterations, _alter, attrgetter("entity"), _TWICE, validate_only=validate_only)
+    return altered.decide(image)
 
 
-class _ManyQuotas:
-    """A request, and what the pieces so far have made of it."""
-
-    def __init__(self, alterations: Sequence[QuotaAlteration], validate_only: bool) -> None:
-        self._alterations = alterations
-        self._validate_only = validate_only
-        self._count = Counter(alteration.entity for alteration in alterations)
-        self._answers: list[ApiError] = []
-        self._records = 0
-        """Of the pieces so far."""
-
-    def decide(self, image: ClusterImage) -> Decision[list[ApiError]]:
-        """The next piece."""
-        records: list[Any] = []
-        end = min(len(self._answers) + pieces.PIECE_TRIES, len(self._alterations))
-        while len(self._answers) < end and len(records) < pieces.PIECE_RECORDS:
-            self._answers.append(self._alter(image, self._alterations[len(self._answers)], records))
-        rest = self.decide if len(self._answers) < len(self._alterations) else None
-        return Decision(self._answers, [] if self._validate_only else records, rest)
-
-    def _alter(self, image: ClusterImage, alteration: QuotaAlteration, records: list[Any]) -> ApiError:
-        if self._count[alteration.entity] > 1:
-            return ApiError(_BAD, "Each entity must appear at most once.")
-        problem = _entity_problem(alteration.parts) or _changes_problem(alteration)
-        if problem is not None:
-            return ApiError(_BAD, problem)
-        made = _records(image, alteration)
-        if self._records + len(made) > MAX_RECORDS_PER_REQUEST:
-            return TOO_MANY_RECORDS
-        self._records += len(made)
-        records += made
-        return _OK
+def _alter(image: ClusterImage, alteration: QuotaAlteration) -> list[Any] | ApiError:
+    problem = _entity_problem(alteration.parts) or _changes_problem(alteration)
+    return _records(image, alteration) if problem is None else ApiError(_BAD, problem)
 
 
 def _entity_problem(parts: Sequence[tuple[str, str | None]]) -> str | None:
