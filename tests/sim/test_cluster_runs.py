@@ -6,15 +6,17 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from headrace.env.tls import TlsStream
 from headrace.sim.cluster_run import (
     ClusterRun,
     run_apart_seed,
     run_cluster_seed,
     run_dynamic_seed,
+    run_encrypted_seed,
     run_grouped_seed,
     run_guarded_seed,
     run_raised_seed,
@@ -29,6 +31,7 @@ from headrace.sim.sabotage import (
     PLANTED_IN_TRANSACTIONS,
     planted,
 )
+from headrace.wire.primitives import Buffer
 
 SEEDS = (4, 24, 36)
 SEEDS_APART = (1, 2)
@@ -41,6 +44,7 @@ SEED_FENCED_WRONGLY = 1000041
 SEEDS_RAISED = (SEED_RAISED, SEED_CHANGED, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 30)))
 SEEDS_TRANSACTIONAL = (5, 8)
 SEEDS_GUARDED = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 30)))
+SEEDS_ENCRYPTED = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20)))
 SEEDS_GROUPED = (26, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(30, 40)))
 BLOCKS = [1, *(pytest.param(block, marks=pytest.mark.soak) for block in (0, 2))]
 BLOCK_SEEDS = 6
@@ -153,6 +157,20 @@ def test_rights_that_change_are_kept(seed: int) -> None:
     assert run.run().objection is None, f"python -m headrace.sim --guarded --seed {seed}"
     assert run.rights is not None
     assert run.rights.accepted > 0 < run.rights.refused
+
+
+@pytest.mark.parametrize("seed", SEEDS_ENCRYPTED)
+def test_nodes_that_speak_tls_keep_their_promises(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    send = TlsStream.send
+
+    def noted(stream: TlsStream, parts: Sequence[Buffer], more: bool = False) -> int:
+        opened.append(stream.protocol)
+        return send(stream, parts, more)
+
+    monkeypatch.setattr(TlsStream, "send", noted)
+    assert run_encrypted_seed(seed).objection is None, f"python -m headrace.sim --encrypted --seed {seed}"
+    assert opened.count("TLSv1.3") > 1000
 
 
 @pytest.mark.parametrize("name", PLANTED_IN_RIGHTS)

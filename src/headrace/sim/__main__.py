@@ -19,6 +19,7 @@ from headrace.sim.cluster_run import (
     run_apart_seed,
     run_cluster_seed,
     run_dynamic_seed,
+    run_encrypted_seed,
     run_grouped_seed,
     run_guarded_seed,
     run_raised_seed,
@@ -60,6 +61,7 @@ def _run_of(given: argparse.Namespace) -> Run:
         (given.dynamic, (), run_dynamic_seed),
         (given.raised, PLANTED_IN_RAISES, run_raised_seed),
         (given.guarded, PLANTED_IN_RIGHTS, run_guarded_seed),
+        (given.encrypted, (), run_encrypted_seed),
         (given.grouped, PLANTED_IN_GROUPS, run_grouped_seed),
         (given.transactions, PLANTED_IN_TRANSACTIONS, run_transactions_seed),
         (given.cluster, PLANTED_IN_CLUSTERS, run_cluster_seed),
@@ -88,6 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind.add_argument("--transactions", action="store_true", help="a cluster, and transactions of all kinds upon it")
     kind.add_argument("--grouped", action="store_true", help="the same, and some of them commit as groups")
     kind.add_argument("--guarded", action="store_true", help="a cluster with an authorizer, whose rights change")
+    kind.add_argument(
+        "--encrypted", action="store_true", help="a cluster whose nodes speak TLS; OpenSSL has its own chance"
+    )
     kind.add_argument("--quorum", action="store_true", help="three controllers of one metadata quorum, and no broker")
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--trace", action="store_true", help="print everything that crosses a seam")

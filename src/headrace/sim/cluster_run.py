@@ -111,6 +111,8 @@ CLUSTER_SETTINGS: Final[Mapping[str, str]] = {
 STRANGER: Final = "stranger"
 """Who logs in, where all others are the super user ANONYMOUS; his password is his name."""
 STRANGERS_PORT: Final = 9094
+NODES_PORT: Final = 9095
+"""Where nodes speak TLS with one another."""
 GUARDED_SETTINGS: Final = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "super.users": "User:ANONYMOUS",
@@ -134,7 +136,8 @@ def voter_of(node_id: int) -> Voter:
 class ClusterRun:
     """See the module. `apart`: the controllers are nodes of their own. `dynamic`: an operator changes who votes.
     `raised`: one raises kraft.version, and then changes who votes. `transactional`: its clients are transactional
-    ones. `grouped`: of these, some commit as groups. `guarded`: an authorizer decides, and rights change."""
+    ones. `grouped`: of these, some commit as groups. `guarded`: an authorizer decides, and rights change.
+    `encrypted`: the nodes speak TLS with one another."""
 
     def __init__(
         self,
@@ -148,6 +151,7 @@ class ClusterRun:
         transactional: bool = False,
         grouped: bool = False,
         guarded: bool = False,
+        encrypted: bool = False,
     ) -> None:
         self.world = World(seed, say)
         draw = Options.draw_transactional if transactional else Options.draw
@@ -156,7 +160,7 @@ class ClusterRun:
         if grouped:
             self.options = replace(self.options, transactors=2, copiers=2)
         self.rights = Rights(self.world, f"User:{STRANGER}", GUARDED, self._up, LOOK_S) if guarded else None
-        self.nodes = range(1, self.options.nodes + 1)
+        self.nodes, self._is_encrypted = range(1, self.options.nodes + 1), encrypted
         self._loses_disks = apart and self.options.is_emptied and ONE_LOSES in self.options.cluster_kinds
         self.hosts = [host_of(node) for node in self.nodes]
         self.voters = CONTROLLERS if apart else self.nodes
@@ -234,6 +238,10 @@ class ClusterRun:
             settings["replica.lag.time.max.ms"] = SHORT_LAG_MS
         if self.rights is not None:
             settings |= GUARDED_SETTINGS
+        if self._is_encrypted:
+            from headrace.sim.encryption import ENCRYPTED_SETTINGS, stores_of
+
+            settings |= ENCRYPTED_SETTINGS | stores_of(host_of(node_id))
         return settings
 
     def _controller(self, node_id: int) -> Machine[ControllerNode]:
@@ -255,6 +263,8 @@ class ClusterRun:
             settings["process.roles"] = "broker"
         if self.rights is not None:
             settings["listeners"] += f",STRANGERS://{host}:{STRANGERS_PORT}"
+        if self._is_encrypted:
+            settings["listeners"] += f",NODES://{host}:{NODES_PORT}"
         if self.options.durable:
             settings["acks.flush"] = "before-reply"
 
@@ -579,3 +589,9 @@ def run_grouped_seed(seed: int, say: Callable[[str], None] | None = None) -> Res
 def run_guarded_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
     """One run of a cluster with an authorizer, whose rights change all the time."""
     return ClusterRun(seed, say, guarded=True).run()
+
+
+def run_encrypted_seed(seed: int, say: Callable[[str], None] | None = None) -> Result:
+    """One run of a cluster whose nodes speak TLS with one another; the controllers are nodes of their own in every
+    second one."""
+    return ClusterRun(seed, say, apart=seed % 2 == 0, encrypted=True).run()
