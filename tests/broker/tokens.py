@@ -8,6 +8,7 @@ from typing import Any
 from broker.raw import Raw
 from broker.sasl import handshake
 from broker.sasl import token as send_token
+from peers.kafka import KafkaPeer, free_port
 
 from headrace.metadata.scram_credentials import MECHANISMS
 from headrace.security.jaas import PLAIN_MODULE, SCRAM_MODULE
@@ -47,6 +48,22 @@ SETTINGS = {
     "connection.failed.authentication.delay.ms": "20",
     **sasl("clients"),
 }
+
+
+def kafka_peer(secret: str | None) -> tuple[KafkaPeer, int]:
+    """A Kafka with a second listener where clients log in, and its port."""
+    peer, port = KafkaPeer(), free_port()
+    peer.settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{peer.port},CONTROLLER://127.0.0.1:{peer.controller_port},"
+        f"CLIENTS://127.0.0.1:{port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{peer.port},CLIENTS://127.0.0.1:{port}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        **({} if secret is None else {"delegation.token.secret.key": secret}),
+        **sasl("clients"),
+    }
+    return peer, port
 
 
 def enter(port: int, name: str) -> Raw:

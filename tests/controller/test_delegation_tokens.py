@@ -60,6 +60,12 @@ def test_a_token_is_made() -> None:
     assert record.token_id == "A" * 22
 
 
+def test_no_id_begins_with_a_hyphen() -> None:
+    drawn = iter([b"\xf8" + bytes(15), b"\xfb" + bytes(15), b"\xfc" + bytes(15)])
+    decided = decide_create_token(image_with(), wanted(), RULES, NOW, lambda: next(drawn))
+    assert decided.reply.token is not None and decided.reply.token.token_id == "_" + "A" * 21
+
+
 def test_what_is_refused() -> None:
     assert created(image_with(), wanted(), TokenRules("", 1000, 100)) == (ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, [])
     assert created(image_with(level=13), wanted()) == (ErrorCode.UNSUPPORTED_VERSION, [])

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("headrace.cli.config:config", "Show and change configurations of topics, brokers and groups."),
     "acl": ("headrace.cli.acl:acl", "Say who may do what."),
     "user": ("headrace.cli.user:user", "Make users that log in by SCRAM."),
+    "token": ("headrace.cli.token:token", "Make tokens with which programs log in as a user."),
     "quota": ("headrace.cli.quota:quota", "Bound what clients ask of brokers."),
     "security": ("headrace.cli.security:security", "Say what a configuration leaves open."),
     "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and say whether it is healthy."),

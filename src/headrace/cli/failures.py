@@ -43,9 +43,13 @@ HINTS = {
             "GROUP_AUTHORIZATION_FAILED",
             "CLUSTER_AUTHORIZATION_FAILED",
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+            "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
         ),
         "`headrace acl list` shows who may do what, and --command-config says who you are",
     ),
+    "DELEGATION_TOKEN_AUTH_DISABLED": "delegation.token.secret.key of the brokers turns them on",
+    "DELEGATION_TOKEN_OWNER_MISMATCH": "only its owner and its renewers may",
+    "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED": "log in as a user and not by a token: see --command-config",
     "SECURITY_DISABLED": "no authorizer decides there; see authorizer.class.name",
 }
 
@@ -56,6 +60,7 @@ HANG_UP_HINT = "a broker that wants TLS or a login hangs up like that: see --com
 NOT_FOUND_CODES = {
     "BROKER_ID_NOT_REGISTERED",
     "BROKER_NOT_AVAILABLE",
+    "DELEGATION_TOKEN_NOT_FOUND",
     "GROUP_ID_NOT_FOUND",
     "RESOURCE_NOT_FOUND",
     "UNKNOWN_TOPIC_ID",

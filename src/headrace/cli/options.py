@@ -126,12 +126,15 @@ def parse_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def duration_option(name: str, default: str, about: str, step_ms: int = 0) -> Callable[[F], F]:
-    """An option that says a time such as 5m; the command receives milliseconds, a multiple of `step_ms` and not 0."""
+def duration_option(name: str, default: str | None, about: str, step_ms: int = 0) -> Callable[[F], F]:
+    """An option that says a time such as 5m; the command receives milliseconds, a multiple of `step_ms` and not 0, or
+    None where neither it nor a default is given."""
 
-    def convert(ctx: click.Context, param: click.Parameter, text: str) -> int:
+    def convert(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
         import re
 
+        if text is None:
+            return None
         found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d)", text)
         if found is None:
             raise click.BadParameter(f"{text!r} is not a time such as 500ms, 10s, 5m, 12h or 7d", ctx, param)
@@ -140,7 +143,9 @@ def duration_option(name: str, default: str, about: str, step_ms: int = 0) -> Ca
             raise click.BadParameter(f"{text!r} is not a multiple of {step_ms} ms", ctx, param)
         return time_ms
 
-    return click.option(name, default=default, show_default=True, metavar="TIME", callback=convert, help=about)
+    return click.option(
+        name, default=default, show_default=default is not None, metavar="TIME", callback=convert, help=about
+    )
 
 
 ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}

@@ -80,9 +80,17 @@ def decide_create_token(
         issue_timestamp=now_ms,
         max_timestamp=last_ms,
         expiration_timestamp=min(last_ms, _sum(now_ms, rules.renewal_ms)),
-        token_id=base64.urlsafe_b64encode(new_id()).rstrip(b"=").decode(),
+        token_id=_new_token_id(new_id),
     )
     return Decision(TokenCreated(ErrorCode.NONE, token), [token])
+
+
+def _new_token_id(new_id: Callable[[], bytes]) -> str:
+    """A command would take one that begins with a hyphen for an option; Kafka makes none either."""
+    while True:
+        token_id = base64.urlsafe_b64encode(new_id()).rstrip(b"=").decode()
+        if not token_id.startswith("-"):
+            return token_id
 
 
 def decide_renew_token(

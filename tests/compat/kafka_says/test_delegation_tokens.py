@@ -20,11 +20,10 @@ from broker.tokens import (
     enter,
     enter_with,
     expire,
+    kafka_peer,
     login_with,
     renew,
-    sasl,
 )
-from peers.kafka import KafkaPeer, free_port
 
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -37,27 +36,11 @@ TOKENS = (38, 39, 40, 41)
 NOT_SET = {name: text for name, text in SETTINGS.items() if name != "delegation.token.secret.key"}
 
 
-def kafka(secret: str | None) -> tuple[KafkaPeer, int]:
-    """A Kafka with a second listener where clients log in, and its port."""
-    peer, port = KafkaPeer(), free_port()
-    peer.settings = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{peer.port},CONTROLLER://127.0.0.1:{peer.controller_port},"
-        f"CLIENTS://127.0.0.1:{port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{peer.port},CLIENTS://127.0.0.1:{port}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        **({} if secret is None else {"delegation.token.secret.key": secret}),
-        **sasl("clients"),
-    }
-    return peer, port
-
-
 @pytest.fixture(scope="module")
 def ports() -> Iterator[tuple[int, int]]:
     """Ours, and Kafka's."""
     with ExitStack() as stack:
-        peer, theirs = kafka(SECRET)
+        peer, theirs = kafka_peer(SECRET)
         stack.enter_context(peer)
         yield stack.enter_context(running_broker(SETTINGS)).port, theirs
 
@@ -179,6 +162,6 @@ def test_whether_there_are_tokens_without_a_secret_key(ports: tuple[int, int]) -
         with Raw(port) as raw:
             assert handshake(raw, "PLAIN").error_code == 0
 
-    peer, theirs = kafka(None)
+    peer, theirs = kafka_peer(None)
     with peer, running_broker(NOT_SET) as ours:
         compare((ours.port, theirs), script)
