@@ -14,9 +14,9 @@ HEAD = """# The command line
 
 Written by `make docs` from the commands' own help: do not edit.
 
-Every command that talks to a cluster works against Apache Kafka as well. `--bootstrap` (or the variable
-`HEADRACE_BOOTSTRAP`) names its brokers. Commands draw tables on a terminal, and print plain aligned columns elsewhere;
-`--json` prints JSON for programs.
+Every command that talks to a cluster works against Apache Kafka as well. `--bootstrap`, a variable or a profile names
+its brokers ([in this order](security.md#profiles-and-variables)). Commands draw tables on a terminal, and print plain
+aligned columns elsewhere; `--json` prints JSON for programs.
 
 | exit code | means |
 |---|---|

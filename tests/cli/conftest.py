@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,12 @@ from headrace.cli import main
 __all__ = ["bootstrap", "run", "run_json", "topic"]
 
 Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have profiles of his own."""
+    monkeypatch.setenv("HEADRACE_PROFILES", str(tmp_path / "no-profiles.json"))
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_a_failed_login_is_one_line_with_a_hint_and_at_once(secured: Secured) ->
         done = command("topic", "list", "-b", secured.bootstrap(), "--command-config", wrong, code=1)
         line = one_line(done)
         assert line.startswith("headrace: ") and "refuses the login" in line and "not-it" not in line
-        assert line.endswith("check the user and the password in the file that --command-config names")
+        assert "check the user and the password in sasl.jaas.config" in line
     assert time.monotonic() - started < 10
 
 
@@ -66,7 +66,7 @@ def test_a_certificate_that_is_not_believed_is_one_line_with_a_hint_and_at_once(
 
 def test_without_properties_the_line_says_what_may_be_missing(secured: Secured) -> None:
     line = one_line(command("topic", "list", "-b", secured.bootstrap("SSL"), "--timeout", "3", code=3))
-    assert line.endswith("a broker that wants TLS or a login hangs up like that: see --command-config")
+    assert line.endswith("a broker that wants TLS or a login hangs up like that: see --command-config and --profile")
 
 
 @pytest.mark.parametrize(

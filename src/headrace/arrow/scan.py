@@ -8,9 +8,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from headrace.arrow.decode import COLUMN_NAMES, decode_fetched, schema_of
-from headrace.client.cluster import DEFAULT_BOOTSTRAP, Client, TopicPartition
+from headrace.client.cluster import Client, TopicPartition
 from headrace.client.reading import EARLIEST, LATEST, Fetcher, Isolation, list_offsets
-from headrace.client.security import PLAINTEXT, Protection, protection_of
+from headrace.client.security import Protection
 
 Place = str | int | datetime | Mapping[int, int]
 """`"earliest"`, `"latest"`, an offset for every partition, a time (its first record), or offsets by partition."""
@@ -19,26 +19,29 @@ Place = str | int | datetime | Mapping[int, int]
 def scan(
     topic: str,
     *,
-    bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+    bootstrap: str | Sequence[str] | None = None,
     start: Place = "earliest",
     end: Place = "latest",
     columns: Collection[str] | None = None,
     partitions: Iterable[int] | None = None,
     isolation: Isolation = "read_committed",
     timeout_s: float = 30.0,
-    security: Protection = PLAINTEXT,
+    security: Protection | None = None,
+    profile: str | None = None,
 ) -> pa.Table:
     """The records from `start` up to, not including, `end`, as they are at the time of the call.
 
     Columns are key, value, topic, partition, offset, timestamp, timestampType and headers; `columns` chooses some. A
     partition comes in offset order, the partitions one after the other. `security` are Kafka's client properties
-    (`security.protocol`, `ssl.*`, `sasl.*`) as a mapping, or the path of a file of them. Raises
-    `headrace.client.ClientError`, `headrace.wire.records.CorruptBatch`, OSError for such a file, and `ValueError`, in
-    one line without secrets, for an argument that makes no sense.
+    (`security.protocol`, `ssl.*`, `sasl.*`) as a mapping, or the path of a file of them; `profile` is the name of a
+    profile (`headrace profile`), which says brokers and properties where they are not given. Without any of them the
+    brokers are at 127.0.0.1:9092. Raises `headrace.client.ClientError`, `headrace.wire.records.CorruptBatch`, OSError
+    for such a file, and `ValueError`, in one line without secrets, for an argument that makes no sense.
     """
     schema = schema_of(COLUMN_NAMES if columns is None else columns)
-    way = protection_of(security)
-    with Client(bootstrap, client_id="headrace-scan", timeout_s=timeout_s, security=way) as client:
+    with Client(
+        bootstrap, client_id="headrace-scan", timeout_s=timeout_s, security=security, profile=profile
+    ) as client:
         there = [index for _, index in client.partitions(topic)]
         wanted = there if partitions is None else sorted(set(partitions))
         if missing := sorted(set(wanted) - set(there)):

@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "user": ("headrace.cli.user:user", "Make users that log in by SCRAM."),
     "token": ("headrace.cli.token:token", "Make tokens with which programs log in as a user."),
     "quota": ("headrace.cli.quota:quota", "Bound what clients ask of brokers."),
+    "profile": ("headrace.cli.profile:profile", "Keep where clusters are, and who you are there."),
     "security": ("headrace.cli.security:security", "Say what a configuration leaves open."),
     "cluster": ("headrace.cli.cluster:cluster", "Describe the cluster, and say whether it is healthy."),
     "quorum": ("headrace.cli.quorum:quorum", "Describe the metadata quorum, and change who votes."),
@@ -111,9 +112,17 @@ def _drop_output() -> None:
 def main() -> None:
     """An event log that speaks the Kafka protocol.
 
-    Commands that talk to a cluster take --bootstrap HOST:PORT, or HEADRACE_BOOTSTRAP; without either,
-    127.0.0.1:9092. TLS and logins are in a file of Kafka's client properties: --command-config FILE, or
-    HEADRACE_COMMAND_CONFIG.
+    Commands that talk to a cluster take --bootstrap HOST:PORT; without it, 127.0.0.1:9092. TLS and logins are
+    in a file of Kafka's client properties, --command-config FILE. A profile keeps both: --profile NAME.
+
+    \b
+    Environment variables; options go before them, and they before the profile in use:
+      HEADRACE_BOOTSTRAP_SERVERS  brokers to ask first
+      HEADRACE_COMMAND_CONFIG     a file of client properties
+      HEADRACE_PROFILE            the name of a profile
+      HEADRACE_PROFILES           the file of profiles
+      HEADRACE_SECURITY_PROTOCOL, HEADRACE_SASL_JAAS_CONFIG and so on: each client property of security,
+                                  a dot as _, an underscore as __, a hyphen as ___
 
     \b
     Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no broker answers (in time),

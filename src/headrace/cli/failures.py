@@ -53,9 +53,9 @@ HINTS = {
     "SECURITY_DISABLED": "no authorizer decides there; see authorizer.class.name",
 }
 
-LOGIN_HINT = "check the user and the password in the file that --command-config names"
-TRUST_HINT = "ssl.truststore.location in the file that --command-config names says whom to believe"
-HANG_UP_HINT = "a broker that wants TLS or a login hangs up like that: see --command-config"
+LOGIN_HINT = "check the user and the password in sasl.jaas.config (--command-config, --profile or a variable)"
+TRUST_HINT = "ssl.truststore.location says whom to believe (--command-config, --profile or a variable)"
+HANG_UP_HINT = "a broker that wants TLS or a login hangs up like that: see --command-config and --profile"
 
 NOT_FOUND_CODES = {
     "BROKER_ID_NOT_REGISTERED",

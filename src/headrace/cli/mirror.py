@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headrace.cli.access import other_access
 from headrace.cli.driving import (
     Drive,
     Report,
@@ -19,7 +20,7 @@ from headrace.cli.driving import (
     told_delivery,
 )
 from headrace.cli.failures import Failure
-from headrace.cli.options import command_config, connect, parse_pairs
+from headrace.cli.options import connect, parse_pairs
 
 if TYPE_CHECKING:
     from headrace.client import Client
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--topics", metavar="TOPIC[,...]", help="The topics to copy,")
 @click.option("--pattern", metavar="REGEX", help="or a pattern for their whole names; new topics follow.")
-@click.option("--to-bootstrap", required=True, metavar="HOST:PORT[,...]",
+@click.option("--to-bootstrap", metavar="HOST:PORT[,...]",
               help="Brokers of the cluster to copy to; --bootstrap is the one to copy from.")  # fmt: skip
-@command_config("--to-command-config", "The client properties of that cluster; --command-config is for the other.")
+@click.option("--to-command-config", metavar="FILE",
+              help="The client properties of that cluster; --command-config is for the other.")  # fmt: skip
+@click.option("--to-profile", metavar="NAME", help="Or the profile of that cluster; --profile is for the other.")
 @click.option("--prefix", default="", metavar="TEXT", help="A prefix for the names of the copies.")
 @click.option("--groups", default=".*", show_default=True, metavar="REGEX", help="The consumer groups to copy.")
 @click.option("--sync-group-offsets/--no-sync-group-offsets", default=True, show_default=True,
@@ -103,6 +106,9 @@ def _checked(bootstrap: str, security: Security, given: dict[str, Any]) -> Mirro
         re.compile(given["groups"])
     except re.error as error:
         raise click.BadParameter(f"{given['groups']!r}: {error}", param_hint="--groups") from None
+    target, target_security = other_access(given["to_bootstrap"], given["to_command_config"], given["to_profile"])
+    if target is None:
+        raise click.UsageError("give --to-bootstrap, or a --to-profile that names brokers")
     need_spark()
     from headrace.spark.options import sink_options
     from headrace.spark.pipelines.mirror import COMMITS, Mirror
@@ -113,7 +119,7 @@ def _checked(bootstrap: str, security: Security, given: dict[str, Any]) -> Mirro
     try:
         chosen = Mirror(
             source=bootstrap,
-            target=given["to_bootstrap"],
+            target=target,
             checkpoint=given["checkpoint"],
             topics=topics,
             pattern=given["pattern"] or "",
@@ -126,7 +132,7 @@ def _checked(bootstrap: str, security: Security, given: dict[str, Any]) -> Mirro
             max_per_batch=given["max_per_batch"],
             delivery=given["delivery"],
             source_security=security,
-            target_security=given["to_command_config"],
+            target_security=target_security,
         )
         sink_options(chosen.write_options())
         assert chosen.subscription

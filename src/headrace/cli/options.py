@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.failures import USAGE, Failure
+from headrace.cli.access import DEFAULT_BOOTSTRAP, access
 
 if TYPE_CHECKING:
     from headrace.client import Client
     from headrace.client.security import Security
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
@@ -27,54 +25,30 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-def security_in(path: str) -> Security:
-    """What a file of client properties says of security, its stores opened once.
-
-    Raises `Failure`, one line without secrets, for a file that cannot be read or used.
-    """
-    from headrace.client.security import security_of
-    from headrace.config import ConfigError, load_properties_file
-
-    try:
-        found = security_of(load_properties_file(path))
-        found.way()
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror or error}", USAGE) from None
-    except (ConfigError, ValueError) as error:
-        raise Failure(f"{path}: {error}", USAGE) from None
-    return found
-
-
-def command_config(option: str, about: str, envvar: str | None = None) -> Callable[[F], F]:
-    """An option that names a file of client properties; the command receives the `Security` that it says.
-
-    The name of the argument is the option's, but for --command-config: `security`.
-    """
-
-    def read(_: click.Context, __: click.Parameter, path: str | None) -> Security:
-        from headrace.client.security import PLAINTEXT
-
-        return PLAINTEXT if not path else security_in(path)
-
-    names = (option, "security") if option == "--command-config" else (option,)
-    return click.option(
-        *names, metavar="FILE", envvar=envvar, show_envvar=envvar is not None, callback=read, help=about
-    )
-
-
 def bootstrap_options(command: F) -> F:
-    """--bootstrap, --timeout and --command-config, as the arguments `bootstrap`, `timeout` and `security`."""
-    bootstrap = click.option(
+    """--bootstrap, --command-config, --profile and --timeout, as the arguments `bootstrap`, `security`, `timeout`."""
+    from functools import wraps
+
+    @click.option(
         "--bootstrap",
         "-b",
-        envvar="HEADRACE_BOOTSTRAP",
-        show_envvar=True,
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first.",
+        help="Brokers to ask first.  [env var: HEADRACE_BOOTSTRAP_SERVERS, HEADRACE_BOOTSTRAP; default: "
+        f"{DEFAULT_BOOTSTRAP}]",
     )
-    timeout = click.option(
+    @click.option(
+        "--command-config",
+        metavar="FILE",
+        help="Kafka's client properties: TLS, and who logs in.  [env var: HEADRACE_COMMAND_CONFIG, and a variable a "
+        "property, as HEADRACE_SECURITY_PROTOCOL]",
+    )
+    @click.option(
+        "--profile",
+        metavar="NAME",
+        help="A profile's brokers and properties: `headrace profile`.  [env var: HEADRACE_PROFILE; default: the one "
+        "in use]",
+    )
+    @click.option(
         "--timeout",
         type=click.FloatRange(0.1, TIMEOUT_MAX_S),
         default=30.0,
@@ -82,12 +56,14 @@ def bootstrap_options(command: F) -> F:
         metavar="SECONDS",
         help="How long one operation may take, retries included.",
     )
-    config = command_config(
-        "--command-config",
-        "Kafka's client properties: TLS, and who logs in.",
-        envvar="HEADRACE_COMMAND_CONFIG",
-    )
-    return bootstrap(config(timeout(command)))
+    @wraps(command)
+    def with_access(
+        *args: Any, bootstrap: str | None, command_config: str | None, profile: str | None, **kwargs: Any
+    ) -> Any:
+        brokers, security = access(bootstrap, command_config, profile)
+        return command(*args, bootstrap=brokers, security=security, **kwargs)
+
+    return with_access  # type: ignore[return-value]
 
 
 def cluster_options(command: F) -> F:

@@ -26,14 +26,14 @@ from headrace.client.errors import (
     UnreachableError,
     is_retriable,
 )
-from headrace.client.security import PLAINTEXT, Protection, protection_of
+from headrace.client.profiles import reach
+from headrace.client.security import Protection
 from headrace.wire import uuids
 from headrace.wire.address import parse_addresses
 from headrace.wire.errors import ErrorCode
 
 TopicPartition = tuple[str, int]
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 PAUSE_FIRST_S = 0.02
 PAUSE_LAST_S = 1.0
@@ -123,28 +123,30 @@ class Client:
 
     def __init__(
         self,
-        bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        bootstrap: str | Sequence[str] | None = None,
         *,
         client_id: str = "headrace",
         timeout_s: float = 30.0,
         request_timeout_s: float | None = None,
         await_bootstrap: bool = False,
-        security: Protection = PLAINTEXT,
+        security: Protection | None = None,
+        profile: str | None = None,
     ) -> None:
         """Nothing is connected before the first call. `timeout_s` bounds every operation, retries included.
 
         `request_timeout_s` bounds one attempt at an answer: the connection is then made again (no bound where None).
         As long as nothing is known of the cluster, an operation fails when no bootstrap address answers; with
         `await_bootstrap` it tries them until its time is over. `security`: how its connections are protected, as
-        Kafka's client properties or the path of a file of them. Raises ValueError, in one line, for what is wrong
-        with them, and OSError for the file.
+        Kafka's client properties or the path of a file of them. `profile` names a profile of the user's, which says
+        both where they are not given. Raises ValueError, in one line, for what is wrong with them, and OSError for
+        the file.
         """
-        self.bootstrap = parse_addresses(bootstrap)
+        brokers, self.security = reach(bootstrap, security, profile)
+        self.bootstrap = parse_addresses(brokers)
         self.client_id = client_id
         self.timeout_s = timeout_s
         self.request_timeout_s = request_timeout_s
         self.await_bootstrap = await_bootstrap
-        self.security = protection_of(security)
         self.cluster_id: str | None = None
         self.controller_id = -1
         self.nodes: dict[int, Node] = {}
