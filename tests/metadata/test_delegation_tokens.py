@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.metadata.delegation_tokens import credential_of_token, hmac_of, password_of, token_of
-from headrace.metadata.scram_credentials import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512, ScramMechanism
+from headrace.metadata.scram_credentials import (
+    MECHANISMS,
+    SCRAM_SHA_256,
+    SCRAM_SHA_512,
+    ScramCredential,
+    ScramMechanism,
+)
 from headrace.security.login import Challenge, Identity, Proved
 from headrace.security.scram import ScramClient, ScramServer, ScramUser
+from headrace.security.scram_fakes import FakeCredentials
 from headrace.wire.messages.metadata_records import DelegationTokenRecord
 
 
@@ -28,13 +35,16 @@ def test_the_hmac(key: str, token_id: str) -> None:
 class One:
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
         assert is_token and mechanism in MECHANISMS.values()
-        return ScramUser(credential_of_token(mechanism, "key", name), Identity("User:ann", 5, is_token=True))
+        return ScramUser(credential_of_token(mechanism, "key", name, b"salt"), Identity("User:ann", 5, is_token=True))
+
+    def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
+        return FakeCredentials(b"secret", {}).of_token(mechanism, name)
 
 
 def test_its_password_logs_in_by_both_mechanisms() -> None:
     for mechanism in MECHANISMS.values():
         client = ScramClient(mechanism, "id", password_of("key", "id"), os.urandom, is_token=True)
-        server = ScramServer(mechanism, One(), os.urandom, b"fake")
+        server = ScramServer(mechanism, One(), os.urandom)
         step = server.respond(client.first())
         assert isinstance(step, Challenge)
         done = server.respond(client.respond(step.token))
@@ -43,14 +53,15 @@ def test_its_password_logs_in_by_both_mechanisms() -> None:
 
 def test_credentials_of_tokens_have_nothing_in_common() -> None:
     made = [
-        credential_of_token(mechanism, key, token_id)
+        credential_of_token(mechanism, key, token_id, salt)
         for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
         for key in ("key", "other")
         for token_id in ("a", "b")
+        for salt in (b"s", b"t")
     ]
-    assert len({each.salt for each in made}) == len({each.stored_key for each in made}) == 8
-    assert credential_of_token(SCRAM_SHA_256, "key", "a") == made[0]
-    assert all(len(each.salt) == 32 and each.iterations == 4096 for each in made)
+    assert len({each.stored_key for each in made}) == len({each.server_key for each in made}) == 16
+    assert credential_of_token(SCRAM_SHA_256, "key", "a", b"s") == made[0]
+    assert all(each.salt in (b"s", b"t") and each.iterations == 4096 for each in made)
 
 
 def test_a_token_is_found_by_its_hmac_alone() -> None:

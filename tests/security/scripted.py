@@ -10,12 +10,13 @@ import itertools
 
 from scripts.transcript import Scripted, Words
 
-from headrace.metadata.scram_credentials import SCRAM_SHA_256, ScramMechanism, make_credential
+from headrace.metadata.scram_credentials import SCRAM_SHA_256, ScramCredential, ScramMechanism, make_credential
 from headrace.security.login import Identity, LoginStep, Proved, ServerLogin
 from headrace.security.mechanisms import ScramServerMechanism
 from headrace.security.plain import PLAIN, PlainServer, PlainUsers
 from headrace.security.sasl import Moment, SaslAnswer, SaslSession
 from headrace.security.scram import ScramClient, ScramUser
+from headrace.security.scram_fakes import FakeCredentials
 from headrace.wire.apis import ApiKey
 
 PASSWORDS = {"ann": "pencil", "bob": "pen"}
@@ -28,6 +29,9 @@ class Passwords:
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
         known = _CREDENTIALS.get(name)
         return None if known is None or is_token else ScramUser(known, Identity(f"User:{name}"))
+
+    def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
+        return FakeCredentials(b"secret", {}).of(mechanism, name)
 
 
 class EndingPlain:
@@ -57,7 +61,7 @@ class Session(Scripted):
         count = itertools.count(1)
         self.random = lambda size: (next(count) << 64).to_bytes(size, "big")
         self.plain = EndingPlain()
-        scram = ScramServerMechanism(SCRAM_SHA_256, Passwords(), self.random, b"key")
+        scram = ScramServerMechanism(SCRAM_SHA_256, Passwords(), self.random)
         self.session = SaslSession({"PLAIN": self.plain, "SCRAM-SHA-256": scram})
 
     @property

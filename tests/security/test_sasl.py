@@ -32,7 +32,7 @@ def test_only_who_logged_in_is_served(
 ) -> None:
     plain, count = EndingPlain(), itertools.count(1)
     plain.max_reauth_ms, plain.expires_ms = max_reauth_ms, expires_ms
-    scram = ScramServerMechanism(SCRAM_SHA_256, Passwords(), lambda size: next(count).to_bytes(size, "big"), b"key")
+    scram = ScramServerMechanism(SCRAM_SHA_256, Passwords(), lambda size: next(count).to_bytes(size, "big"))
     session = SaslSession({"PLAIN": plain, "SCRAM-SHA-256": scram})
     now_s, chosen, first, ends_s = 0.0, "", "", None
     for kind, value in steps:
@@ -76,7 +76,7 @@ def test_scram_proves_the_password(name: str, password: str) -> None:
     def random(size: int) -> bytes:
         return (next(count) << 64).to_bytes(size, "big")
 
-    session = SaslSession({"SCRAM-SHA-256": ScramServerMechanism(SCRAM_SHA_256, Passwords(), random, b"key")})
+    session = SaslSession({"SCRAM-SHA-256": ScramServerMechanism(SCRAM_SHA_256, Passwords(), random)})
     now = Moment(0.0, 0)
     client = ScramClient(SCRAM_SHA_256, name, password, random)
     session.handshake("SCRAM-SHA-256", 1, now)

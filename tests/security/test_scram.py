@@ -24,9 +24,10 @@ from headrace.metadata.scram_credentials import (
 from headrace.security import scram
 from headrace.security.login import Challenge, Identity, LoginFailedError, LoginRefused, LoginStep, Proved
 from headrace.security.scram import ScramClient, ScramServer, ScramUser
+from headrace.security.scram_fakes import FakeCredentials
 
 BOTH = (SCRAM_SHA_256, SCRAM_SHA_512)
-FAKE_KEY = b"k" * 32
+FAKES = FakeCredentials(b"k" * 32, {})
 
 
 def counted() -> Callable[[int], bytes]:
@@ -51,9 +52,12 @@ class Users:
         self.asked.append((name, is_token))
         return self._users.get((name, is_token))
 
+    def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
+        return FAKES.of_token(mechanism, name) if is_token else FAKES.of(mechanism, name)
+
 
 def server_of(mechanism: ScramMechanism) -> ScramServer:
-    return ScramServer(mechanism, Users(mechanism), counted(), FAKE_KEY)
+    return ScramServer(mechanism, Users(mechanism), counted())
 
 
 def login(server: ScramServer, client: ScramClient) -> LoginStep:
@@ -75,8 +79,11 @@ def test_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
         def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
             return user if (name, is_token) == ("user", False) else None
 
+        def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
+            return FAKES.of(mechanism, name)
+
     client = ScramClient(SCRAM_SHA_256, "user", "pencil", counted())
-    server = ScramServer(SCRAM_SHA_256, One(), counted(), FAKE_KEY)
+    server = ScramServer(SCRAM_SHA_256, One(), counted())
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     challenge = server.respond(client.first())
     nonce = b"rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -135,23 +142,12 @@ def test_unknown_wrong_and_weak_look_alike(mechanism: ScramMechanism, monkeypatc
     assert len(set(seen)) == 1, seen
 
 
-def test_a_fake_salt_is_the_same_for_a_name_and_another_for_others() -> None:
-    def salt(name: str, key: bytes = FAKE_KEY) -> bytes:
-        server = ScramServer(SCRAM_SHA_256, Users(SCRAM_SHA_256), counted(), key)
-        step = server.respond(ScramClient(SCRAM_SHA_256, name, "x", counted()).first())
-        assert isinstance(step, Challenge)
-        return step.token.split(b",")[1]
-
-    assert salt("nobody") == salt("nobody")
-    assert len({salt("nobody"), salt("someone"), salt("nobody", b"other")}) == 3
-    assert 20 <= len(base64.b64decode(salt("nobody")[2:])) <= 26
-
-
 def test_nobody_knows_the_key_of_a_user_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever could make the fake credential's proof would still not log in: there is no identity behind it."""
-    server = server_of(SCRAM_SHA_256)
+    users = Users(SCRAM_SHA_256)
     known = make_credential(SCRAM_SHA_256, "x", b"s", 4096)
-    monkeypatch.setattr(server, "_fake", lambda _: known)
+    monkeypatch.setattr(users, "fake", lambda *_, **__: known)
+    server = ScramServer(SCRAM_SHA_256, users, counted())
     with pytest.raises(LoginFailedError):
         login(server, ScramClient(SCRAM_SHA_256, "nobody", "x", counted()))
 
@@ -159,13 +155,13 @@ def test_nobody_knows_the_key_of_a_user_that_is_not_there(monkeypatch: pytest.Mo
 def test_what_was_said_in_another_login_is_worth_nothing() -> None:
     users = Users(SCRAM_SHA_256)
     random = counted()
-    server = ScramServer(SCRAM_SHA_256, users, random, FAKE_KEY)
+    server = ScramServer(SCRAM_SHA_256, users, random)
     client = ScramClient(SCRAM_SHA_256, "ann", "pencil", counted())
     challenge = server.respond(client.first())
     assert isinstance(challenge, Challenge)
     final = client.respond(challenge.token)
     assert isinstance(server.respond(final), Proved)
-    again = ScramServer(SCRAM_SHA_256, users, random, FAKE_KEY)
+    again = ScramServer(SCRAM_SHA_256, users, random)
     again.respond(client.first())
     with pytest.raises(LoginFailedError):
         again.respond(final)
@@ -258,9 +254,7 @@ def test_names_come_back(name: str) -> None:
     written = scram.write_name(name)
     assert "," not in written and scram.read_name(written) == name
     users = Users(SCRAM_SHA_256)
-    ScramServer(SCRAM_SHA_256, users, counted(), FAKE_KEY).respond(
-        ScramClient(SCRAM_SHA_256, name, "x", counted()).first()
-    )
+    ScramServer(SCRAM_SHA_256, users, counted()).respond(ScramClient(SCRAM_SHA_256, name, "x", counted()).first())
     assert users.asked == [(name, False)]
 
 

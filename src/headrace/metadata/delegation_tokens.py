@@ -21,7 +21,6 @@ PRINCIPALS_CHARACTERS_MAX: Final = 8192
 """How long the names of a token's owner, requester and renewers may be, together."""
 CREDENTIALS_MAX: Final = 2 * TOKENS_MAX
 """Credentials of tokens that a process remembers: one of each mechanism."""
-_SALT: Final = b"salt of "
 
 Tokens = Mapping[str, Any]
 """Of an image: the DelegationTokenRecord of each id."""
@@ -39,10 +38,9 @@ def password_of(secret_key: str, token_id: str) -> str:
 
 
 @lru_cache(maxsize=CREDENTIALS_MAX)
-def credential_of_token(mechanism: ScramMechanism, secret_key: str, token_id: str) -> ScramCredential:
+def credential_of_token(mechanism: ScramMechanism, secret_key: str, token_id: str, salt: bytes) -> ScramCredential:
     """What a token's login is checked by: made when somebody first logs in with it, as it takes milliseconds. The salt
-    is the same on every node, and nobody can tell it from another."""
-    salt = hmac.digest(secret_key.encode(), _SALT + f"{mechanism.name}/{token_id}".encode(), "sha512")[:32]
+    is told to strangers: the secret key is no part of it."""
     return make_credential(mechanism, password_of(secret_key, token_id), salt, ITERATIONS_MIN)
 
 

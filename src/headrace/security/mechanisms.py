@@ -36,12 +36,11 @@ class PlainMechanism:
 
 @dataclass(frozen=True, slots=True)
 class ScramServerMechanism:
-    """See login.ServerMechanism. `fake_key`: see ScramServer."""
+    """See login.ServerMechanism."""
 
     mechanism: ScramMechanism
     users: ScramUsers
     random: Random = field(repr=False)
-    fake_key: bytes = field(repr=False)
     max_reauth_ms: int = 0
 
     @property
@@ -51,4 +50,4 @@ class ScramServerMechanism:
 
     def begin(self) -> ServerLogin:
         """See login.ServerMechanism."""
-        return ScramServer(self.mechanism, self.users, self.random, self.fake_key)
+        return ScramServer(self.mechanism, self.users, self.random)

@@ -24,7 +24,6 @@ from headrace.metadata.scram_credentials import (
     ScramCredential,
     ScramMechanism,
     keyed_hash,
-    nonce_text,
     random_text,
     salted_password,
 )
@@ -42,8 +41,6 @@ CLIENT_ITERATIONS_MAX: Final = 131_072
 """What a client computes at most for a server: a stranger shall not keep it busy for minutes."""
 MESSAGE_BYTES_MAX: Final = 4096
 """A longer message of a client is refused unread: a server keeps the first one until the last has come, for anybody."""
-FAKE_ITERATIONS: Final = ITERATIONS_MIN
-"""What users have whom nobody made: what `kafka-configs` gives by default."""
 
 _B64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
@@ -69,6 +66,10 @@ class ScramUsers(Protocol):
 
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
         """The user of that name, or the owner of the token of that id where `is_token`; None where there is none."""
+        ...
+
+    def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
+        """What stands for the credential where there is none: always the same for a name (see scram_fakes)."""
         ...
 
 
@@ -112,12 +113,10 @@ class ScramServer:
     a failure at the end. What may differ is looked at only when all of it is done.
     """
 
-    def __init__(self, mechanism: ScramMechanism, users: ScramUsers, random: Random, fake_key: bytes) -> None:
-        """`fake_key` is the server's secret, out of which salts of users that are not there are made."""
+    def __init__(self, mechanism: ScramMechanism, users: ScramUsers, random: Random) -> None:
         self.mechanism = mechanism
         self._users = users
         self._random = random
-        self._fake_key = fake_key
         self._user: ScramUser | None = None
         self._credential: ScramCredential | None = None
         self._nonce = ""
@@ -138,7 +137,7 @@ class ScramServer:
         if authzid is not None and read_name(authzid) != name:
             raise LoginRefused(OTHER_AUTHZID)
         is_token = _extensions(extensions).get("tokenauth", "").lower() == "true"
-        fake = self._fake(name)
+        fake = self._users.fake(self.mechanism, name, is_token=is_token)
         found = self._users.find(self.mechanism, name, is_token=is_token)
         # A credential that is too weak is as good as none.
         is_good = found is not None and found.credential.iterations >= ITERATIONS_MIN
@@ -150,13 +149,6 @@ class ScramServer:
         first = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._said = f"{bare},{first}"
         return Challenge(first.encode())
-
-    def _fake(self, name: str) -> ScramCredential:
-        """What stands for the credential of a user that is not there: nobody can log in with it."""
-        seed = hmac.digest(self._fake_key, f"{self.mechanism.name}/{name}".encode(), "sha512")
-        salt = nonce_text(seed[:17]).encode()
-        size = hashlib.new(self.mechanism.hash_name).digest_size
-        return ScramCredential(salt, seed[:size], seed[-size:], FAKE_ITERATIONS)
 
     def _final(self, credential: ScramCredential, token: bytes) -> LoginStep:
         match = _CLIENT_FINAL.fullmatch(_text(token))

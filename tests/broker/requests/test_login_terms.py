@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 from broker.sasl import SETTINGS
 
+from headrace.broker.requests.login_terms import ImageUsers, shared_secret
 from headrace.config import ConfigError
+from headrace.metadata.delta import ImageDelta
+from headrace.metadata.image import ClusterImage
+from headrace.metadata.scram_credentials import SCRAM_SHA_256
 from headrace.security.jaas import PLAIN_MODULE, SCRAM_MODULE
 from headrace.testing.running import broker
+from headrace.wire.messages import metadata_records as mr
 
 LINE = "listener.name.clients.plain.sasl.jaas.config"
 
@@ -38,3 +43,47 @@ def test_plain_needs_its_users() -> None:
     settings = {name: text for name, text in SETTINGS.items() if name != LINE}
     with pytest.raises(ConfigError, match=f"PLAIN needs its users: {LINE}"), broker(settings):
         pass
+
+
+# --- users whom nobody made
+
+
+def image_of(*records: object) -> ClusterImage:
+    delta = ImageDelta(ClusterImage())
+    delta.apply_all(records)
+    return delta.image(offset=len(records), epoch=1, timestamp_ms=0)
+
+
+def registered(broker_id: int, *directories: bytes) -> mr.RegisterBrokerRecord:
+    return mr.RegisterBrokerRecord(broker_id=broker_id, broker_epoch=broker_id, log_dirs=list(directories))
+
+
+def test_what_a_cluster_shares_stays_when_others_come_and_go() -> None:
+    first, second, third = (bytes([number]) * 16 for number in (9, 1, 2))
+    assert shared_secret(image_of(registered(4, first))) == first
+    assert shared_secret(image_of(registered(7, second), registered(4, first))) == first
+    assert shared_secret(image_of(registered(7, second), registered(4, first, third))) == third
+    # A broker of an earlier metadata.version registers no directories.
+    assert shared_secret(image_of(registered(4), registered(7, second))) == second
+    assert shared_secret(image_of(registered(4))) is None
+    assert shared_secret(ClusterImage()) is None
+
+
+def test_made_up_users_follow_the_cluster() -> None:
+    cluster = registered(1, b"d" * 16)
+    strong = mr.UserScramCredentialRecord(name="ann", mechanism=1, salt=b"s" * 64, iterations=8192)
+    images = [image_of(registered(1)), image_of(cluster), image_of(cluster, strong)]
+    users = [ImageUsers(lambda: images[0], own) for own in (b"one" * 8, b"other" * 8)]
+
+    def said() -> list[tuple[bytes, int]]:
+        made = [each.fake(SCRAM_SHA_256, "nobody", is_token=False) for each in users]
+        return [(each.salt, each.iterations) for each in made]
+
+    # Where the cluster shares nothing, each node has its own.
+    assert len(set(said())) == 2 and said() == said()
+    images.pop(0)
+    assert len(set(said())) == 1
+    alone = said()
+    images.pop(0)
+    assert len(set(said())) == 1 and said() != alone
+    assert {(len(salt), iterations) for salt, iterations in said()} == {(64, 8192)}

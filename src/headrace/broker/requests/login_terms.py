@@ -12,13 +12,14 @@ from headrace.broker.net.logins import LoginTerms, Source
 from headrace.broker.requests.token_access import token_rules
 from headrace.config import ConfigError
 from headrace.metadata.delegation_tokens import credential_of_token, is_over
-from headrace.metadata.scram_credentials import MECHANISMS, ScramMechanism, credential_in
+from headrace.metadata.scram_credentials import MECHANISMS, ScramCredential, ScramMechanism, credential_in
 from headrace.security.jaas import JaasError, LoginModule, parse_jaas
 from headrace.security.login import Identity, ServerMechanism
 from headrace.security.mechanisms import MODULE_OF, PlainMechanism, ScramServerMechanism
 from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainUsers
 from headrace.security.scram import ScramUser
+from headrace.security.scram_fakes import FakeCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,19 +28,37 @@ if TYPE_CHECKING:
     from headrace.config.listener import MechanismConfig
     from headrace.metadata.image import ClusterImage
 
-FAKE_KEY_BYTES: Final = 32
+OWN_SECRET_BYTES: Final = 32
+
+
+def shared_secret(image: ClusterImage) -> bytes | None:
+    """What all nodes of a cluster know and strangers do not, as good as for ever: the random id of a log directory, of
+    the broker with the lowest id. None where brokers register none (metadata.version below 3.7-IV2).
+
+    A client that may see such an id, in DescribeQuorum, needs Describe on the cluster, and with it may list users.
+    """
+    found = min((broker.id for broker in image.brokers.values() if broker.directories), default=None)
+    return None if found is None else min(image.brokers[found].directories)
 
 
 class ImageUsers:
     """SCRAM's users: those of the metadata as of now, and whoever has a delegation token."""
 
     def __init__(
-        self, image: Callable[[], ClusterImage], secret_key: Callable[[], str] = str, now_ms: Callable[[], int] = int
+        self,
+        image: Callable[[], ClusterImage],
+        own_secret: bytes,
+        secret_key: Callable[[], str] = str,
+        now_ms: Callable[[], int] = int,
     ) -> None:
-        """`secret_key` is that of delegation tokens, empty where there are none; `now_ms` in ms since 1970."""
+        """`own_secret` stands in where the cluster shares none. `secret_key` is that of delegation tokens, empty where
+        there are none; `now_ms` in ms since 1970."""
         self._image = image
+        self._own_secret = own_secret
         self._secret_key = secret_key
         self._now_ms = now_ms
+        self._made_of: tuple[object, object] = (None, None)
+        self._fakes = FakeCredentials(own_secret, {})
 
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
         """See ScramUsers.find. A token whose time is up is none."""
@@ -48,19 +67,39 @@ class ImageUsers:
         record = self._image().kept.scram.get((name, mechanism.code))
         return None if record is None else ScramUser(credential_in(record), Identity(f"User:{name}"))
 
+    def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
+        """See ScramUsers.fake."""
+        fakes = self._made_up()
+        return fakes.of_token(mechanism, name) if is_token else fakes.of(mechanism, name)
+
+    def _made_up(self) -> FakeCredentials:
+        image = self._image()
+        brokers, users = image.brokers, image.kept.scram
+        # Records make new mappings of what they change, and leave all others as they are.
+        if self._made_of[0] is not brokers or self._made_of[1] is not users:
+            self._made_of = brokers, users
+            self._fakes = FakeCredentials(shared_secret(image) or self._own_secret, users)
+        return self._fakes
+
     def _find_token(self, mechanism: ScramMechanism, token_id: str) -> ScramUser | None:
         secret_key = self._secret_key()
         record = self._image().kept.delegation_tokens.get(token_id) if secret_key else None
         if record is None or is_over(record, self._now_ms()):
             return None
-        credential = credential_of_token(mechanism, secret_key, token_id)
+        salt = self._made_up().of_token(mechanism, token_id).salt
+        credential = credential_of_token(mechanism, secret_key, token_id, salt)
         return ScramUser(credential, Identity(record.owner, record.expiration_timestamp, is_token=True))
 
 
 def login_terms(services: NodeServices, listener: str) -> LoginTerms:
     """Of a listener whose protocol asks for SASL. Raises ConfigError where its settings ask for what is not served."""
     config = services.config.of_listener(listener)
-    fake_key = services.node.entropy.secret(FAKE_KEY_BYTES)
+    users = ImageUsers(
+        lambda: services.image,
+        services.node.entropy.secret(OWN_SECRET_BYTES),
+        lambda: token_rules(services.config).secret_key,
+        services.node.clock.now_ms,
+    )
     mechanisms: dict[str, ServerMechanism] = {}
     sources: list[Source] = []
     for name in config.sasl_enabled_mechanisms:
@@ -72,7 +111,7 @@ def login_terms(services: NodeServices, listener: str) -> LoginTerms:
             mechanisms[name], keys = bearer_mechanism(services, own, listener, _login_module(own, name))
             sources += [] if keys is None else [keys]
         else:
-            mechanisms[name] = _mechanism(services, config.mechanism(name), name, fake_key)
+            mechanisms[name] = _mechanism(services, config.mechanism(name), name, users)
     if not mechanisms:
         raise ConfigError("sasl.enabled.mechanisms", "", f"listener {listener} offers no mechanism to log in by")
     return LoginTerms(
@@ -83,7 +122,7 @@ def login_terms(services: NodeServices, listener: str) -> LoginTerms:
     )
 
 
-def _mechanism(services: NodeServices, config: MechanismConfig, name: str, fake_key: bytes) -> ServerMechanism:
+def _mechanism(services: NodeServices, config: MechanismConfig, name: str, users: ImageUsers) -> ServerMechanism:
     if name not in MODULE_OF:
         why = f"the mechanism {name} is not served; there are {', '.join(MODULE_OF)}"
         raise ConfigError("sasl.enabled.mechanisms", name, why)
@@ -98,10 +137,7 @@ def _mechanism(services: NodeServices, config: MechanismConfig, name: str, fake_
             why = f'PLAIN needs its users: {config.prefix}sasl.jaas.config with user_<name>="<password>"'
             raise ConfigError("sasl.jaas.config", "", why)
         return PlainMechanism(PlainUsers(module.options), max_reauth_ms)
-    users = ImageUsers(
-        lambda: services.image, lambda: token_rules(services.config).secret_key, services.node.clock.now_ms
-    )
-    return ScramServerMechanism(MECHANISMS[name], users, services.node.entropy.secret, fake_key, max_reauth_ms)
+    return ScramServerMechanism(MECHANISMS[name], users, services.node.entropy.secret, max_reauth_ms)
 
 
 def _login_module(config: MechanismConfig, name: str) -> LoginModule | None:

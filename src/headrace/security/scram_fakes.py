@@ -1,0 +1,102 @@
+"""What a SCRAM user looks like whom nobody made: a salt and an iteration count, as real users have them.
+
+A server names salt and iterations before a client has proved anything. For a name that nobody has, it names made-up
+ones, so that nobody learns who exists. They must tell nothing to whoever asks twice: they are a function of the name
+and of a secret that all nodes of a cluster have in common, the same on each of them, and after a restart. No user's
+credential is part of the secret: what a stranger hears would let him try passwords out at home.
+
+Iterations, and the form of the salt, are drawn from what the real users of the mechanism have, in proportion; the draw
+is fixed for a name, and another user changes it for as few names as can be (weighted rendezvous hashing).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from headrace.metadata.scram_credentials import ITERATIONS_MIN, ScramCredential, ScramMechanism, nonce_text
+
+FORMS_MAX: Final = 16
+"""So many forms are drawn from, the most usual ones: each costs a hash in every login."""
+SALT_BYTES_MAX: Final = 1024
+"""The longest salt that is made up."""
+_TEXT_SALT: Final = 0
+_TEXT_BYTES: Final = range(22, 27)
+"""How long salts are that Kafka's tools draw: 130 bits in base 36."""
+_TEXT: Final = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyz")
+_DRAWN_BYTES: Final = 17
+
+
+class Form(NamedTuple):
+    """How a user's credential looks from outside; `salt_bytes` is 0 for a salt as Kafka's tools draw it."""
+
+    iterations: int
+    salt_bytes: int
+
+
+DEFAULT_FORM: Final = Form(ITERATIONS_MIN, _TEXT_SALT)
+"""What `kafka-configs` gives; where a mechanism has no users, its unknown ones look like this."""
+TOKEN_FORM: Final = Form(ITERATIONS_MIN, 32)
+"""What delegation tokens have."""
+
+
+def form_of(salt: bytes, iterations: int) -> Form:
+    """The form of a real user's credential."""
+    is_text = len(salt) in _TEXT_BYTES and _TEXT.issuperset(salt)
+    return Form(iterations, _TEXT_SALT if is_text else min(len(salt), SALT_BYTES_MAX))
+
+
+class FakeCredentials:
+    """Of a cluster, as its users are now."""
+
+    __slots__ = ("_forms", "_secret")
+
+    def __init__(self, secret: bytes, users: Mapping[tuple[str, int], Any]) -> None:
+        """`secret` is the cluster's, random, 16 bytes or more; `users` the UserScramCredentialRecords by name and code
+        of the mechanism."""
+        self._secret = secret
+        counts: defaultdict[int, Counter[Form]] = defaultdict(Counter)
+        for (_, code), record in users.items():
+            # Who has fewer is nobody to a server.
+            if record.iterations >= ITERATIONS_MIN:
+                counts[code][form_of(record.salt, record.iterations)] += 1
+        self._forms = {
+            code: sorted(forms.items(), key=lambda each: (-each[1], each[0]))[:FORMS_MAX]
+            for code, forms in counts.items()
+        }
+
+    def of(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
+        """What stands for the credential of a user of that name; nobody can log in with it."""
+        seed = self._seed("user", mechanism, name)
+        return _credential(mechanism, seed, self._form(mechanism, seed))
+
+    def of_token(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential:
+        """The same of a delegation token. One that exists has this salt too."""
+        return _credential(mechanism, self._seed("token", mechanism, token_id), TOKEN_FORM)
+
+    def _seed(self, kind: str, mechanism: ScramMechanism, name: str) -> bytes:
+        return hmac.digest(self._secret, f"{kind}/{mechanism.name}/{name}".encode(), "sha512")
+
+    def _form(self, mechanism: ScramMechanism, seed: bytes) -> Form:
+        forms = self._forms.get(mechanism.code)
+        if not forms:
+            return DEFAULT_FORM
+        # As if each user of a form waited for a random time, fixed for name and form: the first to come is drawn.
+        return min(forms, key=lambda each: _wait(seed, each[0]) / each[1])[0]
+
+
+def _wait(seed: bytes, form: Form) -> float:
+    drawn = hmac.digest(seed, f"{form.iterations}/{form.salt_bytes}".encode(), "sha256")
+    return -math.log((int.from_bytes(drawn[:6], "big") + 0.5) / (1 << 48))
+
+
+def _credential(mechanism: ScramMechanism, seed: bytes, form: Form) -> ScramCredential:
+    size = hashlib.new(mechanism.hash_name).digest_size
+    drawn = hashlib.shake_256(seed).digest(2 * size + (form.salt_bytes or _DRAWN_BYTES))
+    keys, salt = drawn[: 2 * size], drawn[2 * size :]
+    salt = salt if form.salt_bytes else nonce_text(salt).encode()
+    return ScramCredential(salt, keys[:size], keys[size:], form.iterations)
