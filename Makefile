@@ -76,9 +76,9 @@ bench: install
 bench-spark: install
 	$(RUN) -m bench.spark $(ARGS)
 
-# A million mutated frames; the short one is among the tests.
+# A million mutated frames, and a million mutations of what is read before a login; the short ones are among the tests.
 fuzz: install
-	$(RUN) -m pytest -q tests/fuzz --fuzz-frames 1000000
+	$(RUN) -m pytest -q tests/fuzz --fuzz-frames 1000000 --fuzz-logins 1000000
 
 # Kill -9 under load, 30 times among the tests; make crash KILLS=300 for more. CLUSTER=1: the nodes of a cluster, 15
 # times among the tests.

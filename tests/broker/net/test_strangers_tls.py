@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from broker.raw import Raw, batch, create_topic, produce
 from broker.sasl import FIXED_TEXT, PLAIN_ANN, handshake, plain, token
+from fuzz.mutations import mutated
 from peers import tls13
 from peers.certificates import Authority, write_trust_pem
 from peers.tls13 import ALERT, CHANGE_CIPHER_SPEC, DATA, HANDSHAKE, RawTls, client_hello, handshake_message, record
@@ -459,23 +460,6 @@ def test_strangers_do_not_fill_the_log(guarded: Guarded, caplog: pytest.LogCaptu
 
 
 # --- fuzz
-
-
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """The same with a few bytes changed, left out or put in."""
-    made = bytearray(data)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(made) + 1)
-        how = chance.randrange(4)
-        if how == 0 and at < len(made):
-            made[at] = chance.randrange(256)
-        elif how == 1:
-            del made[at : at + chance.randint(1, 8)]
-        elif how == 2:
-            made[at:at] = chance.randbytes(chance.randint(1, 8))
-        elif at < len(made):
-            made[at] ^= 1 << chance.randrange(8)
-    return bytes(made)
 
 
 def logins() -> list[bytes]:

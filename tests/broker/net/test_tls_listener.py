@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -13,10 +14,24 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from broker.raw import Raw
 from confluent_kafka import Consumer, KafkaError, Producer
+from cryptography.x509.oid import NameOID
 from kafka import KafkaConsumer, KafkaProducer
-from peers.certificates import EXPIRED, PASSWORD, Authority, Identity, named, write_trust_pem
+from peers.certificates import (
+    EXPIRED,
+    HOSTILE,
+    NOT_YET,
+    PASSWORD,
+    Authority,
+    Identity,
+    der_of,
+    named,
+    pem_of,
+    subject,
+    write_trust_pem,
+)
 
 from headrace.config import ConfigError
+from headrace.security.names import read, text
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
@@ -165,6 +180,84 @@ def test_a_client_with_an_old_certificate_is_refused(secured: Secured) -> None:
     where = str(old.write_pem(secured.folder / "old.pem"))
     settings = secured.librdkafka("MUTUAL", **{"ssl.certificate.location": where, "ssl.key.location": where})
     assert errors_of(settings)
+
+
+def shown(secured: Secured, identity: Identity, between: bool = True) -> ssl.SSLContext:
+    """A client's context with that certificate."""
+    path = secured.folder / "shown.pem"
+    path.write_text(identity.pem() if between else identity.key_pem() + pem_of([identity.certificate]))
+    return secured.context(path)
+
+
+def is_let_in(secured: Secured, context: ssl.SSLContext) -> bool:
+    """Whether the listener that wants certificates answers a request."""
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", secured.port("MUTUAL")), timeout=PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as link,
+        ):
+            return bool(Raw.over(link).ask(ApiVersionsRequest(), 0).api_keys)
+    except OSError:
+        return False
+
+
+def expired_authority(authority: Authority) -> Identity:
+    return authority.intermediate("old", valid=EXPIRED).client("ann")
+
+
+NOBODY: dict[str, Callable[[Authority], Identity]] = {
+    "expired": lambda own: own.issue(named("ann"), valid=EXPIRED),
+    "not yet valid": lambda own: own.issue(named("ann"), valid=NOT_YET),
+    "of another authority": lambda _: Authority.new().client("ann"),
+    "of another authority of the same name": lambda own: Authority.new(
+        own.own.certificate.subject.rfc4514_string()[3:]
+    ).client("ann"),
+    "signed by itself": lambda _: Authority.new("ann").own,
+    "of an authority that has expired": expired_authority,
+    "signed by a client": lambda own: Authority(own.client("bob"), own.root).client("ann"),
+}
+"""Certificates that let nobody in, by what is wrong with them."""
+
+
+@pytest.mark.parametrize("wrong", NOBODY)
+def test_a_certificate_that_lets_nobody_in(secured: Secured, wrong: str) -> None:
+    assert is_let_in(secured, shown(secured, secured.authority.client("ann")))
+    assert not is_let_in(secured, shown(secured, NOBODY[wrong](secured.authority)))
+    assert not {each for each in principals(secured, "MUTUAL") if "ann" in each}
+
+
+def test_a_certificate_needs_those_between_it_and_the_root(secured: Secured) -> None:
+    below = secured.authority.intermediate("below").client("ann")
+    assert is_let_in(secured, shown(secured, below))
+    assert not is_let_in(secured, shown(secured, below, between=False))
+
+
+LONG = subject((NameOID.USER_ID, "u" * 20_000), (NameOID.COMMON_NAME, "ann"))
+
+
+@pytest.mark.parametrize("what", [*HOSTILE, "very long"])
+def test_a_hostile_subject_is_a_name_of_its_own(secured: Secured, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It gets in, under its whole name as Java writes it, and no line of the log is broken by it."""
+    hostile = HOSTILE.get(what, LONG)
+    with caplog.at_level(logging.DEBUG, "headrace"):
+        if what == "empty":  # of nobody
+            assert not is_let_in(secured, shown(secured, secured.authority.issue(hostile)))
+            return
+        context = shown(secured, secured.authority.issue(hostile))
+        with (
+            socket.create_connection(("127.0.0.1", secured.port("MUTUAL")), timeout=PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as link,
+        ):
+            Raw.over(link).ask(ApiVersionsRequest(), 0)
+            (principal,) = principals(secured, "MUTUAL")
+            link.sendall(b"\xff\xff\xff\xff")
+            assert link.recv(1) == b""
+    plain_names = {f"User:CN={name}" for name in ("ann", "admin", "admin.example.org")}
+    assert principal not in plain_names and "\0" not in principal
+    assert principal == f"User:{text(read(der_of(secured.authority.issue(hostile).certificate)).subject)}"
+    for record in caplog.records:
+        assert "\n" not in record.getMessage() and "\r" not in record.getMessage()
+        assert len(record.getMessage()) < 2000
 
 
 def principals(secured: Secured, port_of: str) -> set[str]:
