@@ -8,16 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from broker.telemetry.pages import get
+from cli.supervised import alive, in_sync, refused, serving
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient, NewTopic
 from peers.kafka import free_port
 from testing.acknowledged import PARTITIONS, TOPIC, Load, until
 
@@ -26,94 +24,6 @@ from headrace.cli.failures import Failure
 from headrace.cli.serve.folder import HeldPorts, Layout, hold_metrics_ports
 from headrace.cli.serve.restarts import Restarts
 from headrace.config import load_properties_file
-
-ROW = re.compile(r"^ +(\d+)  127\.0\.0\.1:(\d+)  127\.0\.0\.1:(\d+)  (?:127\.0\.0\.1:(\d+)|none) +(\d+)  (.*)$")
-COMMAND = [sys.executable, "-m", "headrace.cli", "serve", "--listen", "127.0.0.1:0"]
-
-
-class Running:
-    """A supervisor, and what it has said so far."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.said: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-        self.ports: list[int] = []
-        self.metrics_ports: list[int] = []
-        self.processes: list[int] = []
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said.append(line.rstrip())
-
-    def ready(self, brokers: int) -> None:
-        """Reads the table."""
-        assert self.process.stdout is not None
-        heading = self.process.stdout.readline()
-        assert heading.split() == ["NODE", "CLIENTS", "CONTROLLERS", "METRICS", "PROCESS", "FOLDER"], self.said
-        for node_id in range(1, brokers + 1):
-            row = ROW.match(self.process.stdout.readline())
-            assert row and int(row[1]) == node_id
-            self.ports.append(int(row[2]))
-            self.metrics_ports.append(int(row[4] or 0))
-            self.processes.append(int(row[5]))
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
-
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-
-    def create(self, topic: str, partitions: int = -1) -> None:
-        client = self.admin()
-        client.create_topics([NewTopic(topic, partitions)])[topic].result(60)
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        status = self.process.wait(90)
-        self._reader.join()
-        return status
-
-
-@contextmanager
-def serving(folder: Path, *arguments: str, brokers: int = 3) -> Iterator[Running]:
-    """A supervisor whose nodes serve clients."""
-    command = [*COMMAND, "--data", str(folder), "--brokers", str(brokers), *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    running = Running(process)
-    try:
-        running.ready(brokers)
-        yield running
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        for child in running.processes:
-            until(lambda child=child: not alive(child), "the end of a child")  # type: ignore[misc]
-
-
-def alive(process: int) -> bool:
-    """Whether it runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def refused(*arguments: str, before: float = 60) -> str:
-    """The only line that a start says which is refused."""
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=before, check=False)
-    assert done.returncode in (1, 2), done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1]
-
-
-def in_sync(running: Running) -> set[int]:
-    found = running.admin().list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
-    return set.intersection(*(set(each.isrs) for each in found))
 
 
 def test_three_nodes_under_load_outlive_the_kill_of_one_and_of_two(tmp_path: Path) -> None:
@@ -260,7 +170,7 @@ def test_metrics_have_ports_of_their_own() -> None:
         held = HeldPorts()
         layout = Layout("x", (9092, 9093), (19092, 19093), kept) if kept else None
         try:
-            return hold_metrics_ports(held, given, free=free, others=clients_and_controllers, kept=layout)[1]
+            return hold_metrics_ports(held, given, 2, free=free, others=clients_and_controllers, kept=layout)[1]
         finally:
             held.release()
 
@@ -290,7 +200,15 @@ def test_metrics_have_ports_of_their_own() -> None:
         (["--brokers", "3", "--data", "a,b"], "comma"),
         (["--brokers", "3", "--data", "file"], "File exists"),
         (["--brokers", "3", "--data", "single"], "a single broker"),
-        (["--brokers", "3", "file"], "describes one node"),
+        (["--brokers", "3", "gone"], "No such file"),
+        (["--brokers", "3", "one"], "log.dirs is each node's own with --brokers, and cannot be set for all; --data"),
+        (["--brokers", "3", "--set", "process.roles=broker"], "every node is a broker and a controller"),
+        (["--brokers", "3", "--set", "listeners=A://:0"], "No security protocol defined for listener A"),
+        (["--brokers", "3", "--set", "listeners=PLAINTEXT://127.0.0.1:20000,SSL://127.0.0.1:20002"], "overlap"),
+        (["--brokers", "3", "--set", "listeners=SSL://127.0.0.1:0"], "needs listener.name.ssl.ssl.keystore.location"),
+        (["--brokers", "3", "scram"], "let them log in by PLAIN, or show certificates (SSL)"),
+        (["--brokers", "3", "--add-scram", "SCRAM-SHA-256=[name=ann]"], "one of password and saltedpassword"),
+        (["--add-scram", "SCRAM-SHA-256=[name=ann,password=x]"], "--brokers"),
         (["--controller-port", "9"], "--brokers"),
     ],
 )
@@ -299,12 +217,17 @@ def test_what_must_not_start_says_why_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
+    (tmp_path / "one").write_text("log.dirs=data\n")
+    (tmp_path / "scram").write_text(
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT\n"
+        "sasl.mechanism.controller.protocol=SCRAM-SHA-256\n"
+    )
     (tmp_path / "single").mkdir()
     (tmp_path / "single" / "meta.properties").touch()
     given = arguments if "--data" in arguments else [*arguments, "--data", "new"]
     listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
     done = CliRunner().invoke(main, ["serve", *listen, *given])
-    assert done.exit_code in (1, 2)
+    assert done.exit_code in (1, 2, 4)
     line = done.stderr.splitlines()[-1]
     assert line.startswith("headrace: ")
     assert words in line

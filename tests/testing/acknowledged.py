@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Self
 
@@ -26,8 +26,10 @@ def until(look: Callable[[], object], what: str, timeout_s: float = 90.0) -> flo
 class Load:
     """Writes with acks=all to every partition of `TOPIC`, one record after the other, until it is told to stop."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, str] | None = None) -> None:
+        """`security` is more of librdkafka's settings."""
         self.bootstrap = bootstrap
+        self.security = dict(security or {})
         self.acked: list[tuple[float, int, int, bytes]] = []
         """(when, partition, offset, value) of each."""
         self.implied: list[tuple[int, bytes]] = []
@@ -39,6 +41,7 @@ class Load:
     def _write(self) -> None:
         producer = ck.Producer(
             {
+                **self.security,
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 0,
@@ -95,18 +98,17 @@ class Load:
 
     def is_kept(self) -> None:
         """Asserts that all that was acknowledged can be read, and nothing twice."""
-        found = read_all(self.bootstrap)
+        found = read_all(self.bootstrap, self.security)
         assert not self.errors
         assert [ack for ack in self.acked if found.get((ack[1], ack[2])) != ack[3]] == []
         assert set(self.implied) <= {(at, value) for (at, _), value in found.items()}
         assert len(set(found.values())) == len(found), "a record was written twice"
 
 
-def read_all(bootstrap: str) -> dict[tuple[int, int], bytes]:
+def read_all(bootstrap: str, security: Mapping[str, str] | None = None) -> dict[tuple[int, int], bytes]:
     """What a consumer finds, by partition and offset."""
-    consumer = ck.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "g", "enable.partition.eof": True, "log_level": 0}
-    )
+    own = {"bootstrap.servers": bootstrap, "group.id": "g", "enable.partition.eof": True, "log_level": 0}
+    consumer = ck.Consumer({**(security or {}), **own})
     consumer.assign([ck.TopicPartition(TOPIC, at, 0) for at in range(PARTITIONS)])
     found: dict[tuple[int, int], bytes] = {}
     ended: set[int] = set()

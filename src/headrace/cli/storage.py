@@ -15,7 +15,7 @@ from headrace.cli.output import print_json, print_table
 from headrace.metadata.levels import KRAFT_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.config import BrokerConfig
     from headrace.raft.control import Voter
@@ -183,6 +183,15 @@ def _first_users(
         return [parse_add_scram(text, lambda: random_text(random).encode()) for text in add_scram]
     except ValueError as error:
         raise Failure(f"--add-scram: {error}") from error
+
+
+def newest_users(add_scram: Sequence[str]) -> list[UserScramCredentialRecord]:
+    """The users that a cluster of the newest release begins with. Raises `Failure`, and shows no password."""
+    from headrace.env.posix import PosixEntropy
+    from headrace.metadata import bootstrap, levels
+
+    first = bootstrap.first_levels(levels.LATEST_METADATA_VERSION, {})
+    return _first_users(tuple(add_scram), first, PosixEntropy().secret)
 
 
 def _first_voters(

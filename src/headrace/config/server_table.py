@@ -59,7 +59,7 @@ SERVER_ROWS: Final[tuple[Setting, ...]] = (
         "listener.security.protocol.map",
         Type.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The protocol of each listener name; `PLAINTEXT` and `SSL` are served so far.",
+        "The protocol of each listener name: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.",
         update="per-broker",
     ),
     Setting("inter.broker.listener.name", Type.STRING, None, "The listener that brokers use among themselves."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -35,6 +35,8 @@ def default_data_directory() -> Path:
     metavar="PORT",
     help="With --brokers: the first controller's port. [10000 above the first client's]",
 )
+@click.option("--add-scram", "-S", multiple=True, metavar="USER", help="With --brokers: a fresh cluster begins with "
+              "this user, as 'SCRAM-SHA-256=[name=ann,password=...]'; may be repeated.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting; may be repeated.")
 @click.option("--self-topics", is_flag=True, help="Publish the broker's own log and metrics in topics.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines. [text]")
@@ -47,6 +49,7 @@ def serve(
     advertise: str | None,
     brokers: int | None,
     controller_port: int | None,
+    add_scram: tuple[str, ...],
     settings: tuple[str, ...],
     self_topics: bool,
     log_format: str,
@@ -61,18 +64,20 @@ def serve(
     With --brokers N this process runs N of them as one cluster, a process each, in folders below one --data, and starts
     again whichever dies. The ports are those of --listen and the next ones; port 0 takes free ones, and keeps them for
     later starts of the folder. Topics have three replicas if there are three brokers. Metrics have ports of their own,
-    from 9404 or that of --set metrics.listener=HOST:PORT on.
+    from 9404 or that of --set metrics.listener=HOST:PORT on. A file says what holds for all nodes, with the listeners
+    of the first one. Where clients have to log in, nodes log in to each other too: by what the file says of their
+    listeners, or at listeners of their own.
 
     With --self-topics it also publishes its log lines and metrics as JSON, in headrace.logs and headrace.metrics.
     """
     if brokers is not None:
-        if file is not None:
-            raise click.BadParameter("a server.properties describes one node", param_hint="--brokers")
         options = ["--log-format", log_format, *(["--verbose"] if verbose else [])]
-        _serve_several(brokers, data, listen, controller_port, advertise, settings, self_topics, options)
+        given = _given_for_all(file, listen, advertise, [*settings, *(["self.topics=true"] if self_topics else [])])
+        _serve_several(brokers, data, controller_port, given, add_scram, options)
         return
-    if controller_port is not None:
-        raise click.BadParameter("it goes with --brokers", param_hint="--controller-port")
+    for value, option in ((controller_port, "--controller-port"), (add_scram or None, "--add-scram")):
+        if value is not None:
+            raise click.BadParameter("it goes with --brokers", param_hint=option)
     properties = properties_of(file, [str(path) for path in data], listen, advertise, settings)
     if self_topics:
         properties["self.topics"] = "true"
@@ -80,32 +85,40 @@ def serve(
     raise SystemExit(_run(properties, as_json=log_format == "json", verbose=verbose, lifeline=lifeline))
 
 
+def _given_for_all(file: Path | None, listen: str | None, advertise: str | None, settings: list[str]) -> dict[str, str]:
+    """The settings of all nodes, with the listeners of the first one."""
+    given = {} if file is None else read_properties(file)
+    own = parse_pairs(settings, "--set")
+    return _with_addresses({**given, **own}, own, listen, advertise, is_bare=file is None)
+
+
 def _serve_several(
     brokers: int,
     data: tuple[Path, ...],
-    listen: str | None,
     controller_port: int | None,
-    advertise: str | None,
-    settings: tuple[str, ...],
-    self_topics: bool,
+    given: dict[str, str],
+    add_scram: tuple[str, ...],
     options: list[str],
 ) -> None:
     from headrace.cli.serve.several import serve_several
 
     if len(data) > 1:
         raise click.BadParameter("one folder, in which each node has its own", param_hint="--data")
-    host, _, port = _address(listen or DEFAULT_LISTEN, "--listen").rpartition(":")
-    if host in EVERY_INTERFACE and advertise is None:
-        why = f"{host} means every interface, which no client can connect to: add --advertise HOST:PORT"
-        raise click.BadParameter(why, param_hint="--listen")
-    advertised = None
-    if advertise is not None:
-        name, _, first = _address(advertise, "--advertise").rpartition(":")
-        advertised = (name, int(first))
-    given = parse_pairs(settings, "--set") | ({"self.topics": "true"} if self_topics else {})
     folder = data[0] if data else default_data_directory().with_name("headrace-cluster")
     click.echo(f"headrace: data in {folder}", err=True)
-    serve_several(brokers, folder, (host, int(port)), controller_port, advertised, given, options)
+    serve_several(brokers, folder, controller_port, given, add_scram, options)
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """What a server.properties says. Raises `Failure` for one that cannot be read."""
+    from headrace.config import load_properties_file
+
+    try:
+        return load_properties_file(str(file))
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}", NOT_FOUND) from error
+    except ValueError as error:
+        raise Failure(f"{file}: {error}") from error
 
 
 def properties_of(
@@ -116,18 +129,7 @@ def properties_of(
     settings: Sequence[str],
 ) -> dict[str, str]:
     """What a server.properties with all of this would say. Raises `Failure` for a file that cannot be read."""
-    properties: dict[str, str] = {}
-    if file is None:
-        properties = {"process.roles": "broker,controller", "node.id": "1"}
-    else:
-        from headrace.config import load_properties_file
-
-        try:
-            properties = load_properties_file(str(file))
-        except OSError as error:
-            raise Failure(f"{file}: {error.strerror}", NOT_FOUND) from error
-        except ValueError as error:
-            raise Failure(f"{file}: {error}") from error
+    properties = {"process.roles": "broker,controller", "node.id": "1"} if file is None else read_properties(file)
     given = parse_pairs(settings, "--set")
     names_directories = {"log.dirs", "log.dir"} & (properties.keys() | given.keys())
     if data:
@@ -135,7 +137,15 @@ def properties_of(
         properties["log.dirs"] = ",".join(data)
     elif not names_directories:
         properties["log.dirs"] = str(default_data_directory())
-    if listen is not None or (file is None and "listeners" not in given):
+    return _with_addresses(properties, given, listen, advertise, is_bare=file is None)
+
+
+def _with_addresses(
+    properties: dict[str, str], given: Mapping[str, str], listen: str | None, advertise: str | None, *, is_bare: bool
+) -> dict[str, str]:
+    """The properties with what --listen and --advertise say, where --set (`given`) does not say it; `is_bare`: there is
+    no file, and somewhere a node has to listen."""
+    if listen is not None or (is_bare and "listeners" not in given):
         properties["listeners"] = _with_listener(properties, listen or DEFAULT_LISTEN)
         properties.pop("advertised.listeners", None)
     if listen is not None and advertise is None and "advertised.listeners" not in given:
@@ -144,8 +154,7 @@ def properties_of(
             raise click.BadParameter(why, param_hint="--listen")
     if advertise is not None:
         properties["advertised.listeners"] = f"{_client_listener(properties)}://{_address(advertise, '--advertise')}"
-    properties.update(given)
-    return properties
+    return {**properties, **given}
 
 
 def _address(text: str, option: str) -> str:

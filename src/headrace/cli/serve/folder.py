@@ -11,55 +11,52 @@ import errno
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.cli.failures import Failure
+from headrace.cli.serve.listeners import BOTH_ROLES, LOOPBACK, ROLES
 from headrace.wire.address import address_text
 
 if TYPE_CHECKING:
+    from headrace.cli.serve.listeners import Listener, Plan
     from headrace.env import DiskLock
+    from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 
 CLUSTER_FILE: Final = "cluster.properties"
 NODE_FILE: Final = "server.properties"
-CONTROLLER_HOST: Final = "127.0.0.1"
-"""Controllers of one machine speak with each other alone."""
-CONTROLLERS_FURTHER: Final = 10_000
-"""The first controller's port, counted from the first client's."""
+MORE_PORTS: Final = "ports."
+"""What is kept of further listeners: `ports.INSIDE`."""
 REPLICAS: Final = 3
 METRICS: Final = "metrics.listener"
-OWN: Final = frozenset(
-    {
-        "advertised.listeners",
-        "controller.listener.names",
-        "controller.quorum.bootstrap.servers",
-        "controller.quorum.voters",
-        "listeners",
-        "log.dir",
-        "log.dirs",
-        "metadata.log.dir",
-        "node.id",
-        "process.roles",
-    }
-)
-"""Settings that each node has of its own: they cannot be given for all."""
+SECRET_BYTES: Final = 24
+"""Of the password by which nodes log in to each other, drawn at each start."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """A cluster as its folder tells of it. Ports are those of the nodes 1, 2, ... in order; there are none of metrics
-    where no node serves them."""
+    where no node serves them. `more_ports` are those of further listeners, by their names."""
 
     cluster_id: str
     ports: tuple[int, ...]
     controller_ports: tuple[int, ...]
     metrics_ports: tuple[int, ...] = ()
-    metrics_host: str = CONTROLLER_HOST
+    metrics_host: str = LOOPBACK
+    more_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def node_ids(self) -> range:
         return range(1, len(self.ports) + 1)
+
+    def port(self, plan: Plan, listener: Listener, node_id: int) -> int:
+        """Where a node has a listener."""
+        if listener is plan.clients:
+            return self.ports[node_id - 1]
+        if listener is plan.controllers:
+            return self.controller_ports[node_id - 1]
+        return self.more_ports[listener.name][node_id - 1]
 
     def metrics_address(self, node_id: int) -> str:
         """HOST:PORT of a node's pages; -1 where it serves none."""
@@ -98,7 +95,11 @@ def read_layout(folder: Path, brokers: int) -> Layout | None:
     found = load_properties_file(str(path))
     try:
         metrics_ports = _ports(found.get("metrics.ports", ""))
-        layout = Layout(found["cluster.id"], _ports(found["ports"]), _ports(found["controller.ports"]), metrics_ports)
+        more = {
+            name.removeprefix(MORE_PORTS): _ports(text) for name, text in found.items() if name.startswith(MORE_PORTS)
+        }
+        ports, controller_ports = _ports(found["ports"]), _ports(found["controller.ports"])
+        layout = Layout(found["cluster.id"], ports, controller_ports, metrics_ports, more_ports=more)
     except (KeyError, ValueError) as error:
         raise Failure(f"{path} cannot be read: {error}") from error
     if len(layout.ports) != brokers:
@@ -120,7 +121,10 @@ class HeldPorts:
         """The port, or a free one for 0. Raises Failure where another program listens there."""
         where = address_text(host, port)
         try:
-            family, _, _, _, address = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM)[0]
+            found = socket.getaddrinfo(
+                host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=0 if host else socket.AI_PASSIVE
+            )
+            family, _, _, _, address = found[0]
             held = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             raise Failure(f"cannot listen on {where}: {error.strerror}") from error
@@ -141,39 +145,41 @@ class HeldPorts:
             held.close()
 
 
-def hold_ports(
-    held: HeldPorts, host: str, port: int, controller_port: int | None, brokers: int, kept: Layout | None
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ports for clients and for controllers: from `port` on, or for 0 those `kept`, or free ones.
+def hold_ports(held: HeldPorts, plan: Plan, brokers: int, kept: Layout | None) -> dict[str, tuple[int, ...]]:
+    """The ports of each listener, by its name, a node each: from the first node's on, or for 0 those `kept`, or free
+    ones. Raises Failure."""
+    wanted = {each.name: _wanted(each.port, brokers, _kept(plan, each, kept, brokers)) for each in plan.listeners}
+    taken: dict[int, str] = {}
+    for listener, ports in wanted.items():
+        for port in filter(None, ports):
+            other = taken.setdefault(port, listener)
+            if other != listener:
+                raise Failure(
+                    f"the ports of the listeners {other} and {listener} overlap: {wanted[other]} and {ports}; each "
+                    f"listener takes {brokers} ports, one a node"
+                )
+    return {each.name: tuple(held.hold(each.host, port) for port in wanted[each.name]) for each in plan.listeners}
 
-    Raises Failure.
-    """
-    last = 65536 - brokers
-    if controller_port is None:
-        further = port + CONTROLLERS_FURTHER
-        controller_port = further if further <= last else port - CONTROLLERS_FURTHER
-        controller_port = controller_port if port else 0
-    for first in (port, controller_port):
-        if first > last:
-            raise Failure(f"{brokers} ports from {first} on are more than there are")
-    clients = _wanted(port, brokers, kept.ports if kept else None)
-    controllers = _wanted(controller_port, brokers, kept.controller_ports if kept else None)
-    if set(clients) & set(controllers) - {0}:
-        raise Failure(f"the ports of clients and of controllers overlap: {clients} and {controllers}")
-    return (
-        tuple(held.hold(host, each) for each in clients),
-        tuple(held.hold(CONTROLLER_HOST, each) for each in controllers),
-    )
+
+def _kept(plan: Plan, listener: Listener, kept: Layout | None, brokers: int) -> tuple[int, ...] | None:
+    if kept is None:
+        return None
+    if listener is plan.clients:
+        return kept.ports
+    if listener is plan.controllers:
+        return kept.controller_ports
+    ports = kept.more_ports.get(listener.name, ())
+    return ports if len(ports) == brokers else None
 
 
 def hold_metrics_ports(
-    held: HeldPorts, given: str | None, *, free: bool, others: Sequence[int], kept: Layout | None
+    held: HeldPorts, given: str | None, brokers: int, *, free: bool, others: Sequence[int], kept: Layout | None
 ) -> tuple[str, tuple[int, ...]]:
     """The host and the ports of the nodes' pages; no ports where `given`, the setting for all, turns them off.
 
     A given port is the first node's, and the next ones are those of the others. Without one, or where it is 0, they are
     those `kept`, or the default and the next ones (`free`: free ones); a free one takes the place of one that another
-    program has. `others` are the ports of clients and controllers, of each node. Raises ConfigError and Failure.
+    program has. `others` are the ports of all listeners. Raises ConfigError and Failure.
     """
     from headrace.config import BROKER_SETTINGS, parse_value
     from headrace.config.setting import parse_metrics_listener
@@ -183,13 +189,12 @@ def hold_metrics_ports(
     if address is None:
         return "", ()
     host, first = address
-    brokers = len(others) // 2
     if given is not None and first:
         if first > 65536 - brokers:
             raise Failure(f"{brokers} ports from {first} on are more than there are")
         wanted = _wanted(first, brokers, None)
         if set(wanted) & set(others):
-            raise Failure(f"the ports of clients, of controllers and of metrics overlap: {others} and {wanted}")
+            raise Failure(f"the ports of listeners and of metrics overlap: {others} and {wanted}")
         return host, tuple(held.hold(host, port) for port in wanted)
     wanted = kept.metrics_ports if kept else ()
     wanted = wanted or _wanted(0 if free or given is not None else first, brokers, None)
@@ -219,37 +224,43 @@ def write_layout(folder: Path, layout: Layout) -> None:
             "ports": ",".join(map(str, layout.ports)),
             "controller.ports": ",".join(map(str, layout.controller_ports)),
             "metrics.ports": ",".join(map(str, layout.metrics_ports)),
+            **{f"{MORE_PORTS}{name}": ",".join(map(str, ports)) for name, ports in layout.more_ports.items()},
         },
     )
 
 
-def write_node_files(
-    folder: Path, layout: Layout, host: str, advertised: tuple[str, int] | None, given: Mapping[str, str]
-) -> list[Path]:
-    """Each node's server.properties. `advertised` is the address that clients of the first node connect to, the next
-    ports are those of the others; `given` are the settings of all."""
+def write_node_files(folder: Path, layout: Layout, plan: Plan) -> list[Path]:
+    """Each node's server.properties. Where nodes log in to each other by credentials of their own, these are new."""
     voters = ",".join(
-        f"{node_id}@{CONTROLLER_HOST}:{port}"
+        f"{node_id}@{address_text(plan.controllers.reached_at, port)}"
         for node_id, port in zip(layout.node_ids, layout.controller_ports, strict=True)
     )
+    brokers = len(layout.ports)
+    password = _new_password()
     files = []
-    for node_id, port, controller_port in zip(layout.node_ids, layout.ports, layout.controller_ports, strict=True):
+    for node_id in layout.node_ids:
         directory = node_directory(folder, node_id)
         directory.mkdir(0o700, exist_ok=True)
+        places = [(each, layout.port(plan, each, node_id)) for each in plan.listeners]
         properties = {
-            "process.roles": "broker,controller",
+            ROLES: ",".join(BOTH_ROLES),
             "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{CONTROLLER_HOST}:{controller_port}",
-            "controller.listener.names": "CONTROLLER",
+            "listeners": ",".join(f"{each.name}://{address_text(each.host, port)}" for each, port in places),
             "controller.quorum.voters": voters,
             "log.dirs": str((directory / "data").absolute()),
             "broker.rack": socket.gethostname(),
-            **replication(len(layout.ports)),
-            **given,
+            **replication(brokers),
+            **plan.settings,
+            **plan.credentials(node_id, brokers, password),
             METRICS: layout.metrics_address(node_id),
         }
-        if advertised is not None:
-            properties["advertised.listeners"] = f"PLAINTEXT://{advertised[0]}:{advertised[1] + node_id - 1}"
+        advertised = [
+            f"{each.name}://{address_text(each.advertised[0], each.advertised[1] and each.advertised[1] + node_id - 1)}"
+            for each in plan.listeners
+            if each.advertised
+        ]
+        if advertised:
+            properties["advertised.listeners"] = ",".join(advertised)
         files.append(directory / NODE_FILE)
         _write(files[-1], "written by headrace serve --brokers at each start: changes here are lost", properties)
     return files
@@ -284,15 +295,23 @@ def _escaped(value: str) -> str:
     return f"\\{text}" if text[:1] in (" ", "\f") else text
 
 
-def format_nodes(files: Sequence[Path], cluster_id: str) -> None:
-    """Formats what is fresh. Raises ConfigError, StorageError or OSError, each with one line."""
+def format_nodes(files: Sequence[Path], cluster_id: str, users: Sequence[UserScramCredentialRecord]) -> bool:
+    """Formats what is fresh, with the first `users` of the cluster; whether all was. Raises ConfigError, StorageError
+    or OSError, each with one line."""
     from headrace.broker.quorum.metadata_start import format_storage
     from headrace.config import BrokerConfig, load_properties_file
     from headrace.env.posix import PosixEnvironment
 
     env = PosixEnvironment()
-    for file in files:
-        format_storage(env, BrokerConfig.load(load_properties_file(str(file)), lambda _: None), cluster_id)
+    configs = [BrokerConfig.load(load_properties_file(str(file)), lambda _: None) for file in files]
+    layouts = [format_storage(env, config, cluster_id, users=users) for config in configs]
+    return not any(layout.was_formatted for layout in layouts)
+
+
+def _new_password() -> str:
+    from headrace.env.posix import PosixEntropy
+
+    return PosixEntropy().secret(SECRET_BYTES).hex()
 
 
 def new_cluster_id() -> str:

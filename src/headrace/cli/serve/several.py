@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from headrace.cli.failures import Failure
 from headrace.cli.output import print_table
 from headrace.cli.serve.folder import (
-    CONTROLLER_HOST,
     METRICS,
-    OWN,
     HeldPorts,
     Layout,
     format_nodes,
@@ -24,40 +24,44 @@ from headrace.cli.serve.folder import (
     write_layout,
     write_node_files,
 )
+from headrace.cli.serve.listeners import plan_nodes
 from headrace.cli.serve.supervisor import supervise
-from headrace.wire.address import address_text
 
 if TYPE_CHECKING:
+    from headrace.cli.serve.listeners import Plan
     from headrace.env import DiskLock
 
 
 def serve_several(
     brokers: int,
     folder: Path,
-    listen: tuple[str, int],
     controller_port: int | None,
-    advertised: tuple[str, int] | None,
     given: Mapping[str, str],
+    add_scram: Sequence[str],
     options: Sequence[str],
 ) -> None:
     """Returns after a clean stop. Raises Failure with one line for whatever else ends it.
 
-    `listen` is the address of the first node, `given` the settings of all nodes, `options` those of `headrace serve`.
+    `given` are the settings of all nodes, with the listeners of the first one; `add_scram` the users that a fresh
+    cluster begins with, `options` those of `headrace serve`.
     """
-    own = sorted(OWN & given.keys())
-    if own:
-        raise Failure(f"{own[0]} is each node's own with --brokers, and cannot be set for all")
+    from headrace.config import ConfigError
+
+    try:
+        plan = plan_nodes(given, controller_port, brokers)
+    except ConfigError as error:
+        raise Failure(str(error)) from error
     is_fresh = not folder.exists()
     held = HeldPorts()
     lock = lock_folder(folder)
     try:
         try:
-            layout, files = _prepare(brokers, folder, listen, controller_port, advertised, given, held)
+            layout, files = _prepare(brokers, folder, plan, add_scram, held)
         except Failure:
             if is_fresh:
                 _remove(folder, lock)
             raise
-        why = supervise(files, options, lambda processes: _tell(folder, listen[0], layout, processes))
+        why = supervise(files, options, lambda processes: _tell(folder, plan, layout, processes))
         if why is not None:
             raise Failure(why)
     finally:
@@ -66,32 +70,35 @@ def serve_several(
 
 
 def _prepare(
-    brokers: int,
-    folder: Path,
-    listen: tuple[str, int],
-    controller_port: int | None,
-    advertised: tuple[str, int] | None,
-    given: Mapping[str, str],
-    held: HeldPorts,
+    brokers: int, folder: Path, plan: Plan, add_scram: Sequence[str], held: HeldPorts
 ) -> tuple[Layout, list[Path]]:
     """The folder with all that a start needs. Raises Failure."""
     from headrace.broker.storage.storage_format import StorageError
+    from headrace.cli.storage import newest_users
     from headrace.config import ConfigError
 
     kept = read_layout(folder, brokers)
-    ports, controller_ports = hold_ports(held, *listen, controller_port, brokers, kept)
+    users = newest_users(add_scram)
+    ports = hold_ports(held, plan, brokers, kept)
     cluster_id = kept.cluster_id if kept else new_cluster_id()
-    others = (*ports, *controller_ports)
+    others = [port for each in ports.values() for port in each]
     try:
-        host, metrics_ports = hold_metrics_ports(held, given.get(METRICS), free=not listen[1], others=others, kept=kept)
-        layout = Layout(cluster_id, ports, controller_ports, metrics_ports, host)
+        host, metrics_ports = hold_metrics_ports(
+            held, plan.settings.get(METRICS), brokers, free=not plan.clients.port, others=others, kept=kept
+        )
+        clients, controllers = ports.pop(plan.clients.name), ports.pop(plan.controllers.name)
+        layout = Layout(cluster_id, clients, controllers, metrics_ports, host, ports)
         write_layout(folder, layout)
-        files = write_node_files(folder, layout, listen[0], advertised, given)
-        format_nodes(files, layout.cluster_id)
+        files = write_node_files(folder, layout, plan)
+        is_new = format_nodes(files, layout.cluster_id, users)
     except (ConfigError, StorageError) as error:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"{error.filename or folder}: {error.strerror}") from error
+    if users and not is_new:
+        click.echo(
+            "headrace: the cluster has its users: --add-scram is for its first start; see `headrace user`", err=True
+        )
     return layout, files
 
 
@@ -103,13 +110,13 @@ def _remove(folder: Path, lock: DiskLock) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(folder: Path, host: str, layout: Layout, processes: Sequence[int]) -> None:
+def _tell(folder: Path, plan: Plan, layout: Layout, processes: Sequence[int]) -> None:
     """The table of the nodes, once they serve clients."""
     rows = [
         (
             node_id,
-            address_text(host.strip("[]"), port),
-            address_text(CONTROLLER_HOST, controller_port),
+            plan.clients.shown(port),
+            plan.controllers.shown(controller_port),
             layout.metrics_address(node_id) if layout.metrics_ports else "none",
             process,
             node_directory(folder, node_id),
