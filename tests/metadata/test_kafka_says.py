@@ -125,10 +125,11 @@ def replayed(data: bytes, end: int, *, check: bool) -> ClusterImage:
 
 
 def canonical(value: bytes) -> bytes:
-    """Kafka writes the features of a node in the order of a hash table."""
+    """Kafka writes the features and listeners of a node in the order of a hash table."""
     record = decode_record(value)
     if isinstance(record, mr.RegisterBrokerRecord | mr.RegisterControllerRecord):
         record.features.sort(key=lambda feature: feature.name)
+        record.end_points.sort(key=lambda endpoint: endpoint.name)
     return encode_record(record, record_version(record, 30))
 
 
