@@ -140,7 +140,7 @@ def test_the_command_line_goes_before_variables_and_they_before_the_profile_in_u
     command("profile", "use", "used")
 
     def found(*given: str | None) -> tuple[str, dict[str, str]]:
-        bootstrap, security = access(*given)  # type: ignore[arg-type]
+        bootstrap, security = access(*given)
         return bootstrap, dict(security.settings)
 
     assert found(None, None, None) == ("used:1", {"ssl.keystore.location": "/used", "ssl.truststore.location": "/used"})

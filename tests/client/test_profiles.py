@@ -79,13 +79,13 @@ def test_every_text_comes_back(texts: dict[str, str]) -> None:
 
 def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADRACE_PROFILES", raising=False)
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", "/ann")
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CONFIG_HOME", "/conf")
     assert profiles_path() == Path("/conf/headrace/profiles.json")
     for relative in ("", "conf"):
         monkeypatch.setenv("XDG_CONFIG_HOME", relative)
-        assert profiles_path() == Path("/home/ann/.config/headrace/profiles.json")
+        assert profiles_path() == Path("/ann/.config/headrace/profiles.json")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
