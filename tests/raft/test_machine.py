@@ -113,6 +113,7 @@ def test_entries_that_do_not_continue_the_log_are_left_out() -> None:
         out = raft.step(ev.Answered(1, fetch.number, FetchResponse(1, 1, 9, (first, wrong))), 10)
         assert out.append == [first] and raft.log.last == (1, 2)
         assert out.committed == 2
+        assert raft.heard_high_watermark == 9  # of what it knows to lack seven
 
 
 def test_a_follower_fetches_on_once_it_has_synced() -> None:

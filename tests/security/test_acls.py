@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.metadata.acls import EVERY_ACL, AclBinding, record_of
 from headrace.security import acls as under_test
 from headrace.security.acls import REMEMBERED_NAME_MAX, AclAuthorizer, java_host
-from headrace.security.authorizer import FIRST_GENERATION, Operation, ResourceType
+from headrace.security.authorizer import FIRST_GENERATION, AuthorizerNotReadyError, Operation, ResourceType
 from headrace.wire.messages.metadata_records import AccessControlEntryRecord
 
 TOPIC, LITERAL, PREFIXED, ALL, DENY, ALLOW = 2, 3, 4, 2, 2, 3
@@ -67,17 +67,29 @@ def test_nobody_may_do_what_no_acl_allows() -> None:
 def test_a_super_user_may_do_everything_before_anything_is_loaded_and_against_a_deny() -> None:
     made = AclAuthorizer(["User:root", "User:*"])
     assert may(made, principal="User:root")
-    assert not may(made)  # User:* is a name like any other here
+    with pytest.raises(AuthorizerNotReadyError):
+        may(made)  # User:* is a name like any other here
     made.follow(records([acl(principal="User:root", operation=ALL, permission=DENY)]))
     assert may(made, principal="User:root")
 
 
-def test_before_the_acls_are_loaded_others_are_refused_whatever_holds_without_acls() -> None:
+def test_before_the_acls_are_loaded_nobody_is_allowed_or_refused_whatever_holds_without_acls() -> None:
     made = AclAuthorizer((), allow_if_no_acl=True)
-    assert not may(made)
-    assert not made.authorize_any(ALICE, HERE, Operation.WRITE, ResourceType.TOPIC)
+    looked: list[int] = []
+    made.look_for_acls = lambda: looked.append(1)
+    with pytest.raises(AuthorizerNotReadyError):
+        may(made)
+    with pytest.raises(AuthorizerNotReadyError):
+        made.authorize_any(ALICE, HERE, Operation.WRITE, ResourceType.TOPIC)
+    assert len(looked) == 2
     made.follow({})
-    assert may(made)
+    assert may(made) and len(looked) == 2
+
+
+def test_whoever_asks_has_the_acls_loaded_where_they_are_there() -> None:
+    made = AclAuthorizer((), allow_if_no_acl=True)
+    made.look_for_acls = lambda: made.follow(records([acl(permission=DENY)]))
+    assert not may(made)
 
 
 @pytest.mark.parametrize("pattern", [acl("t"), acl("*"), acl("t", pattern=PREFIXED), acl("*", principal="User:*")])

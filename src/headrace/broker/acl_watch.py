@@ -23,18 +23,24 @@ if TYPE_CHECKING:
 
 
 class AclFollower:
-    """Tells an authorizer of the ACLs, from the first image on that has all that is known to be committed."""
+    """Tells an authorizer of the ACLs, from the moment on at which the image has all that is committed: half of them
+    may allow what the other half denies."""
 
     def __init__(self, authorizer: AclAuthorizer, quorum: QuorumDriver) -> None:
         self._authorizer = authorizer
         self._quorum = quorum
         self._is_current = False
         quorum.on_image(self._changed)
+        authorizer.look_for_acls = self._look
 
     def is_current(self) -> None:
         """The image has all that is to be waited for."""
         self._is_current = True
         self._authorizer.follow(self._quorum.image.kept.acls)
+
+    def _look(self) -> None:
+        if self._quorum.is_current:
+            self.is_current()
 
     def _changed(self, _: ClusterImage, new: ClusterImage, __: ImageDelta) -> None:
         if self._is_current or self._quorum.is_current:

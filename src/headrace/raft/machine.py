@@ -90,6 +90,8 @@ class Raft:
         self.out = ev.Output()
         # What a snapshot holds is committed; how far it is beyond that, a leader says.
         self.high_watermark = log.snapshot.offset if log.snapshot.offset > 0 else -1
+        self.heard_high_watermark = -1
+        """The highest that a leader has told since this node began: its own may lag, as its log does; -1 for none."""
         self.epoch = 0 if saved is None else saved.leader_epoch
         self.leader_id: int | None = None
         self.voted: ReplicaKey | None = None

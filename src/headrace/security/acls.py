@@ -7,7 +7,7 @@ of one principal on one resource alone. Decisions are remembered until an ACL ch
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from headrace.metadata.acls import (
@@ -20,7 +20,7 @@ from headrace.metadata.acls import (
     Permission,
     binding_of,
 )
-from headrace.security.authorizer import FIRST_GENERATION, Operation, ResourceType
+from headrace.security.authorizer import FIRST_GENERATION, AuthorizerNotReadyError, Operation, ResourceType
 from headrace.wire.messages.metadata_records import AccessControlEntryRecord
 
 DECISIONS_MAX: Final = 65_536
@@ -67,7 +67,7 @@ def applies(acl: AclBinding, host: str, operation: int) -> bool:
 
 
 class AclAuthorizer:
-    """See `Authorizer`. It knows ACLs from `follow` on; before that, nobody but a super user may do anything.
+    """See `Authorizer`. It knows ACLs from `follow` on; before that it answers for super users alone.
 
     `super_users` are principals (`User:name`) that may do everything, whatever ACLs say. `allow_if_no_acl`: what no
     ACL at all is about, everyone may use.
@@ -78,6 +78,8 @@ class AclAuthorizer:
         self.super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
         self._loaded = False
+        self.look_for_acls: Callable[[], None] = lambda: None
+        """Called where somebody asks and no ACLs are known: `follow` may be called by then."""
         self._records: Mapping[bytes, AccessControlEntryRecord] = {}
         self._acls: dict[bytes, AclBinding] = {}
         self._literal: dict[tuple[int, str], _OfPrincipal] = {}
@@ -163,8 +165,7 @@ class AclAuthorizer:
     def _decide(self, principal: str, host: str, operation: int, resource: int, name: str) -> bool:
         if principal in self.super_users:
             return True
-        if not self._loaded:
-            return False
+        self._must_be_loaded()
         allowed = False
         is_named = False
         for of_principal in self._about(resource, name):
@@ -176,6 +177,12 @@ class AclAuthorizer:
                             return False
                         allowed = True
         return allowed if is_named else self._allow_if_no_acl
+
+    def _must_be_loaded(self) -> None:
+        if not self._loaded:
+            self.look_for_acls()
+            if not self._loaded:
+                raise AuthorizerNotReadyError
 
     def _about(self, resource: int, name: str) -> Iterator[_OfPrincipal]:
         """The ACLs that are about a resource, whoever they are of."""
@@ -193,8 +200,7 @@ class AclAuthorizer:
         """See Authorizer. As in Kafka only what names the operation or ALL counts, and nothing that implies it."""
         if self.authorize(principal, client_host, operation, resource, ANY_NAME):
             return True
-        if not self._loaded:
-            return False
+        self._must_be_loaded()
         key = (principal, client_host, resource << 8 | operation, None)
         known = self._decisions.get(key)
         # All ACLs are looked at: whoever asks again and again shall not keep the node busy with that.

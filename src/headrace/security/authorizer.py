@@ -84,8 +84,12 @@ FIRST_GENERATION: Final = 1
 one that allows everything, and the first of one that goes by rules."""
 
 
+class AuthorizerNotReadyError(Exception):
+    """Nobody knows yet who may do what: whoever asks is to come again. He is neither allowed nor refused."""
+
+
 class Authorizer(Protocol):
-    """Answers whether a principal may do an operation to a resource."""
+    """Answers whether a principal may do an operation to a resource. Both questions raise AuthorizerNotReadyError."""
 
     generation: int
     """Every answer stands for as long as this number stays: whoever remembers one, compares it.

@@ -24,6 +24,7 @@ from headrace.broker.net.reply import Reply
 from headrace.broker.net.sending import OUTPUT_BYTES, Sending
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
+from headrace.security.authorizer import AuthorizerNotReadyError
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.frame import decode_request_header, encode_response, encode_response_parts
 from headrace.wire.primitives import Buffer, DecodeError, Part
@@ -41,6 +42,7 @@ FIRST_BYTES: Final = 4 + HEADER_BYTES
 SCARCE_RECEIVE_BYTES: Final = 4096
 """What is received at once while the budget for requests is spent: enough for a small request."""
 FETCH: Final = 1
+NOT_READY: Final = "it asked before the ACLs are known"
 
 _read_first = Struct(">ihhih").unpack_from
 _read_size = Struct(">i").unpack_from
@@ -351,6 +353,11 @@ class Connection:
         except CloseConnectionError as reason:
             self.close(str(reason))
             return
+        except AuthorizerNotReadyError:
+            result = server.requests.not_ready(key, version)
+            if result is None:
+                self.close(NOT_READY)
+                return
         except Exception as error:
             server.defect(self, key, version, error)
             return
@@ -422,6 +429,11 @@ class Connection:
         except CloseConnectionError as reason:
             self.close(str(reason))
             return
+        except AuthorizerNotReadyError:
+            result = self.server.requests.not_ready(reply.key, reply.version)
+            if result is None:
+                self.close(NOT_READY)
+                return
         except Exception as error:
             self.server.defect(self, reply.key, reply.version, error)
             return

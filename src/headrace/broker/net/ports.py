@@ -84,6 +84,10 @@ class Requests(Protocol):
         """How clients log in on a listener whose protocol asks for that."""
         ...
 
+    def not_ready(self, key: int, version: int) -> Any:
+        """The answer to whoever asks before it is known who may do what; None where that version's cannot say it."""
+        ...
+
     def unsupported_version(
         self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader
     ) -> list[Part]:

@@ -174,8 +174,8 @@ class QuorumDriver:
 
     @property
     def is_current(self) -> bool:
-        """Whether the image has all that this node knows to be committed."""
-        return self.image.offset + 1 >= self._committed
+        """Whether the image has all that the quorum has committed, by what its leader says; False until one said it."""
+        return self.decides or 0 <= self.raft.heard_high_watermark <= self.image.offset + 1
 
     @property
     def is_alone(self) -> bool:

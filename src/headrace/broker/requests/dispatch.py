@@ -11,7 +11,9 @@ from headrace.broker.net.ports import Api, ShortProduce
 from headrace.broker.requests.apis import FORWARDED, SERVED, SPLIT
 from headrace.broker.requests.registry import Handler, handler_of
 from headrace.wire.apis import APIS, ApiKey
-from headrace.wire.messages import request_class
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import request_class, response_class
+from headrace.wire.primitives import EncodeError
 
 if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
@@ -108,6 +110,21 @@ class Dispatch:
         from headrace.broker.requests.login_terms import login_terms
 
         return login_terms(self._services, listener)
+
+    def not_ready(self, key: int, version: int) -> Any:
+        """See Requests.not_ready."""
+        from headrace.broker.telemetry.request_errors import plan_of
+
+        kind = response_class(key)
+        if not plan_of(kind).own:
+            return None
+        answer = kind(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        try:
+            said = kind.decode(answer.encode(version), version)
+        except EncodeError:
+            return None
+        # Some versions leave the code out, and would say that there is nothing.
+        return answer if said.error_code == answer.error_code else None
 
     def unsupported_version(
         self, served: Mapping[int, Api], frame: memoryview, at: int, header: RequestHeader
