@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.broker.net.context import RequestContext
-from headrace.security.authorizer import OPERATIONS_OF, ResourceType
+from headrace.security.authorizer import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
 
 NOT_REQUESTED = -(2**31)
 """What the field says when nobody asked."""
@@ -16,3 +16,10 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
         if context.authorize(operation, resource, name):
             bits |= 1 << operation
     return bits
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """The same of the cluster: none for whoever may not describe it."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -154,10 +154,14 @@ class Fetch:
         """Whether the last reading is worth an answer now."""
         return self.has_news or self.bytes_read >= self._min_bytes or not self._partitions
 
+    def _of_unknown_id(self) -> ErrorCode:
+        """What is said of a topic id that no topic has."""
+        return ErrorCode.UNKNOWN_TOPIC_ID
+
     def _read_partition(self, partition: SessionPartition, left: int, min_one: bool) -> PartitionData:
         name = partition.topic
         if not name:
-            return self._error(partition, ErrorCode.UNKNOWN_TOPIC_ID)
+            return self._error(partition, self._of_unknown_id())
         refused = self._refuse(name)
         if refused:
             return self._error(partition, refused)

@@ -78,6 +78,10 @@ class FollowerFetch(Fetch):
         self._cold.clear()
         return super().read()
 
+    def _of_unknown_id(self) -> ErrorCode:
+        """See Fetch. Whoever may not follow learns nothing of ids, not even that there is none."""
+        return self._refuse("") or ErrorCode.UNKNOWN_TOPIC_ID
+
     def woke(self, replica: Replica, byte_count: int) -> None:
         """A partition that rested when this fetch looked at it moved."""
         self._waiters(replica)[self] = None
@@ -124,6 +128,8 @@ class FollowerFetch(Fetch):
         if not refused and offset < log.log_start_offset:
             refused = ErrorCode.OFFSET_OUT_OF_RANGE
         if refused:
+            if refused is ErrorCode.UNKNOWN_LEADER_EPOCH and partition.current_leader_epoch < 0:
+                refused = ErrorCode.NOT_LEADER_OR_FOLLOWER  # it did not say under which leader it is a follower
             return self._error(partition, refused)
         if partition.last_fetched_epoch >= 0:
             epoch, end_offset = log.end_offset_for_epoch(partition.last_fetched_epoch)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations
+from headrace.broker.requests.authorized_operations import NOT_REQUESTED, authorized_operations, cluster_operations
 from headrace.broker.requests.registry import handles
 from headrace.broker.requests.topic_creation import start_creating
 from headrace.controller.names import illegal_name
@@ -152,7 +152,7 @@ def _without_topics(
         controller_id=broker.node_id,
     )
     if 8 <= context.api_version <= 10 and request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 

@@ -74,7 +74,10 @@ def _alter_loggers(
     broker: Services, alteration: Alteration, context: RequestContext, every: list[Alteration], validate_only: bool
 ) -> ApiError:
     """Levels are no metadata: they are set here and now."""
-    denied = config_access(context, Operation.ALTER_CONFIGS, alteration.resource_type, alteration.name)
+    on_controller = context.listener in broker.config.controller_listener_names
+    # As in Kafka, whose controllers ask for what a node needs.
+    operation = Operation.CLUSTER_ACTION if on_controller else Operation.ALTER_CONFIGS
+    denied = config_access(context, operation, alteration.resource_type, alteration.name)
     if denied:
         return ApiError(denied)
     if sum(1 for each in every if (each.resource_type, each.name) == (alteration.resource_type, alteration.name)) > 1:

@@ -59,6 +59,8 @@ def _open(
             return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
     except DecodeError:
         return ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
+    # As in Kafka, what cannot be read within is of a version that is not known; the code for a bad request is for what
+    # the envelope itself says.
     try:
         header, at = decode_request_header(request.request_data)
         if header.api_key not in FORWARDED:
@@ -67,8 +69,11 @@ def _open(
         if not api.min_version <= header.api_version <= api.max_version:
             return ErrorCode.UNSUPPORTED_VERSION
         body = request_class(header.api_key).decode(request.request_data, header.api_version, at)
+    except DecodeError:
+        return ErrorCode.UNSUPPORTED_VERSION
+    try:
         host = str(ipaddress.ip_address(request.client_host_address))
-    except (DecodeError, ValueError):
+    except ValueError:
         return ErrorCode.INVALID_REQUEST
     principal, is_token = named
     inner = RequestContext(

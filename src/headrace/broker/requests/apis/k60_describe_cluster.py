@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.broker.net.context import RequestContext
-from headrace.broker.requests.authorized_operations import authorized_operations
+from headrace.broker.requests.authorized_operations import cluster_operations
 from headrace.broker.requests.registry import handles
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from headrace.wire.apis import ApiKey
@@ -37,6 +37,7 @@ def handle(broker: Services, request: DescribeClusterRequest, context: RequestCo
     if on_controller and not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     expected = _CONTROLLERS if on_controller else _BROKERS
+    is_first = context.api_version == 0  # which says nothing of kinds: whoever asks it there asked for a broker
     if request.endpoint_type not in (_BROKERS, _CONTROLLERS):
         return _refused(
             request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
@@ -45,7 +46,7 @@ def handle(broker: Services, request: DescribeClusterRequest, context: RequestCo
         kinds = {_BROKERS: "broker", _CONTROLLERS: "controller"}
         return _refused(
             request,
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            ErrorCode.INVALID_REQUEST if is_first else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             f"The request was sent to an endpoint of type {kinds[expected]}, but we wanted an endpoint of type "
             f"{kinds[request.endpoint_type]}",
         )
@@ -76,10 +77,7 @@ def handle(broker: Services, request: DescribeClusterRequest, context: RequestCo
             )
         )
     if request.include_cluster_authorized_operations:
-        may = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        response.cluster_authorized_operations = (
-            authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME) if may else 0
-        )
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
