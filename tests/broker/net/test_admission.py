@@ -6,8 +6,9 @@ does: they look at what is held and at what is not accepted.
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,6 +17,7 @@ from broker.raw import Raw
 from compat.kafka_says.quotas import alter
 
 from headrace.config import BrokerConfig, ConfigError
+from headrace.config import broker as config_module
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.messages.k03_metadata import MetadataRequest
@@ -214,3 +216,25 @@ def test_a_limit_of_a_listener_that_is_no_number_is_refused() -> None:
     said: list[str] = []
     BrokerConfig.load({"listener.name.plaintext.max.connections": "5"}, said.append)
     assert said == []
+
+
+def test_a_connection_reads_no_listener_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers may come by the thousand: what the settings say of listeners is read when it changes."""
+    read: list[str] = []
+    parse = config_module.parse_endpoint
+
+    def counting(setting: str, text: str, protocols: Mapping[str, str]) -> config_module.Endpoint:
+        read.append(text)
+        return parse(setting, text, protocols)
+
+    with running_broker(TWO) as broker:
+        port = port_of(broker, "CLIENTS")
+        with crowd(port, 2):
+            pass
+        until(lambda: count(broker) == 0)
+        monkeypatch.setattr(config_module, "parse_endpoint", counting)
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as link:
+                link.sendall(b"\xff" * 8)
+                assert link.recv(1) == b""
+    assert len(read) < 20

@@ -9,7 +9,7 @@ for theirs. Listeners of controllers have limits of their own only. Source: KIP-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from headrace.config.setting import INT_MAX
 from headrace.security.quotas.buckets import Buckets
@@ -35,6 +35,15 @@ class Door(Protocol):
     is_controller: bool
     accepts: bool
     listener: Listener | None
+
+
+class _Limits(NamedTuple):
+    """What the settings say of one listener."""
+
+    connections: int
+    creation_rate: int
+    is_protected: bool
+    """Whether the limits of the whole broker do not stop it."""
 
 
 class _Behind:
@@ -70,6 +79,8 @@ class Admission:
         self._doors = doors
         self._give_way = give_way
         self._rate = self._make()
+        self._limits: dict[str, _Limits] = {}
+        self._limits_of: BrokerConfig | None = None
         self._behind: dict[str, _Behind] = {}
         self._addresses: Buckets[str, Rate] = Buckets(self._make)
         self._held: dict[Stream, Timer] = {}
@@ -112,13 +123,13 @@ class Admission:
         """A connection is served that came in by this listener."""
         behind = self._of(door)
         behind.count += 1
-        rest_ms = self._rest_ms(behind.rate, self._limit(door, MAX_RATE))
+        rest_ms = self._rest_ms(behind.rate, self._limits_for(door).creation_rate)
         everywhere_ms = 0
-        if not self._is_protected(door):
+        if not self._limits_for(door).is_protected:
             everywhere_ms = self._rest_ms(self._rate, self._config().max_connection_creation_rate)
         for each in self._doors:
             wait_ms = rest_ms if each is door else 0
-            if not self._is_protected(each):
+            if not self._limits_for(each).is_protected:
                 wait_ms = max(wait_ms, everywhere_ms)
             if wait_ms:
                 self._rest(each, wait_ms)
@@ -154,7 +165,7 @@ class Admission:
 
     def is_client(self, door: Door) -> bool:
         """Whether what comes in there has to give way."""
-        return not self._is_protected(door)
+        return not self._limits_for(door).is_protected
 
     def _of(self, door: Door) -> _Behind:
         behind = self._behind.get(door.name)
@@ -162,20 +173,27 @@ class Admission:
             behind = self._behind[door.name] = _Behind(self._make())
         return behind
 
-    def _is_protected(self, door: Door) -> bool:
-        """Whether the limits of the whole broker do not stop it."""
-        if door.is_controller:
-            return True
+    def _limits_for(self, door: Door) -> _Limits:
+        """Read once for all connections: strangers may come by the thousand."""
         config = self._config()
-        return len(config.listeners) > 1 and door.name == config.inter_broker_listener
+        if config is not self._limits_of:
+            self._limits_of = config
+            self._limits = {}
+        found = self._limits.get(door.name)
+        if found is None:
+            is_brokers = len(config.listeners) > 1 and door.name == config.inter_broker_listener
+            found = self._limits[door.name] = _Limits(
+                self._limit(door, MAX_CONNECTIONS), self._limit(door, MAX_RATE), door.is_controller or is_brokers
+            )
+        return found
 
     def _total(self) -> int:
         return sum(self._of(door).count for door in self._doors if not door.is_controller)
 
     def _is_full(self, door: Door) -> bool:
-        if self._of(door).count >= self._limit(door, MAX_CONNECTIONS):
+        if self._of(door).count >= self._limits_for(door).connections:
             return True
-        return not self._is_protected(door) and self._total() >= self._config().max_connections
+        return not self._limits_for(door).is_protected and self._total() >= self._config().max_connections
 
     def _limit(self, door: Door, name: str) -> int:
         """A setting as a listener sees it; what is said of all of them is not said of controllers'."""
