@@ -68,7 +68,8 @@ demo: install
 	$(RUN) -m demo $(if $(KEEP),--keep) $(if $(BROKERS),--brokers $(BROKERS)) $(ARGS)
 
 # CLUSTER=1: three nodes beside three of Apache Kafka. SCALE=1: the metadata of hundreds of brokers.
-# CORES=1: several brokers on this machine over one. SECURITY=1: what TLS and ACLs cost.
+# CORES=1: several brokers on this machine over one. SECURITY=1: what TLS and ACLs cost, and what others notice of attacks
+# (ARGS=--attacks for these alone, five minutes). Whether a failed login's time says who exists: python -m bench.login_times
 bench: install
 	$(RUN) -m bench $(if $(CLUSTER),--cluster) $(if $(SCALE),--scale) $(if $(CORES),--cores) $(if $(SECURITY),--security) $(ARGS)
 

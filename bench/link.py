@@ -16,7 +16,7 @@ from headrace.wire.messages.k20_delete_topics import DeleteTopicsRequest, Delete
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
-VERSIONS = {1: FETCH_VERSION, 2: 7, 3: 12, 10: 4, 19: 7, 20: 6, 22: 5, 30: 3, 49: 1}
+VERSIONS = {1: FETCH_VERSION, 2: 7, 3: 12, 10: 4, 19: 7, 20: 6, 22: 5, 30: 3, 49: 1, 51: 0}
 LEADER_PATIENCE_S = 60.0
 ALREADY_THERE = 36
 

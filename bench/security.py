@@ -1,7 +1,7 @@
-"""`make bench SECURITY=1`: what TLS costs, beside Apache Kafka's over TLS and beside a bare loop of the same, and what
-10,000 ACLs cost, beside a broker without an authorizer.
+"""`make bench SECURITY=1`: what TLS costs, beside Apache Kafka's over TLS and beside a bare loop of the same, what
+10,000 ACLs cost, beside a broker without an authorizer, and what others notice of attacks (see bench.attacks).
 
-python -m bench --security [--only ROW]... [--rounds N] [--seconds S]
+python -m bench --security [--only ROW]... [--attacks] [--rounds N] [--seconds S]     --attacks: those rows alone
 
 Every row of TLS has three numbers of one run: ours, Kafka's, and what a loop of `MemoryBIO` and socket moves that knows
 nothing of Kafka. The load encrypts and decrypts as well, on the other core.
@@ -22,6 +22,7 @@ from typing import Any
 
 from bench import wire_load
 from bench.__main__ import keep, result_file
+from bench.attacks import ATTACK_ROWS, attack_rows
 from bench.link import Link
 from bench.rigs import DATA, ROOT, Kafka, Ours
 from bench.wire_load import Load
@@ -269,11 +270,14 @@ def say(
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench --security", description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], choices=[*(case.key for case in CASES), LATENCY, *ACL_ROWS]
+        "--only", action="append", default=[], choices=[*(case.key for case in CASES), LATENCY, *ACL_ROWS, *ATTACK_ROWS]
     )
+    parser.add_argument("--attacks", action="store_true", help="what others notice of attacks, and nothing else")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     asked = parser.parse_args(arguments)
+    if asked.attacks:
+        asked.only = [row for row in ATTACK_ROWS if not asked.only or row in asked.only]
     folder = DATA / "tls"
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority.new()
@@ -283,14 +287,15 @@ def main(arguments: Sequence[str]) -> int:
     lines: list[dict[str, Any]] = []
     wanted = [case for case in CASES if not asked.only or case.key in asked.only]
     found: dict[str, dict[str, list[float]]] = {}
-    secured = both(folder)
+    has_tls = bool(wanted) or not asked.only or LATENCY in asked.only
+    secured = both(folder) if has_tls else []
     try:
         for each in secured:
             each.peer.start()
         for each in secured:  # a warm virtual machine
             for case in CASES[:1]:
                 measured(each, case, 8.0 if each.peer.name == "kafka" else 2.0)
-        for _ in range(asked.rounds):
+        for _ in range(asked.rounds if has_tls else 0):
             for case in wanted:
                 row = found.setdefault(case.key, {})
                 for each in secured:
@@ -306,6 +311,11 @@ def main(arguments: Sequence[str]) -> int:
     of_acls = [row for row in ACL_ROWS if not asked.only or row in asked.only]
     say(found, lines, results, asked)
     say(acl_rows(of_acls, asked.rounds, asked.seconds), lines, results, asked)
+    attacks = [row.removeprefix("beside-") for row in ATTACK_ROWS if not asked.only or row in asked.only]
+    for line in attack_rows(attacks, folder, asked.rounds, asked.seconds):
+        lines.append(line)
+        print(json.dumps(line), flush=True)
+    keep(results, {"rounds": asked.rounds, "seconds": asked.seconds}, lines)
     return 0
 
 

@@ -31,6 +31,8 @@ from headrace.wire.messages.k00_produce import (
     TopicProduceResponse,
 )
 from headrace.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
+from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from headrace.wire.records import Record, build_batch
 
 RECEIVE_BYTES = 1 << 20
@@ -59,6 +61,8 @@ class Load:
     codec: int = 0
     authority: str = ""
     """A file of whom to believe: the load goes over TLS."""
+    login: str = ""
+    """Name and password of who logs in by PLAIN first, with a colon between."""
 
 
 @dataclass
@@ -119,7 +123,27 @@ def connect(port: int) -> socket.socket:
 def connect_by(load: Load) -> socket.socket | TlsLink:
     """As `load` says: over TLS, or in the clear."""
     link = connect(load.port)
-    return TlsLink(link, load.authority) if load.authority else link
+    made = TlsLink(link, load.authority) if load.authority else link
+    if load.login:
+        log_in(made, *load.login.split(":", 1))
+    return made
+
+
+def log_in(link: socket.socket | TlsLink, name: str, password: str) -> None:
+    """By PLAIN. Raises AssertionError where the broker refuses it."""
+    token = f"\0{name}\0{password}".encode()
+    for request, version in ((SaslHandshakeRequest("PLAIN"), 1), (SaslAuthenticateRequest(token), 1)):
+        link.sendall(encode_request(RequestHeader(request.API_KEY, version, 7, "bench"), request))
+        came = bytearray(4096)
+        have = link.recv_into(came)
+        while have < 4 or have < 4 + int.from_bytes(came[:4], "big"):
+            got = link.recv_into(memoryview(came)[have:])
+            if not got:
+                raise ConnectionError("the broker closed the connection")
+            have += got
+        code = int.from_bytes(came[8:10], "big")
+        if code:
+            raise AssertionError(f"the login is refused with error {code}")
 
 
 class TlsLink:
