@@ -21,7 +21,16 @@ from headrace.env.posix_tls import (
     openssl_name,
     server_context,
 )
-from headrace.env.tls import OWN_BYTES_MAX, PIECE_BYTES, QUIET_BYTES_MAX, HandshakeTurns, Scratch, TlsFailure, TlsStream
+from headrace.env.tls import (
+    OWN_BYTES_MAX,
+    PIECE_BYTES,
+    QUIET_BYTES_MAX,
+    QUIET_RECEIVE_BYTES,
+    HandshakeTurns,
+    Scratch,
+    TlsFailure,
+    TlsStream,
+)
 from headrace.wire.file_slice import FileSlice
 from headrace.wire.primitives import Buffer
 
@@ -438,6 +447,30 @@ def test_who_wants_other_keys_and_takes_none_ends() -> None:
     assert "does not take them" in stranger.server.failure
 
 
+def test_changes_of_keys_are_read_in_small_pieces() -> None:
+    """They cost fifteen microseconds each; a client that says something is read from at large again."""
+    stranger = Stranger()
+    arrived = stranger.loop.ends[0].arrived
+
+    def taken(*said: bytes) -> int:
+        stranger.sendall(b"".join(said))
+        before = len(arrived)
+        stranger.loop.turn()
+        return before - len(arrived)
+
+    updates = [stranger.tls.key_update(wants_one=False) for _ in range(300)]
+    assert 0 < taken(*updates[:150]) <= QUIET_RECEIVE_BYTES
+    assert 0 < taken(*updates[150:]) <= QUIET_RECEIVE_BYTES
+    stranger.loop.until_quiet()
+    assert not arrived
+    words = [stranger.tls.sealed(DATA, b"x" * 1000) for _ in range(100)]
+    stranger.sendall(words[0])
+    stranger.loop.until_quiet()
+    assert taken(*words[1:]) > QUIET_RECEIVE_BYTES
+    stranger.loop.until_quiet()
+    assert bytes(stranger.server.heard) == b"x" * 100_000
+
+
 def test_handshakes_leave_turns_to_others() -> None:
     loop = Loop()
     now = [0.0]
@@ -445,7 +478,7 @@ def test_handshakes_leave_turns_to_others() -> None:
 
     def step(number: int) -> Callable[[], None]:
         def make() -> None:
-            now[0] += 0.0009
+            now[0] += 0.0004
             steps.append(number)
 
         return make

@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 IOV_MAX: Final = 1024
 """Parts that one sendmsg takes (Linux)."""
-ACCEPTS_PER_EVENT: Final = 64
+ACCEPTS_PER_EVENT: Final = 8
+"""Connections that one turn of the loop accepts: over TLS each costs a quarter of a millisecond, and others wait."""
 ACCEPT_RETRY_S: Final = 0.5
 """How long the listener rests when a connection could not be accepted, or would take a descriptor of the reserve."""
 

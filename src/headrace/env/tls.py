@@ -21,6 +21,8 @@ RECORD_BYTES: Final = 16 * 1024
 RECEIVE_BYTES: Final = 128 * 1024
 """What is taken from the socket at once; a connection that is not read from holds so much at most."""
 HANDSHAKE_RECEIVE_BYTES: Final = 16 * 1024
+QUIET_RECEIVE_BYTES: Final = 2048
+"""The same of whoever has said nothing yet, or not with what came last: as changes of keys it costs a millisecond."""
 PIECE_BYTES: Final = 64 * 1024
 """What is encrypted before it is sent, and what a connection whose socket is full holds."""
 JOINED_BYTES: Final = 4096
@@ -32,8 +34,8 @@ PLAIN_WORTH: Final = 32
 """A plain byte pays for so many that came: the smallest record has 23 around it."""
 OWN_BYTES_MAX: Final = 4096
 """What OpenSSL may have to say of itself while the other side takes nothing, as answers to changes of keys."""
-HANDSHAKE_TURN_S: Final = 0.002
-"""Handshakes cost a millisecond of arithmetic each; after so long the others have their turn."""
+HANDSHAKE_TURN_S: Final = 0.001
+"""Handshakes cost up to a millisecond of arithmetic each; after so long the others have their turn."""
 
 
 class TlsFailure(OSError):
@@ -149,7 +151,7 @@ class TlsStream:
         self._failure: TlsFailure | None = None
         self._more = False
         self._quiet = 0
-        self._room = HANDSHAKE_RECEIVE_BYTES
+        self._room = QUIET_RECEIVE_BYTES
         self._unsent = memoryview(b"")
         self._readable: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
@@ -253,7 +255,10 @@ class TlsStream:
         """All that came is read. Who says something may say a lot at once; who only keeps TLS busy ends here."""
         if self._quiet > QUIET_BYTES_MAX:
             raise TlsFailure(f"more than {QUIET_BYTES_MAX} bytes came over TLS and said nothing")
-        self._room = RECEIVE_BYTES if self._quiet < -RECEIVE_BYTES else HANDSHAKE_RECEIVE_BYTES
+        if self._quiet > 0:
+            self._room = QUIET_RECEIVE_BYTES
+        elif self._quiet < 0:
+            self._room = RECEIVE_BYTES if self._quiet < -RECEIVE_BYTES else HANDSHAKE_RECEIVE_BYTES
         self._quiet = max(self._quiet, 0)
 
     def _answer(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.net.handshakes import BURST_S, Handshakes, place_of
-from headrace.broker.net.logins import SWEEP_S, Logins
+from headrace.broker.net.logins import SWEEP_S, TURN_S, Logins
 from headrace.broker.telemetry.metrics import Registry
 
 
@@ -40,6 +40,9 @@ class Clock:
         timer = Timer()
         heapq.heappush(self._calls, (self.now + delay_s, next(self._numbers), timer, callback, args))
         return timer
+
+    def soon(self, callback: Callable[..., object], *args: Any) -> None:
+        self.later(0.0, callback, *args)
 
     def until(self, end: float) -> None:
         while self._calls and self._calls[0][0] <= end:
@@ -91,6 +94,18 @@ def test_a_deadline_is_absolute() -> None:
     assert not early.why
     clock.until(101.1)
     assert early.why and not late.why
+
+
+def test_strangers_share_a_little_of_each_turn() -> None:
+    clock = Clock()
+    logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
+    for _ in range(3):
+        assert logins.has_turn() and logins.has_turn()
+        clock.now += TURN_S / 2
+        assert logins.has_turn()
+        clock.now += TURN_S
+        assert not logins.has_turn() and not logins.has_turn()
+        clock.until(clock.now)  # the next turn
 
 
 def test_a_second_of_handshakes_at_once_and_then_one_after_the_other() -> None:

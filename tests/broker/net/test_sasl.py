@@ -353,6 +353,23 @@ def test_failures_that_nobody_waits_for_are_forgotten_and_bounded(
         assert raw.ask(MetadataRequest(topics=[]), 9).brokers
 
 
+def test_whoever_has_no_turn_left_is_served_in_the_next(monkeypatch: pytest.MonkeyPatch, served: TestBroker) -> None:
+    """However little strangers have of a turn, all of them come in, over however many pieces."""
+    monkeypatch.setattr(logins_module, "TURN_S", 0.0)
+    with ExitStack() as several:
+        raws = [several.enter_context(Raw(served.port)) for _ in range(20)]
+        for raw in raws:
+            raw.send(SaslHandshakeRequest("PLAIN"), 1)
+        for raw in raws:
+            assert raw.receive(17, 1)[1].error_code == 0
+            frame = raw.frame(SaslAuthenticateRequest(PLAIN_ANN), 2)
+            raw.socket.sendall(frame[:9])
+            raw.socket.sendall(frame[9:])
+        for raw in raws:
+            assert raw.receive(36, 2)[1].error_code == 0
+            assert raw.ask(MetadataRequest(topics=[]), 9).brokers
+
+
 # --- sessions
 
 

@@ -23,6 +23,8 @@ LOGIN_BYTES_MAX: Final = 16 * 1024 * 1024
 """What all of them together may hold beyond that."""
 SWEEP_S: Final = 0.05
 """Deadlines are looked at so often at most: however many strangers there are, each at a time of its own."""
+TURN_S: Final = 0.001
+"""What strangers together have of one turn of the loop; then the others are served, and they go on in the next."""
 DELAYED_MAX: Final = 1000
 """How many failures wait at once before they are told; further ones are closed without a word."""
 
@@ -70,6 +72,7 @@ class Logins:
         self._timeout_ms = timeout_ms
         self._deadlines: dict[Candidate, float] = {}
         self._timer: Timer | None = None
+        self._turn_ends: float | None = None
         self._held = 0
         self._delayed = 0
         self.succeeded = metrics.counter("logins.succeeded")
@@ -102,6 +105,17 @@ class Logins:
             self.end(candidate)
             candidate.close("it did not shake hands and log in within connection.login.timeout.ms")
         self._await_first()
+
+    def has_turn(self) -> bool:
+        """Whether a stranger may be served in this turn of the loop; the first to ask always is."""
+        if self._turn_ends is None:
+            self._turn_ends = self._monotonic() + TURN_S
+            self._owner.soon(self._end_turn)
+            return True
+        return self._monotonic() < self._turn_ends
+
+    def _end_turn(self) -> None:
+        self._turn_ends = None
 
     # --- memory
 

@@ -33,7 +33,7 @@ _pack_size = Struct(">i").pack
 class SaslConnection(Connection):
     """See the module. `session` says who it is and what it may ask."""
 
-    __slots__ = ("_arrived", "_ending", "_logins", "_logs_in", "_terms", "_timer", "session")
+    __slots__ = ("_arrived", "_ending", "_logins", "_logs_in", "_put_off", "_terms", "_timer", "session")
 
     def __init__(self, server: Server, stream: Stream, listener: OpenListener, terms: LoginTerms) -> None:
         super().__init__(server, stream, listener)
@@ -42,6 +42,7 @@ class SaslConnection(Connection):
         self._logins: Logins = server.logins
         self._arrived = bytearray()
         self._logs_in = True
+        self._put_off = False
         self._ending = ""
         self._timer: Timer | None = None
 
@@ -55,6 +56,11 @@ class SaslConnection(Connection):
     def _readable(self) -> None:
         if not self._logs_in:
             super()._readable()
+            return
+        if not self._logins.has_turn():
+            if not self._put_off:
+                self._put_off = True
+                self.server.owner.soon(self._next_turn)
             return
         self.active = True
         server = self.server
@@ -72,6 +78,11 @@ class SaslConnection(Connection):
             self.close("")
         except Exception as error:
             server.defect_beside(self, error)
+
+    def _next_turn(self) -> None:
+        self._put_off = False
+        if not self._blocked and not self.closed:
+            self._readable()
 
     def _arrive(self, data: memoryview | bytes) -> bool:
         have = len(self._arrived)
