@@ -4,8 +4,9 @@ A part of `make bench SECURITY=1`; alone:
 python -m bench --security --attacks [--only ROW]... [--rounds N] [--seconds S]
 
 Each round has the producer alone and beside the attack, one after the other, on the same broker. The broker has the
-settings that it comes with, and a processor of its own where there are two; producer and attackers share the other one,
-attackers at the lowest priority. A row's number is the median over its rounds of beside over alone.
+settings that it comes with, a key of P-256 as docs/security.md makes it, and a processor of its own where there are
+two; producer and attackers share the other one, attackers at the lowest priority. A row's number is the median over its
+rounds of beside over alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from bench.link import Link
 from bench.rigs import DATA, ROOT, Ours
 from bench.wire_load import Load
 from bench.wire_rows import KB, MB, run_load
+from tests.peers.certificates import Authority, write_trust_pem
 from tests.peers.kafka import free_port
 
 TIMES_MAX = 2.0
@@ -42,6 +44,10 @@ class Attacked:
     """A broker with a listener of each kind, and its neighbour."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        authority = Authority.new()
+        authority.server(kind="ec").write_pem(folder / "server.pem")
+        write_trust_pem(folder / "ca.pem", [authority])
         self.broker = Ours()
         self.broker.directory = DATA / "attacked"
         self.ports = {name: free_port() for name in ("LOGIN", "BARE", "TLS")}

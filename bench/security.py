@@ -312,7 +312,7 @@ def main(arguments: Sequence[str]) -> int:
     say(found, lines, results, asked)
     say(acl_rows(of_acls, asked.rounds, asked.seconds), lines, results, asked)
     attacks = [row.removeprefix("beside-") for row in ATTACK_ROWS if not asked.only or row in asked.only]
-    for line in attack_rows(attacks, folder, asked.rounds, asked.seconds):
+    for line in attack_rows(attacks, DATA / "attacked-keys", asked.rounds, asked.seconds):
         lines.append(line)
         print(json.dumps(line), flush=True)
     keep(results, {"rounds": asked.rounds, "seconds": asked.seconds}, lines)
