@@ -162,8 +162,12 @@ class HeadraceCluster:
             assert peer.file is not None
             self._format(node, peer.file)
 
+    def format_options(self) -> list[str]:
+        """What every node is formatted with besides."""
+        return []
+
     def _format(self, node: int, file: Path, *, joins: bool = False) -> None:
-        arguments = ["format", "-t", CLUSTER_ID, "-c", str(file)]
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(file), *self.format_options()]
         if node in self._voters and joins:
             arguments.append("--no-initial-controllers")
         elif node in self._voters:
