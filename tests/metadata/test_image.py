@@ -36,6 +36,15 @@ def test_a_snapshot_of_an_image_makes_the_image_again(records: list[Any]) -> Non
         assert getattr(again, part) == getattr(image, part), part
 
 
+@pytest.mark.parametrize("cordoned", [None, [], [bytes(15) + b"\x01"]])
+def test_a_snapshot_tells_no_closed_directories_from_nothing_said_of_them(cordoned: list[bytes] | None) -> None:
+    """As Apache Kafka's, to the byte: a broker registers, and says of them in a heartbeat later."""
+    level = mr.FeatureLevelRecord(name="metadata.version", feature_level=30)
+    registered = mr.RegisterBrokerRecord(broker_id=1, broker_epoch=1, cordoned_log_dirs=cordoned)
+    (record,) = (each for each in image_records(replayed([level, registered])) if type(each) is type(registered))
+    assert record.cordoned_log_dirs == cordoned
+
+
 @given(histories())
 def test_records_survive_their_framing(records: list[Any]) -> None:
     level = records[0].feature_level

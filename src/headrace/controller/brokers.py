@@ -87,9 +87,7 @@ def decide_register(image: ClusterImage, registration: Registration) -> Decision
         in_controlled_shutdown=False,
         directories=directories,
     )
-    record = broker_record(broker, level)
-    record.cordoned_log_dirs = None
-    records.append(record)
+    records.append(broker_record(broker, level))
     return Decision(Registered(ErrorCode.NONE, None, epoch), records)
 
 

@@ -203,7 +203,7 @@ def _note_cordoned(changes: PartitionChanges, broker: im.Broker, beat: Beat) -> 
     cordoned = beat.cordoned_directories
     if cordoned is None or not levels.supports_cordoned_directories(level):
         return
-    if set(cordoned) != set(broker.cordoned_directories):
+    if broker.cordoned_directories is None or set(cordoned) != set(broker.cordoned_directories):
         changes.records.append(
             BrokerRegistrationChangeRecord(
                 broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=sorted(cordoned)

@@ -53,7 +53,7 @@ def decide_register_in_cluster(
         fenced=True,
         in_controlled_shutdown=False,
         directories=tuple(sorted(registration.directories)) if levels.supports_directories(level) else (),
-        cordoned_directories=registration.cordoned_directories or (),
+        cordoned_directories=registration.cordoned_directories,
     )
     if old is not None and old.incarnation_id == registration.incarnation_id:
         broker = replace(broker, epoch=old.epoch, fenced=old.fenced, in_controlled_shutdown=old.in_controlled_shutdown)
@@ -70,10 +70,7 @@ def decide_register_in_cluster(
                 departure=departure,
             )
             return Decision(Registered(ErrorCode.NONE, None), changes.records, rest)
-    record = broker_record(broker, level)
-    if registration.cordoned_directories is None:
-        record.cordoned_log_dirs = None
-    changes.records.append(record)
+    changes.records.append(broker_record(broker, level))
     sessions.registered(broker.id, broker.epoch, image.offset + len(changes.records), context.now_ms)
     return Decision(Registered(ErrorCode.NONE, None, broker.epoch), changes.records)
 

@@ -56,7 +56,7 @@ class Placer:
 
 def _is_usable(broker: Broker) -> bool:
     """Whether new replicas may go to a broker: a fenced one will catch up when it is back."""
-    closed = bool(broker.directories) and set(broker.directories) <= set(broker.cordoned_directories)
+    closed = bool(broker.directories) and set(broker.directories) <= set(broker.cordoned_directories or ())
     return not broker.in_controlled_shutdown and not closed
 
 

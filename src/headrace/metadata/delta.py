@@ -185,7 +185,7 @@ class ImageDelta:
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             directories=tuple(record.log_dirs),
-            cordoned_directories=tuple(record.cordoned_log_dirs or ()),
+            cordoned_directories=None if record.cordoned_log_dirs is None else tuple(record.cordoned_log_dirs),
             is_migrating=record.is_migrating_zk_broker,
         )
         self.changed_brokers.add(record.broker_id)

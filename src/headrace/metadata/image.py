@@ -141,7 +141,8 @@ class Broker:
     fenced: bool
     in_controlled_shutdown: bool
     directories: tuple[bytes, ...]
-    cordoned_directories: tuple[bytes, ...] = ()
+    cordoned_directories: tuple[bytes, ...] | None = None
+    """Closed to new replicas; None: it has never said which are."""
     is_migrating: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:

@@ -69,7 +69,7 @@ def broker_record(broker: im.Broker, level: int) -> mr.RegisterBrokerRecord:
     )
     if levels.supports_directories(level):
         record.log_dirs = list(broker.directories)
-    if levels.supports_cordoned_directories(level):
+    if levels.supports_cordoned_directories(level) and broker.cordoned_directories is not None:
         record.cordoned_log_dirs = list(broker.cordoned_directories)
     return record
 
