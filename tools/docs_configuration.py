@@ -11,7 +11,7 @@ Written from the table of settings in `src/headrace/config/` by `make docs`; cha
 A broker takes an Apache Kafka `server.properties` file (`headrace serve FILE`) and single settings (`--set key=value`).
 Names, types, defaults and meanings are Apache Kafka's unless marked **ours**. The broker names a key that is unknown or
 has no effect in one warning. It refuses to start with a key that it cannot serve, if security, durability or the
-cluster's shape would suffer (Kerberos, an authorizer or a Java class that is not known here, remote storage).
+cluster's shape would suffer (an authorizer or a Java class that is not known here, remote storage).
 
 *Change*: `restart` needs one; a running broker takes `broker` and `cluster` at once through `headrace config` or
 `kafka-configs`, for one broker or for all.

@@ -166,7 +166,7 @@ def test_a_kafka_file_is_taken_and_options_win(tmp_path: Path) -> None:
     [
         (["num.partitions=0"], "num.partitions"),
         (["log.segment.bytes=x"], "log.segment.bytes"),
-        (["sasl.kerberos.service.name=kafka"], "sasl.kerberos.service.name"),
+        (["sasl.login.class=some.Login"], "sasl.login.class"),
         (["listeners=SSL://127.0.0.1:0"], "SSL"),
         (["authorizer.class.name=some.Authorizer"], "authorizer.class.name"),
         (["remote.log.storage.system.enable=true"], "remote.log.storage"),

@@ -126,8 +126,8 @@ def test_a_refusal_says_why() -> None:
     refusals = {
         "process.roles=broker": "Invalid value  for configuration controller.listener.names: process.roles=broker: it "
         "must name the listener of the controllers",
-        "sasl.kerberos.service.name=kafka": "Invalid value kafka for configuration "
-        "sasl.kerberos.service.name: this release does not serve that, and data would go unprotected",
+        "sasl.login.class=kafka": "Invalid value kafka for configuration "
+        "sasl.login.class: this release does not serve that, and data would go unprotected",
         "authorizer.class.name=my.Own": "Invalid value my.Own for configuration authorizer.class.name: "
         "org.apache.kafka.metadata.authorizer.StandardAuthorizer is the only one that is served",
         "super.users=User:a;b": "Invalid value User:a;b for configuration super.users: expected a string in format "

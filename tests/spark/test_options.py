@@ -86,7 +86,7 @@ def test_what_spark_adds_is_no_option_of_ours() -> None:
         ({**BROKERS, "assign": "t"}, False, "not valid JSON"),
         ({**BROKERS, "subscribe": "t", "startingOffset": "latest"}, False, "no option 'startingOffset'; did you mean"),
         ({**BROKERS, "subscribe": "t", "wholly": "x"}, False, "no option 'wholly'; it has subscribe, .*groupIdPrefix"),
-        ({**BROKERS, "subscribe": "t", "kafka.sasl.kerberos.service.name": "k"}, False, "the client setting '.*name'"),
+        ({**BROKERS, "subscribe": "t", "kafka.sasl.login.class.name": "k"}, False, "the client setting '.*name'"),
         ({**BROKERS, "subscribe": "t", "kafka.group": "g"}, True, "did you mean 'kafka.group.id'"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": "latest"}, False, "must be 'earliest' or offsets"),
         ({**BROKERS, "subscribe": "t", "startingOffsets": '{"t": {"0": -1}}'}, False, "cannot start at the latest"),

@@ -57,6 +57,7 @@ class AsyncConnection:
         """Called when the connection ends, before whoever waits for answers hears of it."""
         self._node = node
         self._owner = owner
+        self._host = ""
         self._stream: Stream | None = None
         self._waiting: deque[tuple[Call[Any], Future[Any], Timer]] = deque()
         self._writing = False
@@ -92,6 +93,7 @@ class AsyncConnection:
         UnreachableError, NotLoggedInError, or what `ask` raises."""
         peer = f"{host}:{port}"
         connection = cls(node, owner, peer, client_id)
+        connection._host = host
         stream = await _connect(node, owner, host, port, timeout_s)
         connection._stream = stream if way.tls is None else _secured(node, owner, stream, way.tls, host)
         connection._stream.on_readable(connection._readable)
@@ -119,11 +121,15 @@ class AsyncConnection:
     async def _log_in(self, credentials: AnyCredentials, timeout_s: float) -> None:
         """Raises NotLoggedInError, or what `ask` raises."""
         from headrace.client.login import log_in, renewal_s
+        from headrace.security.login import Errand
 
-        login = log_in(credentials, self.channel.peer, self._node.entropy.secret)
+        login = log_in(credentials, self._host, self.channel.peer, self._node.entropy.secret)
         try:
             asked = next(login)
             while True:
+                if isinstance(asked, Errand):
+                    asked = login.send(await self._node.errands.run(asked.work))
+                    continue
                 request, response_class, version = asked
                 answer = await self._ask(request, response_class, timeout_s=timeout_s, version=version)
                 asked = login.send(answer)

@@ -154,11 +154,15 @@ class Connection:
 
     def _log_in(self, credentials: AnyCredentials, deadline: float) -> None:
         from headrace.client.login import log_in, renewal_s
+        from headrace.security.login import Errand
 
-        login = log_in(credentials, self.peer, os.urandom)
+        login = log_in(credentials, self.host, self.peer, os.urandom)
         try:
             asked = next(login)
             while True:
+                if isinstance(asked, Errand):
+                    asked = login.send(asked.work())
+                    continue
                 request, response_class, version = asked
                 call = self.send(request, response_class, version=version)
                 wait(call, [self], deadline)

@@ -6,13 +6,14 @@ Both kinds of connection move it. Source: KIP-43, KIP-152 (SaslAuthenticate), KI
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headrace.client.channel import Request
 from headrace.client.errors import BrokerError, ClientError
 from headrace.security.credentials import AnyCredentials
-from headrace.security.login import LoginFailedError
+from headrace.security.login import Errand, LoginFailedError
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -26,15 +27,18 @@ LATEST_SHARE: Final = 0.95
 
 Asked = tuple[Request, Any, int]
 """A request, the class of its response, and its version."""
-Login = Generator[Asked, Any, int]
+Login = Generator[Asked | Errand[Any], Any, int]
+"""Each request is sent its answer, and each errand what its work returned."""
+T = TypeVar("T")
 
 
 class NotLoggedInError(ClientError):
     """The broker does not let this client in, or does not prove that it is the one that it should be."""
 
 
-def log_in(credentials: AnyCredentials, peer: str, secret: Callable[[int], bytes]) -> Login:
-    """The requests of a login. Returns how long the session lives in ms, 0: without end.
+def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[int], bytes]) -> Login:
+    """The requests of a login at a host, which `peer` names with its port. Returns how long the session lives in ms, 0:
+    without end.
 
     `secret` draws bytes that nobody can guess. Raises NotLoggedInError.
     """
@@ -46,10 +50,10 @@ def log_in(credentials: AnyCredentials, peer: str, secret: Callable[[int], bytes
     if said.error_code:
         raise NotLoggedInError(str(BrokerError(said.error_code, f"the login at {peer}")))
     try:
-        login = credentials.begin(secret)
+        login = yield from _done(credentials, partial(credentials.begin, secret, host))
+        token = yield from _done(credentials, login.first)
     except LoginFailedError as error:
         raise NotLoggedInError(f"no login at {peer}: {error}") from None
-    token = login.first()
     while True:
         answer: SaslAuthenticateResponse = yield (
             SaslAuthenticateRequest(token),
@@ -59,11 +63,28 @@ def log_in(credentials: AnyCredentials, peer: str, secret: Callable[[int], bytes
         if answer.error_code:
             raise NotLoggedInError(f"{peer} refuses the login: {answer.error_message or 'it does not say why'}")
         try:
-            token = login.respond(bytes(answer.auth_bytes))
+            token = yield from _done(credentials, partial(login.respond, bytes(answer.auth_bytes)))
         except LoginFailedError as error:
             raise NotLoggedInError(f"the login at {peer} failed: {error}") from None
         if login.is_done:
             return answer.session_lifetime_ms
+
+
+def _done(credentials: AnyCredentials, work: Callable[[], T]) -> Generator[Errand[Any], Any, T]:
+    """What `work` returns: at once, or by way of an errand where it may wait. Raises what it raises."""
+    if not credentials.may_wait:
+        return work()
+    found: T | LoginFailedError = yield Errand(partial(_caught, work))
+    if isinstance(found, LoginFailedError):
+        raise found
+    return found
+
+
+def _caught(work: Callable[[], T]) -> T | LoginFailedError:
+    try:
+        return work()
+    except LoginFailedError as error:
+        return error
 
 
 def renewal_s(lifetime_ms: int, random: Random) -> float | None:

@@ -27,8 +27,9 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 FAMILIES: Final = ("ssl.", "sasl.")
 MECHANISM: Final = "sasl.mechanism"
 JAAS: Final = "sasl.jaas.config"
-USUAL_MECHANISM: Final = "GSSAPI"
 OAUTHBEARER: Final = "OAUTHBEARER"
+GSSAPI: Final = "GSSAPI"
+USUAL_MECHANISM: Final = GSSAPI
 PROTOCOL: Final = "security.protocol"
 CONTEXTS_MAX: Final = 64
 """Different ways of TLS that a process remembers."""
@@ -121,8 +122,8 @@ def _credentials(security: Security) -> AnyCredentials:
 def credentials(
     mechanism: str, jaas: str | None, mechanism_setting: str, jaas_setting: str, settings: Mapping[str, str]
 ) -> AnyCredentials:
-    """Who logs in, by these settings; `settings` say where a token is. Raises ConfigError, which shows nothing of the
-    JAAS line."""
+    """Who logs in, by these settings; `settings` say where a token is, or the service of a ticket. Raises ConfigError,
+    which shows nothing of the JAAS line."""
     from headrace.config import ConfigError
     from headrace.security.credentials import CredentialsError, credentials_of
     from headrace.security.jaas import JaasError
@@ -131,6 +132,10 @@ def credentials(
         from headrace.client.bearer import bearer_credentials
 
         return bearer_credentials(settings, jaas, jaas_setting)
+    if mechanism == GSSAPI:
+        from headrace.client.kerberos import kerberos_credentials
+
+        return kerberos_credentials(settings, jaas, mechanism_setting, jaas_setting)
     try:
         return credentials_of(mechanism, jaas)
     except CredentialsError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .kerberos import KERBEROS_RULES, KERBEROS_SERVICE
 from .setting import Family, Setting, Type, Value
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -13,6 +14,9 @@ SERVED_PROTOCOLS: Final = (PLAINTEXT, "SSL", *SASL_PROTOCOLS)
 UNPROTECTED: Final = "this release does not serve that, and data would go unprotected"
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 """The one class of authorizer that there is here, by Kafka's name of it."""
+_RENEWED_BY_LIBRARY: Final = (
+    "the Kerberos library takes new tickets from a keytab at half of their life, at the next login"
+)
 _OPENS_IN_ORDER: Final = (
     "listeners of controllers open first in any case, and those of clients once the metadata are read, ACLs included"
 )
@@ -114,7 +118,8 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         "sasl.enabled.mechanisms",
         Type.LIST,
         ("GSSAPI",),
-        "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`.",
+        "Mechanisms by which clients log in: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `GSSAPI` "
+        "(Kerberos, with the extra `kerberos`).",
         by="listener",
     ),
     Setting(
@@ -154,6 +159,54 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         by="mechanism",
     ),
     Setting(
+        KERBEROS_SERVICE,
+        Type.STRING,
+        None,
+        "The first part of the name of the brokers' principals, `kafka` in `kafka/host@REALM`: nodes ask for tickets "
+        "of that service.",
+        by="listener",
+    ),
+    Setting(
+        KERBEROS_RULES,
+        Type.LIST,
+        ("DEFAULT",),
+        "What principals of Kerberos are called here, by the first rule that applies: `DEFAULT`, the first part of a "
+        "principal of the own realm, or `RULE:[n:format](pattern)s/pattern/replacement/g/L`. Separated by commas.",
+        by="listener",
+    ),
+    Setting(
+        "sasl.kerberos.kinit.cmd",
+        Type.STRING,
+        "/usr/bin/kinit",
+        "The program that renews tickets of a cache.",
+        unserved="whoever keeps a cache of tickets renews them; a keytab needs nobody",
+        by="listener",
+    ),
+    Setting(
+        "sasl.kerberos.ticket.renew.window.factor",
+        Type.DOUBLE,
+        0.8,
+        "At which share of their life tickets are renewed.",
+        unserved=_RENEWED_BY_LIBRARY,
+        by="listener",
+    ),
+    Setting(
+        "sasl.kerberos.ticket.renew.jitter",
+        Type.DOUBLE,
+        0.05,
+        "How much that moment moves at random.",
+        unserved=_RENEWED_BY_LIBRARY,
+        by="listener",
+    ),
+    Setting(
+        "sasl.kerberos.min.time.before.relogin",
+        Type.LONG,
+        60_000,
+        "How long a node waits between two attempts to renew them, in ms.",
+        unserved=_RENEWED_BY_LIBRARY,
+        by="listener",
+    ),
+    Setting(
         "delegation.token.secret.key",
         Type.PASSWORD,
         None,
@@ -185,6 +238,5 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
 
 SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.client.", "Classes that speak SASL's client side.", UNPROTECTED),
-    Family("sasl.kerberos.", "Authentication with Kerberos.", UNPROTECTED),
     Family("sasl.login.", "How a node of Kafka gets its own credentials.", UNPROTECTED),
 )

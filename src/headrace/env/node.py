@@ -163,6 +163,11 @@ class Node(Environment, Protocol):
         ...
 
     @property
+    def errands(self) -> Workers:
+        """Threads for what may wait for other machines, however long: neither disks nor syncs stand behind it."""
+        ...
+
+    @property
     def helper(self) -> Helper:
         """A process for what a client can make as heavy as it likes."""
         ...

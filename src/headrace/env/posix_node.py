@@ -19,6 +19,8 @@ WORKER_THREADS: Final = 4
 """Threads for what may block: cold reads, checkpoints, recovery."""
 SYNC_THREADS: Final = 4
 """Threads for the syncs that acknowledgements wait for."""
+ERRAND_THREADS: Final = 2
+"""Threads for what waits for other machines: logins whose tickets a KDC gives out."""
 
 DEFECT_TRACEBACKS_MAX: Final = 100
 """Defects that are logged with their traceback; those after them, which are the same ones, with a line."""
@@ -165,6 +167,7 @@ class PosixNode(PosixEnvironment):
         self.network = PosixNetwork()
         self.workers = PosixWorkers("headrace", worker_threads)
         self.syncs = PosixWorkers("headrace-sync", sync_threads)
+        self.errands = PosixWorkers("headrace-errand", ERRAND_THREADS)
         self.helper = PosixHelper()
         self.defects = PosixDefects()
         self._owners: dict[PosixOwner, None] = {}
@@ -209,6 +212,7 @@ class PosixNode(PosixEnvironment):
         self.helper.close()
         self.workers.close()
         self.syncs.close()
+        self.errands.close()
 
     def kill(self) -> None:
         """See Node.kill."""
@@ -219,6 +223,7 @@ class PosixNode(PosixEnvironment):
         self.helper.close()
         self.workers.kill()
         self.syncs.kill()
+        self.errands.kill()
 
 
 def on_stop_signal(callback: Callable[[], object]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.metadata.scram_credentials import MECHANISMS, Random
+from headrace.security.gssapi import GSSAPI
 from headrace.security.jaas import parse_jaas
 from headrace.security.mechanisms import MODULE_OF
 from headrace.security.oauthbearer.server import OAUTHBEARER
@@ -42,8 +43,13 @@ class AnyCredentials(Protocol):
         """As a server knows it: `SCRAM-SHA-256`."""
         ...
 
-    def begin(self, random: Random, /) -> ClientLogin:
-        """A login begins. Raises LoginFailedError where it cannot."""
+    @property
+    def may_wait(self) -> bool:
+        """Whether each step of a login may ask a server elsewhere: not on a loop that others need."""
+        ...
+
+    def begin(self, random: Random, host: str = "", /) -> ClientLogin:
+        """A login begins at a host, named as it was connected to. Raises LoginFailedError where it cannot."""
         ...
 
 
@@ -56,8 +62,9 @@ class Credentials:
     password: str = field(repr=False)
     is_token: bool = False
     """The name is that of a delegation token."""
+    may_wait: bool = False
 
-    def begin(self, random: Random) -> ClientLogin:
+    def begin(self, random: Random, _host: str = "", /) -> ClientLogin:
         """A login begins."""
         if self.mechanism == PLAIN:
             return PlainClient(self.name, self.password)
@@ -66,7 +73,7 @@ class Credentials:
 
 def credentials_of(mechanism: str, jaas: str | None) -> Credentials:
     """Raises CredentialsError, and JaasError for a line that cannot be read."""
-    assert mechanism != OAUTHBEARER, "its credentials are BearerCredentials"
+    assert mechanism not in (OAUTHBEARER, GSSAPI), "its credentials are of another kind"
     if mechanism not in MODULE_OF:
         raise CredentialsError(f"the mechanism {mechanism} is not served; there are {', '.join(MODULE_OF)}")
     if not jaas:

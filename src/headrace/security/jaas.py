@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE)
+KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
+MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE, KERBEROS_MODULE)
 """The login modules whose options mean something here."""
 REFUSED_MODULES: Final = (
     "com.sun.security.auth.module.JndiLoginModule",

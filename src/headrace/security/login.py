@@ -5,8 +5,11 @@ A mechanism of a server is a `ServerMechanism`; each login of a client gets a `S
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
 
 OTHER_AUTHZID: Final = "Authentication failed: Client requested an authorization id that is different from username"
 
@@ -29,13 +32,22 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """The login is done; the client hears this last."""
+    """The login is done; the client hears this last. None: the mechanism has nothing left to say, not even nothing."""
 
-    token: bytes
+    token: bytes | None
     identity: Identity
 
 
 LoginStep = Challenge | Proved
+
+
+@dataclass(frozen=True, slots=True)
+class Errand(Generic[T]):
+    """What a login needs before it goes on and what may take a while: a file, or a server elsewhere. Whoever moves the
+    login runs `work` on a worker, or where nobody else waits, and asks nothing else of the login meanwhile."""
+
+    work: Callable[[], T]
+    """Raises LoginFailedError."""
 
 
 class LoginFailedError(Exception):
@@ -46,10 +58,15 @@ class LoginRefused(LoginFailedError):
     """A login that failed, with a text that the client sees. It says nothing of who exists."""
 
 
+class LoginInterrupted(LoginFailedError):
+    """A login that failed for once, and may do better at the next attempt: the client hears nothing, as if the
+    connection had broken."""
+
+
 class ServerLogin(Protocol):
     """A server's side of one login."""
 
-    def respond(self, token: bytes) -> LoginStep:
+    def respond(self, token: bytes) -> LoginStep | Errand[LoginStep]:
         """The step that follows a client's token. Raises LoginFailedError; nothing may be asked of it then."""
         ...
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.metadata.scram_credentials import MECHANISMS, Random, ScramMechanism
-from headrace.security.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from headrace.security.gssapi import GSSAPI
+from headrace.security.jaas import KERBEROS_MODULE, OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
 from headrace.security.login import ServerLogin
 from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainServer, PlainUsers
@@ -17,6 +18,7 @@ MODULE_OF: Final[Mapping[str, str]] = {
     PLAIN: PLAIN_MODULE,
     **dict.fromkeys(MECHANISMS, SCRAM_MODULE),
     OAUTHBEARER: OAUTHBEARER_MODULE,
+    GSSAPI: KERBEROS_MODULE,
 }
 """The login module of each mechanism that is served."""
 

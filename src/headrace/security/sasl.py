@@ -17,9 +17,12 @@ from typing import Final, NamedTuple
 
 from headrace.security.login import (
     Challenge,
+    Errand,
     Identity,
     LoginFailedError,
+    LoginInterrupted,
     LoginRefused,
+    LoginStep,
     ServerLogin,
     ServerMechanism,
 )
@@ -74,6 +77,8 @@ class SaslAnswer:
     """What a client is answered. `ends`: after that, and after a delay, its connection is closed; `why` is for the log.
 
     `token` is the mechanism's, `lifetime_ms` how long the session lives (0: without end), `mechanisms` what there are.
+    `is_silent`: a login that ends so ends without an answer; one that is done has no token, where tokens come as they
+    are. `errand`: there is no answer yet; `concluded` has it, once that is done.
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -83,6 +88,8 @@ class SaslAnswer:
     mechanisms: tuple[str, ...] = ()
     ends: bool = False
     why: str = ""
+    is_silent: bool = False
+    errand: Errand[LoginStep] | None = None
 
 
 class SaslSession:
@@ -162,12 +169,16 @@ class SaslSession:
             return self._end(ErrorCode.SASL_AUTHENTICATION_FAILED, text, text)
         try:
             step = login.respond(token)
-        except LoginRefused as error:
-            return self._end(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error), str(error))
         except LoginFailedError as error:
-            what = "authentication" if self.identity is None else "re-authentication"
-            text = FAILED_TEXT.format(what, mechanism.name)
-            return self._end(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error), text)
+            return self.concluded(error, now)
+        return SaslAnswer(errand=step) if isinstance(step, Errand) else self.concluded(step, now)
+
+    def concluded(self, step: LoginStep | LoginFailedError, now: Moment) -> SaslAnswer:
+        """What follows from a step of the login, or from its failure: at once, or when an errand is done."""
+        mechanism = self._mechanism
+        assert self.phase in (Phase.REQUESTS, Phase.RAW) and mechanism is not None
+        if isinstance(step, LoginFailedError):
+            return self._failed(step, mechanism)
         if isinstance(step, Challenge):
             return SaslAnswer(token=step.token)
         if self.identity is not None and step.identity.principal != self.identity.principal:
@@ -181,7 +192,16 @@ class SaslSession:
         self.phase = Phase.READY
         lifetime_ms = self._lifetime_ms(step.identity, mechanism, now)
         self.expires_s = None if lifetime_ms is None else now.monotonic_s + lifetime_ms / 1000
-        return SaslAnswer(token=step.token, lifetime_ms=lifetime_ms or 0)
+        return SaslAnswer(token=step.token or b"", lifetime_ms=lifetime_ms or 0, is_silent=step.token is None)
+
+    def _failed(self, error: LoginFailedError, mechanism: ServerMechanism) -> SaslAnswer:
+        why = str(error)
+        if isinstance(error, LoginRefused):
+            return self._end(ErrorCode.SASL_AUTHENTICATION_FAILED, why, why)
+        what = "authentication" if self.identity is None else "re-authentication"
+        text = FAILED_TEXT.format(what, mechanism.name)
+        is_silent = isinstance(error, LoginInterrupted)
+        return self._end(ErrorCode.SASL_AUTHENTICATION_FAILED, why, text, is_silent=is_silent)
 
     def _lifetime_ms(self, identity: Identity, mechanism: ServerMechanism, now: Moment) -> int | None:
         """How long a session lives that begins now; None: without end."""
@@ -197,10 +217,18 @@ class SaslSession:
         is_long_ago = last_s is None or now.monotonic_s - last_s >= REAUTH_INTERVAL_S
         return self.expires_s is not None and is_long_ago
 
-    def _end(self, error: ErrorCode, why: str, text: str | None = None, mechanisms: tuple[str, ...] = ()) -> SaslAnswer:
+    def _end(
+        self,
+        error: ErrorCode,
+        why: str,
+        text: str | None = None,
+        mechanisms: tuple[str, ...] = (),
+        *,
+        is_silent: bool = False,
+    ) -> SaslAnswer:
         self.phase = Phase.ENDED
         self._login = None
-        return SaslAnswer(error, text, mechanisms=mechanisms, ends=True, why=why)
+        return SaslAnswer(error, text, mechanisms=mechanisms, ends=True, why=why, is_silent=is_silent)
 
 
 def _dotted(identity: Identity) -> str:

@@ -298,6 +298,7 @@ class SimNode:
         self.network = NodeNetwork(world.network, self)
         self.workers = SimWorkers(self, 4)
         self.syncs = SimWorkers(self, 4)
+        self.errands = SimWorkers(self, 2)
         self.helper = SimHelper()
         self.web = SimWeb()
         self.defects = SimDefects(self)
@@ -364,6 +365,7 @@ class SimNode:
         self.network.close()
         self.workers.close()
         self.syncs.close()
+        self.errands.close()
         self.alive = False
 
     def kill(self) -> None:
@@ -374,6 +376,7 @@ class SimNode:
             owner.close()
         self.workers.kill()
         self.syncs.kill()
+        self.errands.kill()
 
     @property
     def running(self) -> list[str]:

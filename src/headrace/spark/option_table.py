@@ -67,8 +67,13 @@ SECTIONS: Final[dict[str, tuple[Option, ...]]] = {
             "The protocol to the brokers: `SSL` is TLS, `SASL` a login.", "PLAINTEXT",
         ),
         Option(
-            "kafka.sasl.mechanism", Use.ALL, "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`",
-            "How the client logs in.", otherwise="a login needs it",
+            "kafka.sasl.mechanism", Use.ALL, "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `GSSAPI`",
+            "How the client logs in; `GSSAPI` is Kerberos, with the extra `kerberos` on every machine.",
+            otherwise="a login needs it",
+        ),
+        Option(
+            "kafka.sasl.kerberos.service.name", Use.ALL, "text",
+            "The service of the brokers in Kerberos, `kafka`; the keytab has to be on every machine.",
         ),
         Option(
             "kafka.sasl.jaas.config", Use.ALL, "a JAAS line",

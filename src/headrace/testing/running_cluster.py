@@ -142,6 +142,7 @@ class TestNode(TestBroker):
         self._await_end()
         node.workers.close()  # a thread in a system call ends with the call
         node.syncs.close()
+        node.errands.close()
         broker.logs.unlock()  # as the system does for a process that is gone
         if broker.quorum.lock is not None:
             broker.quorum.lock.release()

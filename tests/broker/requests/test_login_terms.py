@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from broker.sasl import SETTINGS
 
@@ -20,7 +22,7 @@ LINE = "listener.name.clients.plain.sasl.jaas.config"
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sasl.enabled.mechanisms": "GSSAPI"}, "mechanism GSSAPI is not served"),
+        ({"sasl.enabled.mechanisms": "ANONYMOUS"}, "mechanism ANONYMOUS is not served"),
         ({"sasl.enabled.mechanisms": ""}, "offers no mechanism"),
         ({"listener.name.clients.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}, "for signed tokens"),
         ({"sasl.server.callback.handler.class": "org.example.Mine"}, "org.example.Mine"),
@@ -37,6 +39,15 @@ def test_what_is_not_served_refuses_to_start_in_one_line(settings: dict[str, str
         pass
     assert words in str(refused.value)
     assert "secret" not in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_kerberos_without_its_extra_refuses_to_start_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    monkeypatch.delitem(sys.modules, "headrace.env.posix_gssapi", raising=False)
+    monkeypatch.delattr("headrace.env.posix_gssapi", raising=False)
+    with pytest.raises(ConfigError) as refused, broker({**SETTINGS, "sasl.enabled.mechanisms": "GSSAPI"}):
+        pass
+    assert "pip install 'headrace[kerberos]'" in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_plain_needs_its_users() -> None:

@@ -25,6 +25,8 @@ SWEEP_S: Final = 0.05
 """Deadlines are looked at so often at most: however many strangers there are, each at a time of its own."""
 TURN_S: Final = 0.001
 """What strangers together have of one turn of the loop; then the others are served, and they go on in the next."""
+ERRANDS_MAX: Final = 256
+"""How many logins wait for a worker at once, each with one token of at most 64 KB; further clients are closed."""
 DELAYED_MAX: Final = 1000
 """How many failures wait at once before they are told; further ones are closed without a word."""
 
@@ -75,6 +77,7 @@ class Logins:
         self._turn_ends: float | None = None
         self._held = 0
         self._delayed = 0
+        self._errands = 0
         self.succeeded = metrics.counter("logins.succeeded")
         self.failed = metrics.counter("logins.failed")
         metrics.gauge("logins.open", lambda: len(self._deadlines))
@@ -126,6 +129,19 @@ class Logins:
             return False
         self._held += more
         return True
+
+    # --- errands
+
+    def begin_errand(self) -> bool:
+        """A login goes to a worker; False, and nothing is counted, where too many wait there."""
+        if self._errands >= ERRANDS_MAX:
+            return False
+        self._errands += 1
+        return True
+
+    def end_errand(self) -> None:
+        """It is back."""
+        self._errands -= 1
 
     # --- failures
 

@@ -7,15 +7,17 @@ any other. It comes back to this way to log in again, and when its session has e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.broker.net.answers import Pending
+from headrace.broker.net.answers import CloseConnectionError, Pending
 from headrace.broker.net.blocked import Blocked
 from headrace.broker.net.connection import HEADER_BYTES, Connection
 from headrace.broker.net.reply import Reply
 from headrace.env.network import WOULD_BLOCK, Stream
 from headrace.env.tls import TlsFailure
+from headrace.security.login import Errand, LoginFailedError, LoginStep
 from headrace.security.sasl import Moment, Phase, SaslAnswer, SaslSession
 
 if TYPE_CHECKING:
@@ -179,12 +181,14 @@ class SaslConnection(Connection):
             self._request(frame, key, version, correlation_id, length, None)
 
     def _raw_token(self, token: bytes) -> None:
-        answer = self.session.authenticate(token, self.moment)
-        if answer.ends:
-            self.settle(answer, None)
-            return
-        self._answer_now(Reply(-1, 0, 0, 0), [_pack_size(len(answer.token)) + answer.token])
-        self.settle(answer, None)
+        try:
+            self.authenticate(token, self._raw_answer)
+        except CloseConnectionError as reason:
+            self.close(str(reason))
+
+    def _raw_answer(self, answer: SaslAnswer) -> None:
+        if not answer.ends and not answer.is_silent:
+            self._answer_now(Reply(-1, 0, 0, 0), [_pack_size(len(answer.token)) + answer.token])
 
     def _go_in(self) -> None:
         """It has logged in: what else has arrived takes the ordinary way."""
@@ -202,6 +206,44 @@ class SaslConnection(Connection):
             self._take(len(rest))
 
     # --- for handlers
+
+    def authenticate(self, token: bytes, response_of: Callable[[SaslAnswer], Any]) -> Any:
+        """What a handler returns for a token of the client: the response that is made of the answer, or the promise of
+        it, where the mechanism has an errand first or the login failed. Raises CloseConnectionError."""
+        answer = self.session.authenticate(token, self.moment)
+        if answer.errand is None:
+            return self.settle(answer, response_of(answer))
+        return self._run(answer.errand, response_of)
+
+    def _run(self, errand: Errand[LoginStep], response_of: Callable[[SaslAnswer], Any]) -> Pending[Any]:
+        """Goes on when a worker is done. Meanwhile nothing else of this client is looked at."""
+        logins = self._logins
+        if not logins.begin_errand():
+            raise CloseConnectionError("too many logins wait for a worker")
+        pending: Pending[Any] = Pending()
+        self.block(Blocked.LOGIN)
+
+        def done(step: LoginStep | None, error: BaseException | None) -> None:
+            logins.end_errand()
+            if self.closed:
+                return
+            if isinstance(error, LoginFailedError):
+                answer = self.session.concluded(error, self.moment)
+            elif step is not None:
+                answer = self.session.concluded(step, self.moment)
+            else:
+                assert error is not None
+                self.server.defect_beside(self, error)
+                return
+            result = self.settle(answer, response_of(answer))
+            if isinstance(result, Pending):
+                result.when_resolved(lambda: pending.resolve(result.value))
+            elif not self.closed:
+                pending.resolve(result)
+                self.unblock(Blocked.LOGIN)
+
+        self.server.workers.submit(errand.work, done)
+        return pending
 
     def settle(self, answer: SaslAnswer, response: Any) -> Any:
         """What a handler returns after a step of a login: its response, or, where the login failed, the promise of it,
@@ -228,10 +270,8 @@ class SaslConnection(Connection):
         def tell() -> None:
             self._timer = None
             self._ending = f"a login failed: {why}"
-            if response is None:
-                self._flush()
-            else:
-                pending.resolve(response)
+            pending.resolve(response)
+            self._flush()
 
         self._timer = self._logins.delay(self._terms.failed_delay_ms, tell)
         if self._timer is None:

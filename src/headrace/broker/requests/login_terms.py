@@ -1,7 +1,8 @@
 """How a listener lets clients in, by its settings: the mechanisms that it offers, and the users behind them.
 
 PLAIN's users stand in the listener's JAAS line, SCRAM's in the cluster's metadata: who is made or deleted while the
-node runs may, or may not, log in from then on. OAUTHBEARER's tokens are in `bearer_terms`.
+node runs may, or may not, log in from then on. OAUTHBEARER's tokens are in `bearer_terms`,
+Kerberos' tickets in `kerberos_terms`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from headrace.broker.requests.token_access import token_rules
 from headrace.config import ConfigError
 from headrace.metadata.delegation_tokens import credential_of_token, is_over
 from headrace.metadata.scram_credentials import MECHANISMS, ScramCredential, ScramMechanism, credential_in
+from headrace.security.gssapi import GSSAPI
 from headrace.security.jaas import JaasError, LoginModule, parse_jaas
 from headrace.security.login import Identity, ServerMechanism
 from headrace.security.mechanisms import MODULE_OF, PlainMechanism, ScramServerMechanism
@@ -110,6 +112,10 @@ def login_terms(services: NodeServices, listener: str) -> LoginTerms:
             own = config.mechanism(name)
             mechanisms[name], keys = bearer_mechanism(services, own, listener, _login_module(own, name))
             sources += [] if keys is None else [keys]
+        elif name == GSSAPI:
+            from headrace.broker.requests.kerberos_terms import kerberos_mechanism
+
+            mechanisms[name] = kerberos_mechanism(config.mechanism(name))
         else:
             mechanisms[name] = _mechanism(services, config.mechanism(name), name, users)
     if not mechanisms:

@@ -40,8 +40,9 @@ class BearerCredentials:
     """Raises LoginFailedError, one line without the token."""
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     mechanism: str = OAUTHBEARER
+    may_wait: bool = False
 
-    def begin(self, _random: Random) -> OAuthBearerClient:
+    def begin(self, _random: Random, _host: str = "", /) -> OAuthBearerClient:
         """A login begins. Raises LoginFailedError where no token is to be had."""
         return OAuthBearerClient(self.token(), self.extensions)
 

@@ -6,12 +6,13 @@ Not done: nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.context import RequestContext
 from headrace.broker.net.sasl_connection import SaslConnection
 from headrace.broker.requests.registry import handles
-from headrace.security.sasl import READY_TEXT
+from headrace.security.sasl import READY_TEXT, SaslAnswer
 from headrace.wire.apis import ApiKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -28,10 +29,15 @@ def handle(_broker: NodeServices, request: SaslAuthenticateRequest, context: Req
     connection = context.connection
     if not isinstance(connection, SaslConnection):
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=READY_TEXT)
-    answer = connection.session.authenticate(bytes(request.auth_bytes), connection.moment)
+    return connection.authenticate(bytes(request.auth_bytes), partial(_response, context.api_version))
+
+
+def _response(version: int, answer: SaslAnswer) -> SaslAuthenticateResponse | None:
+    if answer.ends and answer.is_silent:
+        return None
     response = SaslAuthenticateResponse(
         error_code=answer.error, error_message=answer.text or "", auth_bytes=answer.token
     )
-    if context.api_version >= _LIFETIME_VERSION:
+    if version >= _LIFETIME_VERSION:
         response.session_lifetime_ms = answer.lifetime_ms
-    return connection.settle(answer, response)
+    return response
