@@ -54,6 +54,7 @@ codegen-check: install
 # Java or Maven the tests say what they skip.
 test: install lint types layers tidy codegen-check docs-check
 	@$(RUN) tests/peers/interpreters.py
+	@$(RUN) -m tests.peers.gssapi_package
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py all && $(RUN) -m tests.peers.spark && $(RUN) -m tests.peers.class_archive; fi
 	$(PYTEST) -rs --durations=40
 
@@ -90,6 +91,7 @@ crash: install
 # which it builds.
 soak: install
 	@$(RUN) -m tests.peers.programs
+	@$(RUN) -m tests.peers.gssapi_package
 	@if command -v mvn >/dev/null && command -v java >/dev/null; then $(RUN) tests/peers/jars.py streams; fi
 	$(RUN) -m pytest -q --soak -m soak $(or $(TESTS),tests)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian packages that tests and the demo need, those that are missing and no others:
-# a JDK 17+, Maven, kcat, openssl, PostgreSQL, a C compiler, other Pythons, and Python's venv where a distribution splits it off.
+# a JDK 17+, Maven, kcat, openssl, a KDC of Kerberos and its headers, PostgreSQL, a C compiler, other Pythons, and Python's venv where a distribution splits it off.
 set -eu
 
 wanted=""
@@ -14,6 +14,10 @@ command -v mvn >/dev/null 2>&1 || wanted="$wanted maven"
 command -v kcat >/dev/null 2>&1 || wanted="$wanted kcat"
 command -v openssl >/dev/null 2>&1 || wanted="$wanted openssl"
 # Debian keeps a server's programs off the path
+command -v krb5kdc >/dev/null 2>&1 || [ -x /usr/sbin/krb5kdc ] || wanted="$wanted krb5-kdc"
+command -v kadmin.local >/dev/null 2>&1 || [ -x /usr/sbin/kadmin.local ] || wanted="$wanted krb5-admin-server"
+command -v kinit >/dev/null 2>&1 || wanted="$wanted krb5-user"
+command -v krb5-config >/dev/null 2>&1 || wanted="$wanted libkrb5-dev"
 set -- /usr/lib/postgresql/*/bin/initdb
 command -v initdb >/dev/null 2>&1 || [ -x "$1" ] || wanted="$wanted postgresql"
 command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"

@@ -29,7 +29,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is the whole PATH: everything that is wanted but a JDK, and an apt-get that writes down."""
     for name in ("sh", "sed", "head", "id"):
         (tmp_path / name).symlink_to(shutil.which(name) or "")
-    for name in ("mvn", "kcat", "openssl", "initdb", "cc", "c++", "make", "cargo", "go", "npm", "python3"):
+    kerberos = ("krb5kdc", "kadmin.local", "kinit", "krb5-config")
+    for name in (*kerberos, "mvn", "kcat", "openssl", "initdb", "cc", "c++", "make", "cargo", "go", "npm", "python3"):
         command(tmp_path, name, "exit 0")
     command(tmp_path, "apt-get", f'echo "$@" >> {tmp_path}/asked')
     command(tmp_path, "sudo", 'exec "$@"')
