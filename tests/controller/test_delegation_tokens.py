@@ -24,7 +24,7 @@ from headrace.metadata.replay import Replay
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 
-RULES = TokenRules("secret", 1000, 100)
+RULES = TokenRules("secret", 1000, 100, 3)
 NOW = 50_000
 
 
@@ -33,6 +33,12 @@ def token(token_id: str = "id", **fields: Any) -> DelegationTokenRecord:
     return DelegationTokenRecord(
         owner="User:ann", requester="User:ann", renewers=["User:bob"], token_id=token_id, **given
     )
+
+
+def of(owner: str, token_id: str, **fields: Any) -> DelegationTokenRecord:
+    made = token(token_id, **fields)
+    made.owner = owner
+    return made
 
 
 def image_with(*records: Any, level: int = 30) -> ClusterImage:
@@ -67,11 +73,14 @@ def test_no_id_begins_with_a_hyphen() -> None:
 
 
 def test_what_is_refused() -> None:
-    assert created(image_with(), wanted(), TokenRules("", 1000, 100)) == (ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, [])
+    assert created(image_with(), wanted(), TokenRules("", 1000, 100, 3)) == (
+        ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED,
+        [],
+    )
     assert created(image_with(level=13), wanted()) == (ErrorCode.UNSUPPORTED_VERSION, [])
     assert created(image_with(level=14), wanted())[0] == ErrorCode.NONE
     assert created(image_with(), wanted(renewers=("Group:x",))) == (ErrorCode.INVALID_PRINCIPAL_TYPE, [])
-    full = image_with(*(token(f"id-{n}") for n in range(TOKENS_MAX)))
+    full = image_with(*(of("User:bob", f"id-{n}") for n in range(TOKENS_MAX)))
     assert created(full, wanted()) == (ErrorCode.POLICY_VIOLATION, [])
     many = tuple(f"User:{n:04}" for n in range(1000))
     assert created(image_with(), wanted(renewers=many)) == (ErrorCode.POLICY_VIOLATION, [])
@@ -81,7 +90,7 @@ def test_what_is_refused() -> None:
 
 @given(st.integers(-(2**63), TIME_MAX), st.integers(1, TIME_MAX), st.integers(1, TIME_MAX))
 def test_no_time_is_beyond_what_the_cluster_allows(asked_ms: int, longest_ms: int, renewal_ms: int) -> None:
-    rules = TokenRules("secret", longest_ms, renewal_ms)
+    rules = TokenRules("secret", longest_ms, renewal_ms, 3)
     _, (record,) = created(image_with(), wanted(asked_ms), rules)
     assert NOW <= record.expiration_timestamp <= record.max_timestamp <= min(NOW + longest_ms, TIME_MAX)
     image = image_with(record)
@@ -123,6 +132,37 @@ def test_renewal_and_end() -> None:
     assert ended(now=NOW + 101).code == 0
     gone = decide_expire_token(image, hmac, "User:ann", -1, RULES, NOW).records
     assert list(gone) == [RemoveDelegationTokenRecord(token_id="id")]
+
+
+def test_an_owner_has_a_share() -> None:
+    """RULES: three tokens each."""
+    two = [token("a"), token("b"), *(of("User:bob", f"bob-{n}") for n in range(3))]
+    code, (made,) = created(image_with(*two), wanted())
+    assert code == ErrorCode.NONE
+    assert created(image_with(*two, made), wanted()) == (ErrorCode.POLICY_VIOLATION, [])
+    others = TokenWanted("User:cy", "User:ann", (), -1)
+    assert created(image_with(*two, made), others)[0] == ErrorCode.NONE
+    # what somebody asks for another counts for the owner
+    for_bob = TokenWanted("User:bob", "User:ann", (), -1)
+    assert created(image_with(*two), for_bob) == (ErrorCode.POLICY_VIOLATION, [])
+
+
+def test_a_token_that_is_over_makes_room() -> None:
+    over = {"expiration_timestamp": NOW - 1}
+    held = [token("a", **over), token("b"), token("c", **over), of("User:bob", "d", **over)]
+    code, records = created(image_with(*held), wanted())
+    assert code == ErrorCode.NONE and records[0] == RemoveDelegationTokenRecord(token_id="a") and len(records) == 2
+    left = image_with(*held, *records).kept.delegation_tokens
+    assert sorted(left) == sorted(["b", "c", "d", records[1].token_id])
+    # there is room: the sweep takes what is over
+    assert len(created(image_with(token("a", **over)), wanted())[1]) == 1
+    # a share that was made smaller
+    more = [token(f"over-{n}", **over) for n in range(5)]
+    code, records = created(image_with(*more), wanted())
+    assert code == ErrorCode.NONE and len(records) == 4
+    full = [of("User:bob", f"id-{n}") for n in range(TOKENS_MAX - 1)]
+    assert created(image_with(*full, token("a", **over)), wanted())[0] == ErrorCode.NONE
+    assert created(image_with(*full, of("User:bob", "b", **over)), wanted()) == (ErrorCode.POLICY_VIOLATION, [])
 
 
 def test_a_token_of_another_key_is_none() -> None:

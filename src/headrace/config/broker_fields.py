@@ -48,6 +48,7 @@ class BrokerFields:
     delegation_token_expiry_check_interval_ms: int
     delegation_token_expiry_time_ms: int
     delegation_token_max_lifetime_ms: int
+    delegation_token_max_per_owner: int
     delete_topic_enable: bool
     early_fencing_enable: bool
     early_start_listeners: tuple[str, ...] | None

@@ -220,6 +220,15 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         at_least=1,
     ),
     Setting(
+        "delegation.token.max.per.owner",
+        Type.INT,
+        1000,
+        "How many delegation tokens one user may own; a cluster keeps 10,000 in all.",
+        at_least=1,
+        at_most=10_000,
+        ours=True,
+    ),
+    Setting(
         "delegation.token.expiry.time.ms",
         Type.LONG,
         86_400_000,

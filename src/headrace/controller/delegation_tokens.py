@@ -23,15 +23,16 @@ SWEPT_AT_ONCE: Final = 1000
 
 
 class TokenRules(NamedTuple):
-    """How the cluster makes tokens: its secret key (empty: it has none), how long a token may live in all, and how long
-    until it has to be renewed."""
+    """How the cluster makes tokens: its secret key (empty: it has none), how long a token may live in all, how long
+    until it has to be renewed, and how many an owner may have."""
 
     secret_key: str
     max_lifetime_ms: int
     renewal_ms: int
+    max_per_owner: int
 
     def __repr__(self) -> str:
-        return f"TokenRules({self.max_lifetime_ms}, {self.renewal_ms})"
+        return f"TokenRules({self.max_lifetime_ms}, {self.renewal_ms}, {self.max_per_owner})"
 
 
 class TokenWanted(NamedTuple):
@@ -60,15 +61,16 @@ class TokenChanged(NamedTuple):
 def decide_create_token(
     image: ClusterImage, wanted: TokenWanted, rules: TokenRules, now_ms: int, new_id: Callable[[], bytes]
 ) -> Decision[TokenCreated]:
-    """A new token."""
+    """A new token. One that is over, of the same owner, makes room for it where it has to."""
     refused = _unserved(image, rules)
     if refused is None and any(each.partition(":")[0] != USER_TYPE for each in wanted.renewers):
         refused = ErrorCode.INVALID_PRINCIPAL_TYPE
     characters = sum(map(len, (wanted.owner, wanted.requester, *wanted.renewers)))
-    if refused is None and (len(image.kept.delegation_tokens) >= TOKENS_MAX or characters > PRINCIPALS_CHARACTERS_MAX):
+    room = _room_for(image, wanted.owner, rules.max_per_owner, now_ms)
+    if refused is None and (room is None or characters > PRINCIPALS_CHARACTERS_MAX):
         refused = ErrorCode.POLICY_VIOLATION
-    if refused is not None:
-        return Decision(TokenCreated(refused), [])
+    if refused is not None or room is None:
+        return Decision(TokenCreated(refused or ErrorCode.POLICY_VIOLATION), [])
     lifetime_ms = rules.max_lifetime_ms
     if wanted.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, wanted.max_lifetime_ms)
@@ -82,7 +84,26 @@ def decide_create_token(
         expiration_timestamp=min(last_ms, _sum(now_ms, rules.renewal_ms)),
         token_id=_new_token_id(new_id),
     )
-    return Decision(TokenCreated(ErrorCode.NONE, token), [token])
+    return Decision(TokenCreated(ErrorCode.NONE, token), [*room, token])
+
+
+def _room_for(
+    image: ClusterImage, owner: str, max_per_owner: int, now_ms: int
+) -> list[RemoveDelegationTokenRecord] | None:
+    """What has to go so that the owner, and the cluster, has room for one more token; None: there is none.
+
+    Each owner has a share, so that nobody takes all of what the cluster keeps. What is over goes only where it has to:
+    the sweep takes it otherwise.
+    """
+    tokens = image.kept.delegation_tokens
+    own = [token for token in tokens.values() if token.owner == owner]
+    too_many = max(len(own) - max_per_owner, len(tokens) - TOKENS_MAX) + 1
+    if too_many <= 0:
+        return []
+    over = sorted(token.token_id for token in own if is_over(token, now_ms))
+    if len(over) < too_many or too_many > SWEPT_AT_ONCE:
+        return None
+    return [RemoveDelegationTokenRecord(token_id=token_id) for token_id in over[:too_many]]
 
 
 def _new_token_id(new_id: Callable[[], bytes]) -> str:

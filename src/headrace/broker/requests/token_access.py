@@ -35,7 +35,10 @@ ERROR_MS: Final = -1
 def token_rules(config: BrokerConfig) -> TokenRules:
     """What the settings say of tokens."""
     return TokenRules(
-        str(config[SECRET_KEY] or ""), config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms
+        str(config[SECRET_KEY] or ""),
+        config.delegation_token_max_lifetime_ms,
+        config.delegation_token_expiry_time_ms,
+        config.delegation_token_max_per_owner,
     )
 
 

@@ -264,3 +264,13 @@ def test_a_token_is_no_way_to_be_somebody_else_again(served: TestBroker) -> None
         assert answer.error_code == 0 and answer.session_lifetime_ms > 60_000
     with enter_with(served.port, first) as raw:
         assert login_with(raw, other.token_id, other.hmac).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_nobody_takes_all_tokens() -> None:
+    with running_broker({**SETTINGS, "delegation.token.max.per.owner": "2"}) as running:
+        with enter(running.port, "ann") as ann, enter(running.port, "bob") as bob:
+            first, _ = create(ann), create(ann, lifetime_ms=60_000)
+            assert create(ann).error_code == ErrorCode.POLICY_VIOLATION == create(bob, owner="User:ann").error_code
+            assert create(bob).error_code == 0
+            assert expire(ann, first.hmac).error_code == 0
+            assert create(ann).error_code == 0
