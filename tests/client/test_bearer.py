@@ -100,7 +100,7 @@ def test_a_session_goes_on_with_the_next_token(taking: TestBroker, tmp_path: Pat
         (BEARER, "OAUTHBEARER needs a token"),
         (own(), "OAUTHBEARER needs a token"),
         (own(unsecuredLoginNumberClaim_sub="7"), "nobody is named"),
-        ({**BEARER, URL: "https://issuer/token"}, "tokens are read from a file"),
+        ({**BEARER, URL: "https://issuer/token"}, "allowed.urls must name it too"),
         ({**BEARER, URL: "file:relative"}, "the whole path"),
         ({**BEARER, URL: "file:/a", VARIABLE: "B"}, "only one of it"),
         ({**BEARER, URL: "file:/a", "sasl.login.callback.handler.class": "com.my.Handler"}, "is not known"),

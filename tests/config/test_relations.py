@@ -144,7 +144,7 @@ def test_a_refusal_says_why() -> None:
 
 def test_a_refusal_does_not_show_a_secret() -> None:
     with pytest.raises(ConfigError) as refused:
-        BrokerConfig.load({"sasl.oauthbearer.client.credentials.client.secret": "hunter2"}, lambda _line: None)
+        BrokerConfig.load({"sasl.oauthbearer.assertion.private.key.passphrase": "hunter2"}, lambda _line: None)
     assert "hunter2" not in str(refused.value)
 
 

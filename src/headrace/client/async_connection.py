@@ -92,6 +92,7 @@ class AsyncConnection:
         """Connects, asks which versions the broker serves, and logs in where `way` says as whom. Raises
         UnreachableError, NotLoggedInError, or what `ask` raises."""
         peer = f"{host}:{port}"
+        ready = None if way.credentials is None else await _ready(node, way.credentials, peer)
         connection = cls(node, owner, peer, client_id)
         connection._host = host
         stream = await _connect(node, owner, host, port, timeout_s)
@@ -99,8 +100,8 @@ class AsyncConnection:
         connection._stream.on_readable(connection._readable)
         try:
             await connection._negotiate(timeout_s)
-            if way.credentials is not None:
-                await connection._log_in(way.credentials, timeout_s)
+            if way.credentials is not None and ready is not None:
+                await connection._log_in(way.credentials, ready, timeout_s)
         except BaseException:
             connection.close()
             raise
@@ -118,12 +119,12 @@ class AsyncConnection:
 
     # --- logging in
 
-    async def _log_in(self, credentials: AnyCredentials, timeout_s: float) -> None:
-        """Raises NotLoggedInError, or what `ask` raises."""
+    async def _log_in(self, credentials: AnyCredentials, ready: AnyCredentials, timeout_s: float) -> None:
+        """`ready` are the credentials for this login. Raises NotLoggedInError, or what `ask` raises."""
         from headrace.client.login import log_in, renewal_s
         from headrace.security.login import Errand
 
-        login = log_in(credentials, self._host, self.channel.peer, self._node.entropy.secret)
+        login = log_in(ready, self._host, self.channel.peer, self._node.entropy.secret)
         try:
             asked = next(login)
             while True:
@@ -141,12 +142,15 @@ class AsyncConnection:
     def _renew(self, credentials: AnyCredentials, timeout_s: float) -> None:
         """The session ends soon: a login begins it anew, and whatever is asked meanwhile waits for that."""
         if not self.closed and self._held is None:
-            self._held = deque()
             self._owner.spawn(self._renewed(credentials, timeout_s))
 
     async def _renewed(self, credentials: AnyCredentials, timeout_s: float) -> None:
         try:
-            await self._log_in(credentials, timeout_s)
+            ready = await _ready(self._node, credentials, self.channel.peer)
+            if self.closed:
+                return
+            self._held = deque()
+            await self._log_in(credentials, ready, timeout_s)
         except ClientError as error:
             self._end(error)
             return
@@ -294,6 +298,20 @@ def _look_at(future: Future[Any]) -> None:
     """Who asked may be gone: an answer that nobody takes is no defect."""
     if not future.cancelled():
         future.exception()
+
+
+async def _ready(node: Node, credentials: AnyCredentials, peer: str) -> AnyCredentials:
+    """What a login is done with; where a server has to be asked for it, a worker does. Raises NotLoggedInError."""
+    if not credentials.waits:
+        return credentials
+    from headrace.client.login import NotLoggedInError
+    from headrace.client.waiting import shared
+    from headrace.security.login import LoginFailedError
+
+    try:
+        return await shared(node, credentials)
+    except LoginFailedError as error:
+        raise NotLoggedInError(f"no login at {peer}: {error}") from None
 
 
 def _secured(node: Node, owner: Owner, stream: Stream, tls: Tls, host: str) -> Stream:

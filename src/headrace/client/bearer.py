@@ -1,6 +1,7 @@
 """The token that a client shows by OAUTHBEARER: from a file, from an environment variable, or one of its own making.
 
 - `sasl.oauthbearer.token.endpoint.url=file:/path`: the file holds the token, and is read at each login;
+- `sasl.oauthbearer.token.endpoint.url=https://host/path`: an issuer is asked for it (`token_endpoint`);
 - `sasl.oauthbearer.token.variable=NAME` (ours): the environment variable holds it;
 - neither: the JAAS line says what a token holds that nobody signs (`unsecuredLoginStringClaim_sub="ann"`).
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from urllib.parse import SplitResult, unquote
 
+from headrace.client.token_endpoint import TokenEndpoint, grant_of
 from headrace.config import ConfigError
 from headrace.config.oauth import TOKEN_URL, split_url
 from headrace.security.jaas import OAUTHBEARER_MODULE, JaasError, parse_jaas
@@ -45,7 +47,11 @@ KNOWN_CLASSES: Final = {
         f"{_PACKAGE}.secured.OAuthBearerLoginCallbackHandler",
         f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler",
     ),
-    RETRIEVER: (f"{_PACKAGE}.DefaultJwtRetriever", f"{_PACKAGE}.FileJwtRetriever"),
+    RETRIEVER: (
+        f"{_PACKAGE}.DefaultJwtRetriever",
+        f"{_PACKAGE}.FileJwtRetriever",
+        f"{_PACKAGE}.ClientCredentialsJwtRetriever",
+    ),
 }
 """Kafka's classes that come to what is done here in any case: a properties file may name them."""
 
@@ -63,8 +69,11 @@ def bearer_credentials(settings: Mapping[str, str], jaas: str | None, jaas_setti
         raise ConfigError(TOKEN_VARIABLE, variable, f"only one of it and {TOKEN_URL} can say where the token is")
     try:
         module = None if jaas is None else _module(jaas)
+        if url and _parts(url).scheme != "file":
+            grant = grant_of(settings, {} if module is None else module.options)
+            return BearerCredentials(TokenEndpoint(grant).token, _extensions(module), waits=True)
         if url:
-            return BearerCredentials(_from_file(url), _extensions(module))
+            return BearerCredentials(partial(_read, Path(unquote(_parts(url).path))), _extensions(module))
         if variable:
             return BearerCredentials(partial(_from_environment, variable), _extensions(module))
         if module is None or not any(name.startswith(UNSECURED_PREFIX) for name in module.options):
@@ -95,15 +104,12 @@ def _made(options: Mapping[str, str]) -> str:
     return unsecured_token(options, time.time_ns() // 1_000_000)
 
 
-def _from_file(url: str) -> Callable[[], str]:
+def _parts(url: str) -> SplitResult:
     try:
-        parts = split_url(url)
+        return split_url(url)
     except ValueError as error:
-        raise ConfigError(TOKEN_URL, url, str(error)) from None
-    if parts.scheme != "file":
-        why = "tokens are read from a file (file:/path); whoever asks an issuer for them writes them there"
-        raise ConfigError(TOKEN_URL, url, why)
-    return partial(_read, Path(unquote(parts.path)))
+        # it may hold somebody's password
+        raise ConfigError(TOKEN_URL, "(hidden)" if "@" in url else url.partition("?")[0], str(error)) from None
 
 
 def _read(path: Path) -> str:

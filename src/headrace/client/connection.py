@@ -60,8 +60,10 @@ class Connection:
         self.host = host
         self.port = port
         peer = address_text(host, port)
-        deadline = time.monotonic() + timeout_s
         way = security.way()
+        # a broker gives a login some seconds: what is to be fetched for it is fetched before
+        ready = None if way.credentials is None else _ready(way.credentials, peer)
+        deadline = time.monotonic() + timeout_s
         try:
             connected = socket.create_connection((host, port), timeout=max(timeout_s, 0.001))
         except OSError as error:
@@ -73,8 +75,8 @@ class Connection:
         self._renewed_by = math.inf
         try:
             self._negotiate(deadline)
-            if self._credentials is not None:
-                self._log_in(self._credentials, deadline)
+            if ready is not None:
+                self._log_in(ready, deadline)
         except BaseException:
             self.close()
             raise
@@ -144,13 +146,14 @@ class Connection:
     def _renew(self) -> None:
         assert self._credentials is not None
         self._renewed_by = math.inf
+        ready = _ready(self._credentials, self.peer)
         deadline = time.monotonic() + RENEWAL_S
         while self.channel.outstanding and not self.closed:
             if time.monotonic() >= deadline:
                 raise TimedOutError(f"{self.peer} does not answer, and the session ends")
             move([self], deadline - time.monotonic())
         if not self.closed:
-            self._log_in(self._credentials, deadline)
+            self._log_in(ready, deadline)
 
     def _log_in(self, credentials: AnyCredentials, deadline: float) -> None:
         from headrace.client.login import log_in, renewal_s
@@ -198,6 +201,12 @@ class Connection:
             raise BrokerError(response.error_code, f"ApiVersions at {self.peer}")
         self.channel.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         assert ApiKey.API_VERSIONS in self.channel.versions
+
+
+def _ready(credentials: AnyCredentials, peer: str) -> AnyCredentials:
+    from headrace.client.login import made_ready
+
+    return made_ready(credentials, peer)
 
 
 def _secured(connected: socket.socket, tls: Tls, host: str, peer: str) -> Link:

@@ -102,6 +102,11 @@ class KerberosCredentials:
     service: str
     mechanism: str = GSSAPI
     may_wait: bool = True
+    waits: bool = False
+
+    def ready(self) -> KerberosCredentials:
+        """See AnyCredentials: tickets are asked for at the steps of a login."""
+        return self
 
     def begin(self, _random: Random, host: str = "", /) -> GssapiClient:
         """A login begins. Raises LoginFailedError where no ticket is to be had."""

@@ -36,6 +36,14 @@ class NotLoggedInError(ClientError):
     """The broker does not let this client in, or does not prove that it is the one that it should be."""
 
 
+def made_ready(credentials: AnyCredentials, peer: str) -> AnyCredentials:
+    """Credentials that wait for nobody. To be called where one may wait. Raises NotLoggedInError."""
+    try:
+        return credentials.ready() if credentials.waits else credentials
+    except LoginFailedError as error:
+        raise NotLoggedInError(f"no login at {peer}: {error}") from None
+
+
 def log_in(credentials: AnyCredentials, host: str, peer: str, secret: Callable[[int], bytes]) -> Login:
     """The requests of a login at a host, which `peer` names with its port. Returns how long the session lives in ms, 0:
     without end.

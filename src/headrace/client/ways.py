@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.security import JAAS, PLAIN_WAY, Read, Way, credentials, opened
-from headrace.config import ConfigError
+from headrace.config import BROKER_SETTINGS, ConfigError, format_value
 from headrace.config.kerberos import KERBEROS_SERVICE
-from headrace.config.oauth import TOKEN_URL
+from headrace.config.oauth import TOKEN_SETTINGS
 from headrace.config.security_table import PLAINTEXT, SASL_PROTOCOLS
 from headrace.config.tls import TLS_PROTOCOLS, tls_of
 
@@ -81,6 +81,9 @@ def _way(config: BrokerConfig, listener: str, protocol: str, mechanism: str, rea
         return Way(tls)
     name = str(settings[mechanism])
     own = settings.mechanism(name)
-    given = {setting: own.text(setting) for setting in (TOKEN_URL, KERBEROS_SERVICE)}
-    where = {setting: text for setting, text in given.items() if text is not None}
+    where = {
+        each: text
+        for each in (*TOKEN_SETTINGS, KERBEROS_SERVICE)
+        if (text := format_value(BROKER_SETTINGS[each], own[each])) is not None
+    }
     return Way(tls, credentials(name, own.sasl_jaas_config, mechanism, f"{own.prefix}{JAAS}", where))

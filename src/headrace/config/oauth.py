@@ -6,6 +6,14 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 URL_SCHEMES: Final = ("https", "http", "file")
+CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
+SCOPE: Final = "sasl.oauthbearer.scope"
+URLENCODE: Final = "sasl.oauthbearer.header.urlencode"
+CONNECT_MS: Final = "sasl.login.connect.timeout.ms"
+READ_MS: Final = "sasl.login.read.timeout.ms"
+RETRY_MS: Final = "sasl.login.retry.backoff.ms"
+RETRY_MAX_MS: Final = "sasl.login.retry.backoff.max.ms"
 JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 ALLOWED_URLS: Final = "sasl.oauthbearer.allowed.urls"
@@ -19,6 +27,11 @@ BACKOFF_MAX_MS: Final = "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
 CLOCK_SKEW_S: Final = "sasl.oauthbearer.clock.skew.seconds"
 SCOPE_CLAIM: Final = "sasl.oauthbearer.scope.claim.name"
 SUB_CLAIM: Final = "sasl.oauthbearer.sub.claim.name"
+
+TOKEN_SETTINGS: Final = (
+    TOKEN_URL, ALLOWED_URLS, CLIENT_ID, CLIENT_SECRET, SCOPE, URLENCODE, CONNECT_MS, READ_MS, RETRY_MS, RETRY_MAX_MS,
+)  # fmt: skip
+"""What says where the token comes from by which somebody logs in."""
 
 
 def split_url(text: str) -> SplitResult:

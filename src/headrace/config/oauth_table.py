@@ -9,21 +9,29 @@ from .oauth import (
     AUDIENCE,
     BACKOFF_MAX_MS,
     BACKOFF_MS,
+    CLIENT_ID,
+    CLIENT_SECRET,
     CLOCK_SKEW_S,
+    CONNECT_MS,
     ISSUER,
     JWKS_URL,
+    READ_MS,
     REFRESH_MS,
+    RETRY_MAX_MS,
+    RETRY_MS,
+    SCOPE,
     SCOPE_CLAIM,
     SUB_CLAIM,
     TOKEN_URL,
     UNVERIFIED_AUDIENCE,
     UNVERIFIED_ISSUER,
+    URLENCODE,
     split_url,
 )
 from .setting import LONG_MAX, Family, Setting, Type, Value
 
 _SKEW_S_MAX: Final = 86_400
-_NOT_ASKED: Final = "a node takes its token from a file (sasl.oauthbearer.token.endpoint.url), and asks nobody for it"
+_NOT_ASKED: Final = "a node takes its token from a file, or by clientId and clientSecret, and in no other way"
 
 
 def _url_check(value: Value) -> str:
@@ -34,12 +42,6 @@ def _url_check(value: Value) -> str:
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _token_url_check(value: Value) -> str:
-    if value and not str(value).startswith("file:"):
-        return "this release takes tokens from a file alone (file:/path); ask for them beside it"
-    return _url_check(value)
 
 
 def _audience_check(value: Value) -> str:
@@ -55,8 +57,9 @@ def _claim_check(value: Value) -> str:
 
 OAUTH_ROWS: Final[tuple[Setting, ...]] = (
     Setting(ALLOWED_URLS, Type.LIST, (),
-            "Addresses that `sasl.oauthbearer.jwks.endpoint.url` may have; an address that is not among them is "
-            "refused. What the JVM's property `org.apache.kafka.sasl.oauthbearer.allowed.urls` is to Kafka.",
+            "Addresses that `sasl.oauthbearer.jwks.endpoint.url` may have, and, but for files, "
+            "`sasl.oauthbearer.token.endpoint.url`; an address that is not among them is refused. What the JVM's "
+            "property `org.apache.kafka.sasl.oauthbearer.allowed.urls` is to Kafka.",
             ours=True),
     Setting(UNVERIFIED_AUDIENCE, Type.BOOLEAN, False,
             "Whether tokens need not be meant for this cluster: `sasl.oauthbearer.expected.audience` may be empty.",
@@ -84,16 +87,30 @@ OAUTH_ROWS: Final[tuple[Setting, ...]] = (
     Setting(SUB_CLAIM, Type.STRING, "sub", "The claim that names the principal.",
             check=_claim_check, by="mechanism"),
     Setting(TOKEN_URL, Type.STRING, None,
-            "The file of the token by which this node logs in to others, read at each login: `file:/path`.",
-            check=_token_url_check, by="mechanism"),
-    Setting("sasl.oauthbearer.scope", Type.STRING, None, "The scope that a node of Kafka asks for.",
-            refused=_NOT_ASKED, by="mechanism"),
-    Setting("sasl.oauthbearer.header.urlencode", Type.BOOLEAN, False, "How a node of Kafka writes its credentials.",
-            refused=_NOT_ASKED, by="mechanism"),
+            "Where the token comes from by which this node logs in to others: a file that is read at each login "
+            "(`file:/path`), or an issuer that is asked for it by the client credentials grant (`https:`, `http:`).",
+            check=_url_check, by="mechanism"),
+    Setting(CLIENT_ID, Type.STRING, None,
+            "Who asks the issuer for a token; not set: `clientId` of the JAAS line.", by="mechanism"),
+    Setting(CLIENT_SECRET, Type.PASSWORD, None,
+            "The secret of whoever asks; not set: `clientSecret` of the JAAS line.", by="mechanism"),
+    Setting(SCOPE, Type.STRING, None,
+            "The scope of the token that is asked for; not set: `scope` of the JAAS line.", by="mechanism"),
+    Setting(URLENCODE, Type.BOOLEAN, False,
+            "Whether id and secret are encoded as in addresses before they are sent, as RFC 6749 has it.",
+            by="mechanism"),
+    Setting(CONNECT_MS, Type.INT, 5000, "How long connecting to the issuer may take.",
+            at_least=1, at_most=600_000, by="mechanism"),
+    Setting(READ_MS, Type.INT, 5000, "How long the issuer may take to answer.",
+            at_least=1, at_most=600_000, by="mechanism"),
+    Setting(RETRY_MS, Type.LONG, 100,
+            "How long the wait is after a first failure to get a token; twice as long after each further one.",
+            at_least=1, at_most=3_600_000, by="mechanism"),
+    Setting(RETRY_MAX_MS, Type.LONG, 10_000, "For how long a token is asked for again after failures.",
+            at_least=1, at_most=3_600_000, by="mechanism"),
 )  # fmt: skip
 
 OAUTH_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.oauthbearer.assertion.", "How a node of Kafka proves who it is to the issuer.", _NOT_ASKED),
-    Family("sasl.oauthbearer.client.credentials.", "How a node of Kafka logs in to the issuer.", _NOT_ASKED),
     Family("sasl.oauthbearer.jwt.", "Classes that fetch and check the tokens of a node of Kafka.", _NOT_ASKED),
 )

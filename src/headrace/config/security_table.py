@@ -247,5 +247,7 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
 
 SECURITY_FAMILIES: Final[tuple[Family, ...]] = (
     Family("sasl.client.", "Classes that speak SASL's client side.", UNPROTECTED),
-    Family("sasl.login.", "How a node of Kafka gets its own credentials.", UNPROTECTED),
+    Family("sasl.login.callback.", "Class by which a node of Kafka gets its own credentials.", UNPROTECTED),
+    Family("sasl.login.class", "Class by which a node of Kafka logs in.", UNPROTECTED),
+    Family("sasl.login.refresh.", "When a node of Kafka gets new credentials.", UNPROTECTED),
 )

@@ -70,5 +70,5 @@ def check_refused(name: str, text: str) -> None:
     """Raises ConfigError, one line without secrets, where `text` asks for a broker setting that is refused."""
     why = refusal(name)
     if why and not asks_for_nothing(text):
-        is_secret = any(word in name for word in ("password", "jaas", "secret", "master.key"))
+        is_secret = any(word in name for word in ("password", "passphrase", "jaas", "secret", "master.key"))
         raise ConfigError(name, "(hidden)" if is_secret else text, why)

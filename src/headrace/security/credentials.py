@@ -44,6 +44,15 @@ class AnyCredentials(Protocol):
         ...
 
     @property
+    def waits(self) -> bool:
+        """Whether a server has to be asked for what a login shows: to be done by `ready`, before it begins."""
+        ...
+
+    def ready(self) -> AnyCredentials:
+        """The same, once what a login shows is there. Raises LoginFailedError."""
+        ...
+
+    @property
     def may_wait(self) -> bool:
         """Whether each step of a login may ask a server elsewhere: not on a loop that others need."""
         ...
@@ -63,6 +72,15 @@ class Credentials:
     is_token: bool = False
     """The name is that of a delegation token."""
     may_wait: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """See AnyCredentials."""
+        return False
+
+    def ready(self) -> Credentials:
+        """See AnyCredentials."""
+        return self
 
     def begin(self, random: Random, _host: str = "", /) -> ClientLogin:
         """A login begins."""

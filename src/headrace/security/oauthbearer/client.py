@@ -41,6 +41,13 @@ class BearerCredentials:
     extensions: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     mechanism: str = OAUTHBEARER
     may_wait: bool = False
+    waits: bool = False
+    """See AnyCredentials: `token` asks a server."""
+
+    def ready(self) -> BearerCredentials:
+        """See AnyCredentials."""
+        token = self.token()
+        return BearerCredentials(lambda: token, self.extensions)
 
     def begin(self, _random: Random, _host: str = "", /) -> OAuthBearerClient:
         """A login begins. Raises LoginFailedError where no token is to be had."""
