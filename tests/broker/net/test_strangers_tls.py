@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -369,10 +369,10 @@ BEFORE: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("what", BEFORE)
 def test_what_is_no_handshake_ends(guarded: Guarded, neighbour: Callable[[], None], what: str) -> None:
     with guarded.connected("LOGIN") as link:
-        link.sendall(BEFORE[what]())
-        tls = RawTls(link)
-        link.shutdown(socket.SHUT_WR)
-        assert tls.is_closed()
+        with suppress(OSError):  # it may have ended by the first bytes
+            link.sendall(BEFORE[what]())
+            link.shutdown(socket.SHUT_WR)
+        assert RawTls(link).is_closed()
 
 
 AFTER: dict[str, Callable[[RawTls], bytes]] = {
