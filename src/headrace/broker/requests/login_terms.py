@@ -22,6 +22,7 @@ from headrace.security.oauthbearer.server import OAUTHBEARER
 from headrace.security.plain import PLAIN, PlainUsers
 from headrace.security.scram import ScramUser
 from headrace.security.scram_fakes import FakeCredentials
+from headrace.wire.messages.metadata_records import UserScramCredentialRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.metadata.image import ClusterImage
 
 OWN_SECRET_BYTES: Final = 32
+_NOBODY: Final = UserScramCredentialRecord()
 
 
 def shared_secret(image: ClusterImage) -> bytes | None:
@@ -67,7 +69,9 @@ class ImageUsers:
         if is_token:
             return self._find_token(mechanism, name)
         record = self._image().kept.scram.get((name, mechanism.code))
-        return None if record is None else ScramUser(credential_in(record), Identity(f"User:{name}"))
+        # The same steps for a user that is not there: two microseconds would tell.
+        user = ScramUser(credential_in(_NOBODY if record is None else record), Identity(f"User:{name}"))
+        return None if record is None else user
 
     def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
         """See ScramUsers.fake."""
