@@ -88,7 +88,7 @@ class Attacked:
 
     def beside(self, kind: str, seconds: float) -> tuple[float, int]:
         """The p99 beside an attack in ms, and how often the attackers came to do what they do, a second."""
-        lasts = seconds + WARM_UP_S + 2.0
+        lasts = seconds + WARM_UP_S + 1.0
         command = [sys.executable, "-m", "bench.attackers", kind, json.dumps(self.ports), str(lasts)]
         attackers = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True)
         try:

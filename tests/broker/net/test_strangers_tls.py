@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from broker.bearer import MODULE, message
 from broker.raw import Raw, batch, create_topic, produce
 from broker.sasl import FIXED_TEXT, PLAIN_ANN, handshake, plain, token
 from fuzz.mutations import mutated
@@ -73,7 +74,8 @@ SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,LOGIN://127.0.0.1:0,BARE://127.0.0.1:0",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,LOGIN:SASL_SSL,BARE:SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+    **{f"listener.name.{name}.oauthbearer.sasl.jaas.config": MODULE for name in ("login", "bare")},
     **{
         f"listener.name.{name}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_ann="pencil";'
         for name in ("login", "bare")
@@ -202,6 +204,32 @@ def half_a_scram(guarded: Guarded) -> socket.socket:
     return link
 
 
+def half_a_handshake_of_tls_1_2(guarded: Guarded) -> socket.socket:
+    context = ssl.create_default_context(cafile=guarded.trust)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    said, says = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(said, says, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    link = guarded.connected("LOGIN")
+    link.sendall(says.read())
+    while b"\x0e\0\0\0" not in (heard := link.recv(65536)):  # the server's part is done
+        said.write(heard)
+    said.write(heard)
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    link.sendall(says.read()[:40])
+    return link
+
+
+def refused_and_says_no_goodbye(guarded: Guarded) -> socket.socket:
+    link = guarded.connected("BARE")
+    raw = Raw.over(link)
+    handshake(raw, "OAUTHBEARER")
+    assert b"invalid_token" in token(raw, message("no-token")).auth_bytes
+    return link
+
+
 def failed_and_not_read(guarded: Guarded) -> socket.socket:
     link = guarded.connected("BARE")
     raw = Raw.over(link)
@@ -223,6 +251,8 @@ STATES = (
     half_a_token,
     half_a_raw_token,
     half_a_scram,
+    half_a_handshake_of_tls_1_2,
+    refused_and_says_no_goodbye,
     failed_and_not_read,
 )
 
