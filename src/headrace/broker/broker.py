@@ -267,8 +267,7 @@ class Broker:
             self._must_be_served()  # it may have taken a while until here
             if acls is None:
                 self.quorum.on_image(AclWatch(self).changed)
-            self.server.serve()
-            self.monitor.serves()
+            self._serve()
         except BaseException:
             await self._give_up(quorum)
             raise
@@ -407,8 +406,14 @@ class Broker:
         self.server.settings_changed()
         await self.server.logins_ready()
 
+    def _serve(self) -> None:
+        self.ways.settle()
+        self.server.serve()
+        self.monitor.serves()
+
     def _settings_changed(self, old: ClusterImage, new: ClusterImage, delta: ImageDelta) -> None:
         self.dynamic.changed(old, new, delta)
+        self.ways.follow()
         self.server.settings_changed()
 
     async def stop(self) -> None:

@@ -181,6 +181,7 @@ class ControllerNode:
             self.monitor.follows(quorum)
             self.dynamic.start(lambda: quorum.image)
             quorum.on_image(self.dynamic.changed)
+            quorum.on_image(lambda *_: self.ways.follow())
             quorum.on_image(lambda *_: self.server.settings_changed())
             quorum.on_image(self._events.changed)
             self.quotas.take(quorum.image)
@@ -197,6 +198,7 @@ class ControllerNode:
             self.controller, self.local_controller = self._seat.controller, self._seat.local
             self.duties = self._seat.duties
             self._token_sweep = sweep_of(self)
+            self.ways.settle()
             self.server.serve()
             self._seat.start()
             self.monitor.serves()

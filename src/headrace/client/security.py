@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import ssl
 
+    from headrace.client.stores import Stores
     from headrace.config.setting import Value
     from headrace.config.tls import TlsConfig
     from headrace.security.credentials import AnyCredentials
@@ -59,9 +60,11 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """OpenSSL's context for connections of one kind, and whether the name of the host is checked."""
+    """OpenSSL's context for connections of one kind, and whether the name of the host is checked. `stores` are those
+    that it is made of."""
 
     context: ssl.SSLContext
+    stores: Stores | None = field(default=None, repr=False)
 
     def name_of(self, host: str) -> str | None:
         """What a connection to `host` asks for by name, so that the certificate is checked for it."""
@@ -171,20 +174,7 @@ def _opened(security: Security) -> Way:
 def opened(config: TlsConfig, read: Read, prefix: str) -> Tls:
     """What connections are opened with under these settings. Raises ConfigError, whose setting has `prefix` before its
     name."""
-    from headrace.config import ConfigError
-    from headrace.env.posix_tls import TlsMaterial, TlsMaterialError, TlsRules, client_context
-    from headrace.security.stores.opening import open_key_store, open_trust_store
+    from headrace.client.stores import open_stores
 
-    where = f"{prefix}ssl.keystore.location"
-    key = open_key_store(config.key_store, read, where)
-    trusted = open_trust_store(config.trust_store, read, f"{prefix}ssl.truststore.location")
-    material = TlsMaterial(
-        b"" if key is None else key.private_key_pem,
-        () if key is None else key.chain,
-        None if trusted is None else trusted.certificates,
-    )
-    try:
-        rules = TlsRules(config.versions, config.cipher_suites)
-        return Tls(client_context(material, rules, checks_name=config.checks_server_names))
-    except TlsMaterialError as error:
-        raise ConfigError(where, config.key_store.location, str(error)) from None
+    stores = open_stores(config, read, prefix)
+    return Tls(stores.client(checks_name=config.checks_server_names), stores)

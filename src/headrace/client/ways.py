@@ -24,8 +24,8 @@ CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 
 
 class Ways:
-    """The ways of one node. They follow its settings: stores that changed are read at the next connection, and where
-    they cannot be used the ways of before stay."""
+    """The ways of one node. They follow its settings: stores that changed are read with them, and where they cannot be
+    used the ways of before stay."""
 
     def __init__(self, config: Callable[[], BrokerConfig], read: Read, warn: Callable[[ConfigError], None]) -> None:
         """`config` is what is in force now; `warn` is told why stores that changed cannot be used. Nothing is read
@@ -35,24 +35,36 @@ class Ways:
         self._warn = warn
         self._seen: BrokerConfig | None = None
         self._brokers = self._controllers = PLAIN_WAY
+        self._is_settled = False
 
     def check(self) -> None:
         """Raises ConfigError, one line, where this node could not connect to others as its settings say."""
         config = self._config()
         if config is not self._seen:
-            self._seen, self._brokers, self._controllers = config, *self._made(config)
+            brokers, controllers = self._made(config)
+            if self._is_settled:
+                _check_renewal(self._brokers, brokers)
+                _check_renewal(self._controllers, controllers)
+            self._seen, self._brokers, self._controllers = config, brokers, controllers
+
+    def settle(self) -> None:
+        """The stores of keys are those that this node goes by: others take their place only if both shake hands.
+        Before, whatever is stored may take the place of what the file names."""
+        self._is_settled = True
 
     def to_brokers(self) -> Way:
         """What connections between brokers are opened with."""
-        self._follow()
+        self.follow()
         return self._brokers
 
     def to_controllers(self) -> Way:
         """What connections to controllers, and between them, are opened with."""
-        self._follow()
+        self.follow()
         return self._controllers
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Takes the settings that are in force now. A node does so at each change: steps that are possible one after
+        the other are not possible at once."""
         try:
             self.check()
         except ConfigError as error:
@@ -70,6 +82,16 @@ class Ways:
             return PLAIN_WAY, controllers
         brokers = _way(config, config.inter_broker_listener, config.inter_broker_protocol, BROKER_MECHANISM, self._read)
         return brokers, controllers
+
+
+def _check_renewal(now: Way, then: Way) -> None:
+    """Raises ConfigError where a node that has the stores of `then` and one that has those of `now` could not connect
+    to each other."""
+    old, new = None if now.tls is None else now.tls.stores, None if then.tls is None else then.tls.stores
+    if old is not None and new is not None and old != new:
+        from headrace.client.stores import check_renewal
+
+        check_renewal(old, new, of_nodes=True)
 
 
 def _way(config: BrokerConfig, listener: str, protocol: str, mechanism: str, read: Read) -> Way:

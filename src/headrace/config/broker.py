@@ -234,6 +234,13 @@ class BrokerConfig(BrokerFields):
         return name if name in names or not names else names[0]
 
     @property
+    def node_listeners(self) -> frozenset[str]:
+        """The names of the listeners that nodes use among themselves; none where no other node can be."""
+        if self.is_by_itself:
+            return frozenset()
+        return frozenset([self.inter_broker_listener, *(name.upper() for name in self.controller_listener_names)])
+
+    @property
     def inter_broker_protocol(self) -> str:
         """The protocol that brokers ask one another in."""
         return self._protocols().get(self.inter_broker_listener, self.security_inter_broker_protocol)

@@ -19,6 +19,10 @@ TLS_1_3_SUITES: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256
 CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
+HANDSHAKE_STEPS: Final = 10
+"""More than any version of TLS needs: the two sides take turns."""
+
+
 class TlsMaterialError(ValueError):
     """Keys, certificates or suites that OpenSSL does not take; the text is one line without secrets."""
 
@@ -66,6 +70,30 @@ def client_context(material: TlsMaterial, rules: TlsRules, *, checks_name: bool)
     if material.trusted is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     return context
+
+
+def handshake_failure(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
+    """Why a connection between the two would not come about, in one line; empty where it would. They are tried out in
+    memory, without a name to check; both sides take a millisecond of arithmetic or two."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        (client.wrap_bio(to_client, to_server, server_side=False), "the side that connects"),
+        (server.wrap_bio(to_server, to_client, server_side=True), "the side that accepts"),
+    ]
+    for _ in range(HANDSHAKE_STEPS):
+        waits = False
+        for side, which in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                waits = True
+            except ssl.SSLCertVerificationError as error:
+                return f"{which} does not believe the certificate: {error.verify_message.strip()}"
+            except ssl.SSLError as error:
+                return f"{which} refuses: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        if not waits:
+            return ""
+    return "the handshake does not end"
 
 
 def _prepare(context: ssl.SSLContext, material: TlsMaterial, rules: TlsRules) -> None:

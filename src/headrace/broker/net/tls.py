@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from headrace.client.stores import KEY_STORE, Stores, check_renewal, open_stores
 from headrace.config import ConfigError
 from headrace.config.tls import tls_of
-from headrace.env.posix_tls import TlsMaterial, TlsMaterialError, TlsRules, server_context, suites_allow
+from headrace.env.posix_tls import TlsRules, suites_allow
 from headrace.env.tls import TlsFailure, TlsStream
 
 if TYPE_CHECKING:
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
     from headrace.config.tls import StoreConfig, TlsConfig
     from headrace.env.disk import Disk
     from headrace.security.principal_rules import PrincipalRules
-    from headrace.security.stores.entries import KeyEntry, TrustedCertificates
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-KEY_STORE: Final = "ssl.keystore.location"
-TRUST_STORE: Final = "ssl.truststore.location"
 RULES: Final = "ssl.principal.mapping.rules"
 
 
@@ -34,8 +32,7 @@ class _Opened(NamedTuple):
 
     config: TlsConfig
     modified_ms: tuple[int, int]
-    key: KeyEntry
-    trusted: TrustedCertificates | None
+    stores: Stores
     context: ssl.SSLContext
 
 
@@ -45,6 +42,7 @@ class ListenerTls:
     def __init__(self, listener: str, protocol: str, config: BrokerConfig, disk: Disk) -> None:
         """Of the listener of that name, which speaks `protocol`: `SSL` or `SASL_SSL`. Raises ConfigError, one line,
         where the stores or rules cannot be used."""
+        self._is_of_nodes = listener in config.node_listeners
         self._listener = listener
         self._protocol = protocol
         self._disk = disk
@@ -90,44 +88,23 @@ class ListenerTls:
 
     def _next(self, settings: TlsConfig) -> _Opened | None:
         """The stores that come after those in use; None where they are the same. Raises ConfigError."""
-        from headrace.security.reload import keystore_refusal, truststore_refusal
-
         now = self._in_use
         if settings == now.config and self._modified_ms(settings) == now.modified_ms:
             return None
         found = self._open(settings)
-        why = keystore_refusal(
-            now.key,
-            found.key,
-            allow_dn_changes=settings.allow_dn_changes,
-            allow_san_changes=settings.allow_san_changes,
-        )
-        if why:
-            raise ConfigError(self._prefix + KEY_STORE, settings.key_store.location, why)
-        why = truststore_refusal(now.trusted, found.trusted)
-        if why:
-            raise ConfigError(self._prefix + TRUST_STORE, settings.trust_store.location, why)
+        check_renewal(now.stores, found.stores, of_nodes=self._is_of_nodes)
         return found
 
     def _settings(self, config: BrokerConfig) -> TlsConfig:
         return tls_of(config.of_listener(self._listener), self._protocol)
 
     def _open(self, settings: TlsConfig) -> _Opened:
-        from headrace.security.stores.opening import open_key_store, open_trust_store
-
-        where = self._prefix + KEY_STORE
-        read = self._disk.read_file
         modified_ms = self._modified_ms(settings)  # before they are read: what comes meanwhile is newer
-        key = open_key_store(settings.key_store, read, where)
-        trusted = open_trust_store(settings.trust_store, read, self._prefix + TRUST_STORE)
-        if key is None:
-            raise ConfigError(where, "", f"listener {self._listener} speaks {self._protocol} and needs a key store")
-        material = TlsMaterial(key.private_key_pem, key.chain, None if trusted is None else trusted.certificates)
-        try:
-            context = server_context(material, _rules_of(settings), settings.client_auth)
-        except TlsMaterialError as error:
-            raise ConfigError(where, settings.key_store.location, str(error)) from None
-        return _Opened(settings, modified_ms, key, trusted, context)
+        stores = open_stores(settings, self._disk.read_file, self._prefix)
+        if stores.key is None:
+            why = f"listener {self._listener} speaks {self._protocol} and needs a key store"
+            raise ConfigError(self._prefix + KEY_STORE, "", why)
+        return _Opened(settings, modified_ms, stores, stores.server())
 
     def _modified_ms(self, settings: TlsConfig) -> tuple[int, int]:
         return self._modified(settings.key_store), self._modified(settings.trust_store)

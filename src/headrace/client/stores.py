@@ -1,0 +1,98 @@
+"""Stores of keys as settings name them, opened, and whether others may take their place while nodes use them.
+
+What a node shows and believes changes node by node: for a while some have the new stores and some the old ones. So a
+new store is taken only if both ends of a connection between the two shake hands, each as the server once, as Apache
+Kafka tries it out. Source: KIP-226 and Kafka's behaviour.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.config import ConfigError
+from headrace.env.posix_tls import (
+    TlsMaterial,
+    TlsMaterialError,
+    TlsRules,
+    client_context,
+    handshake_failure,
+    server_context,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headrace.client.security import Read
+    from headrace.config.tls import TlsConfig
+    from headrace.security.stores.entries import KeyEntry, TrustedCertificates
+
+KEY_STORE: Final = "ssl.keystore.location"
+TRUST_STORE: Final = "ssl.truststore.location"
+
+
+class Stores(NamedTuple):
+    """What settings of TLS name, read; `prefix` stands before their names in errors."""
+
+    config: TlsConfig
+    prefix: str
+    key: KeyEntry | None
+    trusted: TrustedCertificates | None
+
+    def server(self) -> ssl.SSLContext:
+        """What connections are accepted with. Raises ConfigError."""
+        try:
+            return server_context(self._material, self._rules, self.config.client_auth)
+        except TlsMaterialError as error:
+            raise self._error(error) from None
+
+    def client(self, *, checks_name: bool) -> ssl.SSLContext:
+        """What connections are made with. Raises ConfigError."""
+        try:
+            return client_context(self._material, self._rules, checks_name=checks_name)
+        except TlsMaterialError as error:
+            raise self._error(error) from None
+
+    @property
+    def _material(self) -> TlsMaterial:
+        trusted = None if self.trusted is None else self.trusted.certificates
+        if self.key is None:
+            return TlsMaterial(trusted=trusted)
+        return TlsMaterial(self.key.private_key_pem, self.key.chain, trusted)
+
+    @property
+    def _rules(self) -> TlsRules:
+        return TlsRules(self.config.versions, self.config.cipher_suites)
+
+    def _error(self, error: TlsMaterialError) -> ConfigError:
+        return ConfigError(self.prefix + KEY_STORE, self.config.key_store.location, str(error))
+
+
+def open_stores(config: TlsConfig, read: Read, prefix: str) -> Stores:
+    """Raises ConfigError, one line, where a store cannot be used."""
+    from headrace.security.stores.opening import open_key_store, open_trust_store
+
+    key = open_key_store(config.key_store, read, prefix + KEY_STORE)
+    return Stores(config, prefix, key, open_trust_store(config.trust_store, read, prefix + TRUST_STORE))
+
+
+def check_renewal(now: Stores, then: Stores, *, of_nodes: bool) -> None:
+    """Raises ConfigError, one line, where `then` may not take the place of `now`; `of_nodes`: nodes connect to each
+    other by them."""
+    from headrace.security.reload import keystore_refusal, truststore_refusal
+
+    dn, san = then.config.allow_dn_changes, then.config.allow_san_changes
+    why = keystore_refusal(now.key, then.key, allow_dn_changes=dn, allow_san_changes=san)
+    if why:
+        raise ConfigError(then.prefix + KEY_STORE, then.config.key_store.location, why)
+    why = truststore_refusal(now.trusted, then.trusted)
+    if why:
+        raise ConfigError(then.prefix + TRUST_STORE, then.config.trust_store.location, why)
+    if not of_nodes or now.key is None:
+        return
+    for server, client, which in ((now, then, "the stores in use"), (then, now, "the new stores")):
+        why = handshake_failure(server.server(), client.client(checks_name=False))
+        if why:
+            is_key = then.key != now.key
+            name, store = (KEY_STORE, then.config.key_store) if is_key else (TRUST_STORE, then.config.trust_store)
+            why = f"no node would come to one that has {which}: {why}; every node has to believe both authorities first"
+            raise ConfigError(then.prefix + name, store.location, why)
