@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed$(if $(EXTRAS),,-broker)
 # a file of tests is one process's: its broker and its Spark are for all of the file
 PYTEST := $(RUN) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash soak sim lock system-deps clean
+.PHONY: install check lint types layers tidy docs-check codegen codegen-check docs test coverage demo bench bench-spark fuzz crash soak sim lock sbom system-deps clean
 
 install: $(INSTALLED)
 
@@ -107,6 +107,10 @@ sim: install
 lock: install
 	$(RUN) -m pip install --quiet pip-tools
 	$(RUN) tools/lock.py
+
+# What the wheel of this version needs, with versions, hashes and licences: CycloneDX, in dist/.
+sbom: install
+	$(RUN) -m tools.sbom
 
 system-deps:
 	@tools/system_deps.sh
