@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +32,11 @@ class Program:
     topic: str
     partitions: int
     log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """How it comes in: see `programs`."""
+    security: Mapping[str, str] = field(default_factory=dict)
+    """The same for the consumer that checks, as librdkafka's settings."""
+    patience_s: float = PATIENCE_S
     acknowledged: dict[tuple[int, int], int] = field(default_factory=dict)
     got: Counter[int] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
@@ -44,6 +50,7 @@ class Program:
         self.process = subprocess.Popen(
             [*programs.command(self.name), *arguments], cwd=ROOT,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True, bufsize=1,
+            env={**os.environ, **self.environment},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -81,7 +88,7 @@ class Program:
 
     def until(self, look: Callable[[], bool], what: str) -> None:
         """Waits for something that must come."""
-        last = time.monotonic() + PATIENCE_S
+        last = time.monotonic() + self.patience_s
         while not look():
             said = f"{what}; errors {self.errors[:3]}, notes {self.notes[:3]}, {self.log.read_text()[-999:]}"
             assert self.process.poll() is None, f"the program has ended: {said}"
@@ -112,7 +119,7 @@ class Program:
     def check(self, *, once: bool) -> None:
         """Nothing acknowledged is lost or moved, nothing is unread, no error came; `once`: nothing is there twice."""
         assert self.errors == []
-        found = read_all(self.bootstrap, self.topic, self.partitions)
+        found = read_all(self.bootstrap, self.topic, self.partitions, self.security)
         lost = {place: number for place, number in self.acknowledged.items() if found.get(place) != number}
         assert lost == {}, f"{len(lost)} acknowledged records are not where they were said to be"
         assert set(self.got) == set(found.values()), "the consumer has not seen what is there"
@@ -123,9 +130,12 @@ class Program:
                 assert numbers == list(range(partition, self.sent, self.partitions)), f"partition {partition}"
 
 
-def read_all(bootstrap: str, topic: str, partitions: int) -> dict[tuple[int, int], int]:
+def read_all(
+    bootstrap: str, topic: str, partitions: int, security: Mapping[str, str] | None = None
+) -> dict[tuple[int, int], int]:
     """Every record of a topic: (partition, offset) -> number, in the order of both."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "log_level": 0, "check.crcs": True})
+    own = {"bootstrap.servers": bootstrap, "group.id": "check", "log_level": 0, "check.crcs": True}
+    consumer = Consumer({**(security or {}), **own})
     found: dict[tuple[int, int], int] = {}
     try:
         for partition in range(partitions):

@@ -11,9 +11,14 @@ Record N goes to partition N % PARTITIONS, and its value is N. The program print
     flushed COUNT             the producer has ended; so many records were sent
     closed                    the consumer has committed and left
 
+The environment may say how it comes in: CLIENT_CA is a file of trusted certificates, CLIENT_PEM one with its own and
+its key, CLIENT_USER and CLIENT_PASSWORD log in by SCRAM-SHA-256. The programs in Go, Rust and Node know that.
+
 The first line on standard input ends the producer, the second the consumer.
 
     python -m tests.peers.programs          builds those that are built, so that no test waits for a compiler
+
+Rust's needs OpenSSL's headers (libssl-dev) beside its compiler.
 """
 
 from __future__ import annotations

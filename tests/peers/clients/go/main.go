@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var mutex sync.Mutex
@@ -69,12 +72,37 @@ func consume(client *kgo.Client) {
 	}
 }
 
+// secured has the options of TLS and SASL, where the environment names any: see programs.py.
+func secured(options ...kgo.Opt) []kgo.Opt {
+	if ca := os.Getenv("CLIENT_CA"); ca != "" {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			panic(err)
+		}
+		settings := &tls.Config{RootCAs: x509.NewCertPool()}
+		settings.RootCAs.AppendCertsFromPEM(text)
+		if pem := os.Getenv("CLIENT_PEM"); pem != "" {
+			own, err := tls.LoadX509KeyPair(pem, pem)
+			if err != nil {
+				panic(err)
+			}
+			settings.Certificates = []tls.Certificate{own}
+		}
+		options = append(options, kgo.DialTLSConfig(settings))
+	}
+	if user := os.Getenv("CLIENT_USER"); user != "" {
+		login := scram.Auth{User: user, Pass: os.Getenv("CLIENT_PASSWORD")}
+		options = append(options, kgo.SASL(login.AsSha256Mechanism()))
+	}
+	return options
+}
+
 func main() {
 	servers, topic, group := strings.Split(os.Args[1], ","), os.Args[2], os.Args[3]
 	partitions, _ := strconv.Atoi(os.Args[4])
-	producer := must(kgo.NewClient(kgo.SeedBrokers(servers...), kgo.RecordPartitioner(kgo.ManualPartitioner())))
-	consumer := must(kgo.NewClient(kgo.SeedBrokers(servers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())))
+	producer := must(kgo.NewClient(secured(kgo.SeedBrokers(servers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))...))
+	consumer := must(kgo.NewClient(secured(kgo.SeedBrokers(servers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...))
 	stop, flushed := make(chan struct{}), make(chan struct{})
 	go produce(producer, topic, partitions, stop, flushed)
 	go consume(consumer)

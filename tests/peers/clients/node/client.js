@@ -1,10 +1,17 @@
 // A producer and a member of a group with kafkajs, at its defaults: see ../../programs.py for what it prints.
+const { readFileSync } = require("node:fs");
 const readline = require("node:readline");
 const { Kafka, logLevel } = require("kafkajs");
 
 const [bootstrap, topic, groupId, count] = process.argv.slice(2);
 const partitions = Number(count);
-const kafka = new Kafka({ clientId: "client", brokers: bootstrap.split(","), logLevel: logLevel.NOTHING });
+const { CLIENT_CA: ca, CLIENT_PEM: pem, CLIENT_USER: username, CLIENT_PASSWORD: password } = process.env;
+const read = (path) => path && readFileSync(path);
+const secured = {
+  ...(ca && { ssl: { ca: read(ca), cert: read(pem), key: read(pem) } }),
+  ...(username && { sasl: { mechanism: "scram-sha-256", username, password } }),
+};
+const kafka = new Kafka({ clientId: "client", brokers: bootstrap.split(","), logLevel: logLevel.NOTHING, ...secured });
 const say = (line) => process.stdout.write(line + "\n");
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 let stopping = false;

@@ -12,6 +12,24 @@ use std::time::Duration;
 
 struct Notes;
 
+/// Its settings of TLS and SASL, where the environment names any: see programs.py.
+fn secured() -> ClientConfig {
+    let mut found = ClientConfig::new();
+    let given = |name: &str| std::env::var(name).ok();
+    if let Some(ca) = given("CLIENT_CA") {
+        let protocol = if given("CLIENT_USER").is_some() { "SASL_SSL" } else { "SSL" };
+        found.set("security.protocol", protocol).set("ssl.ca.location", ca);
+    }
+    if let Some(pem) = given("CLIENT_PEM") {
+        found.set("ssl.certificate.location", &pem).set("ssl.key.location", pem);
+    }
+    if let (Some(user), Some(password)) = (given("CLIENT_USER"), given("CLIENT_PASSWORD")) {
+        found.set("sasl.mechanism", "SCRAM-SHA-256");
+        found.set("sasl.username", user).set("sasl.password", password);
+    }
+    found
+}
+
 impl ClientContext for Notes {
     // what librdkafka tells of as an event, and goes on from by itself, is no error but where it calls it fatal
     fn error(&self, error: KafkaError, reason: &str) {
@@ -33,7 +51,7 @@ impl ProducerContext for Notes {
 }
 
 fn produce(bootstrap: &str, topic: &str, partitions: u64, stop: Arc<AtomicBool>) {
-    let producer: ThreadedProducer<Notes> = ClientConfig::new()
+    let producer: ThreadedProducer<Notes> = secured()
         .set("bootstrap.servers", bootstrap)
         .set("enable.idempotence", "true")
         .create_with_context(Notes)
@@ -57,7 +75,7 @@ fn produce(bootstrap: &str, topic: &str, partitions: u64, stop: Arc<AtomicBool>)
 }
 
 fn consume(bootstrap: &str, topic: &str, group: &str, stop: Arc<AtomicBool>) {
-    let consumer: BaseConsumer<rdkafka::consumer::DefaultConsumerContext> = ClientConfig::new()
+    let consumer: BaseConsumer<rdkafka::consumer::DefaultConsumerContext> = secured()
         .set("bootstrap.servers", bootstrap)
         .set("group.id", group)
         .set("auto.offset.reset", "earliest")
