@@ -16,10 +16,11 @@ from typing import Any, Final
 from broker.net.test_client_quotas import Client
 from broker.raw import Raw, batch, fetch, produce
 from broker.sasl import add_users_at, scram
-from broker.tokens import create, login_with, renew
+from broker.tokens import create, expire, login_with, renew
 from broker.tokens import describe as describe_tokens
 from compat.kafka_says.quotas import Entries, alter
 from compat.kafka_says.quotas import describe as describe_quotas
+from confluent_kafka import Producer
 
 from headrace.config.security_table import STANDARD_AUTHORIZER
 from headrace.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -32,8 +33,13 @@ from headrace.wire.messages.k18_api_versions import ApiVersionsRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.k22_init_producer_id import InitProducerIdRequest
 from headrace.wire.messages.k30_create_acls import AclCreation, CreateAclsRequest
+from headrace.wire.messages.k31_delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from headrace.wire.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from headrace.wire.messages.k60_describe_cluster import DescribeClusterRequest
 
 PATIENCE_S: Final = 30.0
@@ -50,7 +56,7 @@ CONNECTIONS: Final = 40
 """More of them than any rate of a few a second lets through at once."""
 RECORD: Final = b"x" * 30_000
 _ALL, _DENY, _ALLOW, _LITERAL, _PREFIXED = 2, 2, 3, 3, 4
-_DYNAMIC = 1
+_DYNAMIC = 2
 
 SETTINGS: Final = {
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
@@ -118,12 +124,11 @@ class Kept:
     """Of a user and a mechanism."""
     tokens: dict[str, bytes] = field(default_factory=dict)
     """HMACs, by the ids."""
+    node: int = 1
+    is_alone: bool = True
+    """Whether it leads every partition: what it is asked to read is there then."""
 
-    def at(self, operators: int, logins: int) -> Kept:
-        """The same users at another broker."""
-        return Kept(operators, logins, self.passwords, self.tokens)
-
-    def enter(self, user: str, mechanism: str = MECHANISMS[0], client_id: str = "raw") -> Raw:
+    def enter(self, user: str, mechanism: str = MECHANISMS[1], client_id: str = "raw") -> Raw:
         """A connection of a user. Raises AssertionError where the login fails."""
         raw = Client(self.logins, client_id)
         answer = scram(raw, user, self.passwords[user, mechanism], mechanism)
@@ -182,12 +187,39 @@ class Kept:
                 return
 
     def _until_written(self) -> None:
-        """Something to read in `other`, once it is led and cy is known to have its rights."""
-        last = time.monotonic() + PATIENCE_S
-        with Raw(self.operators) as raw:
-            while raw.ask(produce("other", batch(RECORD)), 9).responses[0].partition_responses[0].error_code:
-                assert time.monotonic() < last
-                time.sleep(0.05)
+        """Something to read in `other`, once it is led."""
+        producer = Producer({"bootstrap.servers": f"127.0.0.1:{self.operators}", "log_level": 0})
+        failed: list[object] = []
+        producer.produce("other", RECORD, on_delivery=lambda error, _: failed.append(error))
+        assert producer.flush(PATIENCE_S) == 0 and failed == [None]
+
+    def change(self, number: int) -> None:
+        """A user comes, with a rule, a quota and a token of his own; those of the one before go."""
+        user, before = f"user-{number}", f"user-{number - 1}"
+        add_users_at(self.operators, **{user: user})
+        self.passwords |= {(user, each): user for each in MECHANISMS}
+        rule = AclCreation(ResourceType.TOPIC, "nobodys", _LITERAL, f"User:{user}", "*", Operation.READ, _ALLOW)
+        with Raw(self.operators, PATIENCE_S) as raw:
+            assert raw.ask(CreateAclsRequest([rule]), 3).results[0].error_code == 0
+            assert alter(raw, [([("user", user)], [("producer_byte_rate", 1000.0)])])[0][0] == 0
+        self._until_users()
+        with self.enter(user) as raw:
+            self._keep(create(raw))
+        if (before, MECHANISMS[0]) not in self.passwords:
+            return
+        token = list(self.tokens)[-2]
+        with self.enter(before) as raw:
+            assert expire(raw, self.tokens[token]).error_code == 0
+        gone = DeleteAclsFilter(ResourceType.TOPIC, "nobodys", _LITERAL, f"User:{before}", None, 1, 1)
+        with Raw(self.operators, PATIENCE_S) as raw:
+            for code in (1, 2):
+                ended = AlterUserScramCredentialsRequest([ScramCredentialDeletion(before, code)], [])
+                assert raw.ask(ended, 0).results[0].error_code == 0
+            (result,) = raw.ask(DeleteAclsRequest([gone]), 3).filter_results
+            assert result.error_code == 0 and len(result.matching_acls) == 1
+            assert alter(raw, [([("user", before)], [("producer_byte_rate", None)])])[0][0] == 0
+        for each in MECHANISMS:
+            del self.passwords[before, each]
 
     def described(self) -> dict[str, object]:
         """What the broker tells of all of it, in an order of its own."""
@@ -195,7 +227,8 @@ class Kept:
             users = raw.ask(DescribeUserScramCredentialsRequest(None), 0).results
             found = raw.ask(k29.DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3).resources
             quotas = describe_quotas(raw, ())
-            (node,) = raw.ask(DescribeConfigsRequest([DescribeConfigsResource(4, "1", None)]), 4).results
+            about = [DescribeConfigsResource(4, str(self.node), None)]
+            (node,) = raw.ask(DescribeConfigsRequest(about), 4).results
         with self.enter("root") as raw:
             tokens = describe_tokens(raw).tokens
         rules = [(where, rule) for where in found for rule in where.acls]
@@ -239,7 +272,9 @@ class Kept:
                 found[token] = code or _rights(raw)
         found["waits"] = {
             "bob": self._writes("bob"), "ann": self._writes("ann"), "ann, hurried": self._writes("ann", "hurried"),
-            "cy": self._writes("cy"), "slow": self._reads("slow"), "any client": self._reads("any"),
+            "cy": self._writes("cy"),
+            **({"slow": self._reads("slow"), "any client": self._reads("any")} if self.is_alone else {}),
+            **{user: self._writes(user) for user, _ in self.passwords if user.startswith("user-")},
             HASTY: _connects(self.operators, HASTY), "127.0.0.8": _connects(self.operators, "127.0.0.8"),
         }  # fmt: skip
         return found
