@@ -4,6 +4,7 @@ a group. Java's are in `test_secured_tools.py`."""
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ import kafka as kafka_python
 import pytest
 from broker.sasl import add_users_at
 from confluent_kafka import Consumer, Producer
+from peers import spark
 from peers.certificates import Authority, write_trust_pem
 
 from headrace.config.security_table import STANDARD_AUTHORIZER
@@ -55,6 +57,16 @@ class Place:
             return {**common, "security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", **login}
         context.load_cert_chain(self.own)
         return {**common, "security_protocol": "SSL"}
+
+    def java(self, way: str) -> dict[str, str]:
+        """Of Java's."""
+        common = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.trust)}
+        if way == "SASL_SSL":
+            login = f'{SCRAM_MODULE} required username="ann" password="pencil";'
+            named = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login}
+            return {"security.protocol": "SASL_SSL", **named, **common}
+        key = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.own)}
+        return {"security.protocol": "SSL", **key, **common}
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +149,28 @@ def test_kcat(place: Place, way: str) -> None:
 
     assert kcat("-P", "-t", topic, stdin=b"value\n").returncode == 0
     assert kcat("-C", "-t", topic, "-e", "-q").stdout == b"value\n"
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_sparks_own_connector(place: Place, tmp_path: Path) -> None:
+    """A batch is written and read, and a stream copies it."""
+    try:
+        python, jars = spark.python(), spark.connector()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    ways = {
+        name: {
+            "kafka.bootstrap.servers": place.bootstrap(way),
+            **{f"kafka.{key}": text for key, text in place.java(way).items()},
+        }
+        for name, way in zip(("by-login", "by-certificate"), WAYS, strict=True)
+    }
+    (tmp_path / "ways.json").write_text(json.dumps(ways))
+    script = Path(__file__).with_name("secured_connector_driver.py")
+    command = [str(python), str(script), str(tmp_path), *map(str, jars)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads((tmp_path / "said.json").read_text()) == {name: [100, 100] for name in ways}
