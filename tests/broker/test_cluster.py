@@ -236,6 +236,7 @@ class Nothing:
     """Allows nothing."""
 
     generation = ASKED_EACH_TIME
+    audit = None
 
     def authorize(self, *_: object) -> bool:
         return False

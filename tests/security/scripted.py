@@ -43,6 +43,8 @@ class EndingPlain:
         self.max_reauth_ms = 0
         self.expires_ms: int | None = None
 
+    claimed = ""
+
     def begin(self) -> ServerLogin:
         return self
 

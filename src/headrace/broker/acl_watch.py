@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.broker.telemetry.audit import AuditLog
 from headrace.config.security_table import principals_of
 from headrace.metadata import adoption
 from headrace.security.authorizer import Authorizer, ClosedAuthorizer, OpenAuthorizer
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.controller_node import ControllerNode
     from headrace.broker.quorum.driver import QuorumDriver
+    from headrace.broker.telemetry.metrics import Registry
     from headrace.config import BrokerConfig
+    from headrace.env import Node
     from headrace.metadata.delta import ImageDelta
     from headrace.metadata.image import ClusterImage
     from headrace.security.acls import AclAuthorizer
@@ -68,14 +71,27 @@ class AclWatch:
         self._node.fail(f"{why}: this node serves no client from now on")
 
 
-def authorizer_of(config: BrokerConfig) -> Authorizer:
+def authorizer_of(config: BrokerConfig, audit: AuditLog) -> Authorizer:
     """Who decides on a node with these settings what a principal may do."""
     if not config.authorizer_class_name:
         return OpenAuthorizer()
     # Imported where it is asked for: a node without starts sooner.
     from headrace.security.acls import AclAuthorizer
 
-    return AclAuthorizer(principals_of(config.super_users), allow_if_no_acl=config.allow_everyone_if_no_acl_found)
+    return AclAuthorizer(
+        principals_of(config.super_users), allow_if_no_acl=config.allow_everyone_if_no_acl_found, audit=audit
+    )
+
+
+def audit_of(config: BrokerConfig, node: Node, metrics: Registry) -> AuditLog:
+    """Who is told of denials, failed logins and altered ACLs."""
+    return AuditLog(
+        node.logger("authorizer"),
+        node.clock.monotonic,
+        metrics,
+        lines_per_s=config.audit_lines_per_second,
+        wants_allowed=config.audit_allowed,
+    )
 
 
 def follower_of(authorizer: Authorizer, quorum: QuorumDriver) -> AclFollower | None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace import __version__
-from headrace.broker.acl_watch import AclWatch, authorizer_of, follower_of
+from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, follower_of
 from headrace.broker.coordinators.group_coordinator import GroupCoordinator
 from headrace.broker.coordinators.marker_sender import MarkerSender
 from headrace.broker.coordinators.markers_under_way import MarkersUnderWay
@@ -78,6 +78,7 @@ class Broker:
     cluster_id: str
     epoch: int
     producer_ids: ProducerIds
+    on_failure: Callable[[str], None] | None = None
     _token_sweep: TokenSweep | None = None
 
     def __init__(self, config: BrokerConfig, node: Node) -> None:
@@ -91,7 +92,8 @@ class Broker:
         self.long_answers = asyncio.Lock()
         self.bad_batches = BadBatches(node.clock, node.logger("requests"), self.metrics)
         self.fetches = Fetches(self.metrics, config.connections_max_waiting_fetches)
-        self.authorizer: Authorizer = authorizer_of(config)
+        self.audit = audit_of(config, node, self.metrics)
+        self.authorizer: Authorizer = authorizer_of(config, self.audit)
         self.random = node.entropy.random()
         self.fetch_sessions = SessionCache(config.max_incremental_fetch_session_cache_slots)
         self.logs = LogManager(node, config)
@@ -142,7 +144,6 @@ class Broker:
         self.duties: Duties | None = None
         self._seat: QuorumSeat | None = None
         self._membership: Membership | None = None
-        self.on_failure: Callable[[str], None] | None = None
         self._make_gauges()
         self.self_topics: SelfTopics | None = None
         if config.self_topics:

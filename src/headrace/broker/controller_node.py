@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace import __version__
-from headrace.broker.acl_watch import AclWatch, authorizer_of, follower_of
+from headrace.broker.acl_watch import AclWatch, audit_of, authorizer_of, follower_of
 from headrace.broker.monitoring import monitor_of_controller
 from headrace.broker.net.client_quotas import ClientQuotas
 from headrace.broker.net.server import OpenListener, Server
@@ -126,7 +126,8 @@ class ControllerNode:
         self._events = ClusterEvents(node.logger("cluster"), self.metrics)
         self.request_errors = RequestErrors(self.metrics)
         self.requests_owner = node.owner("requests")
-        self.authorizer: Authorizer = authorizer_of(config)
+        self.audit = audit_of(config, node, self.metrics)
+        self.authorizer: Authorizer = authorizer_of(config, self.audit)
         self.random = node.entropy.random()
         self.server = Server(
             node,

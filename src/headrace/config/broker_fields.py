@@ -141,6 +141,8 @@ class BrokerFields:
     replication_quota_window_size_seconds: int
     request_timeout_ms: int
     security_inter_broker_protocol: str
+    audit_lines_per_second: int
+    audit_allowed: bool
     security_strict: bool
     self_topics: bool
     self_topics_metrics_interval_ms: int

@@ -54,6 +54,24 @@ SECURITY_ROWS: Final[tuple[Setting, ...]] = (
         ours=True,
     ),
     Setting(
+        "audit.lines.per.second",
+        Type.INT,
+        100,
+        "How many denials, and how many failed logins, the log `headrace.authorizer` tells a second; the next line "
+        "says how many were left out. ACLs that are altered are told in any case.",
+        at_least=0,
+        at_most=100_000,
+        ours=True,
+    ),
+    Setting(
+        "audit.allowed",
+        Type.BOOLEAN,
+        False,
+        "Whether the log `headrace.authorizer` tells at DEBUG what is allowed too. Every request is then decided anew, "
+        "which costs the short ways of Produce and Fetch.",
+        ours=True,
+    ),
+    Setting(
         "early.start.listeners",
         Type.LIST,
         None,

@@ -20,7 +20,14 @@ from headrace.metadata.acls import (
     Permission,
     binding_of,
 )
-from headrace.security.authorizer import FIRST_GENERATION, AuthorizerNotReadyError, Operation, ResourceType
+from headrace.security.authorizer import (
+    ASKED_EACH_TIME,
+    FIRST_GENERATION,
+    Audit,
+    AuthorizerNotReadyError,
+    Operation,
+    ResourceType,
+)
 from headrace.wire.messages.metadata_records import AccessControlEntryRecord
 
 DECISIONS_MAX: Final = 65_536
@@ -73,8 +80,13 @@ class AclAuthorizer:
     ACL at all is about, everyone may use.
     """
 
-    def __init__(self, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False) -> None:
-        self.generation = FIRST_GENERATION
+    def __init__(
+        self, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False, audit: Audit | None = None
+    ) -> None:
+        self.audit = audit
+        # What is to be told each time is to be asked each time.
+        self._stays = audit is not None and audit.wants_allowed
+        self.generation = ASKED_EACH_TIME if self._stays else FIRST_GENERATION
         self.super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
         self._loaded = False
@@ -106,7 +118,7 @@ class AclAuthorizer:
         self._records = records
         if gone or come or not self._loaded:
             self._loaded = True
-            self.generation += 1
+            self.generation += 0 if self._stays else 1
             self._decisions = {}
 
     def _patterns(self, acl: AclBinding) -> dict[tuple[int, str], _OfPrincipal]:

@@ -88,6 +88,27 @@ class AuthorizerNotReadyError(Exception):
     """Nobody knows yet who may do what: whoever asks is to come again. He is neither allowed nor refused."""
 
 
+class Audit(Protocol):
+    """Who is told of decisions on what was asked for."""
+
+    wants_allowed: bool
+    """Whether of those that allow it too."""
+
+    def decided(
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        api_key: int,
+        *,
+        allowed: bool,
+    ) -> None:
+        """A request of this API (-1: none) asked for an operation."""
+        ...
+
+
 class Authorizer(Protocol):
     """Answers whether a principal may do an operation to a resource. Both questions raise AuthorizerNotReadyError."""
 
@@ -96,6 +117,8 @@ class Authorizer(Protocol):
 
     `ASKED_EACH_TIME`: none may be remembered.
     """
+    audit: Audit | None
+    """Who hears what it decided, from those who ask it; None: nobody."""
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
@@ -112,6 +135,7 @@ class OpenAuthorizer:
     """Everyone may do everything: a broker without an authorizer, as Kafka is by default."""
 
     generation = OPEN_GENERATION
+    audit: Audit | None = None
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
@@ -128,6 +152,7 @@ class ClosedAuthorizer:
     """Nobody may do anything, apart from what the nodes of a cluster do to one another."""
 
     generation = ASKED_EACH_TIME
+    audit: Audit | None = None
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str

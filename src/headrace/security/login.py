@@ -66,6 +66,9 @@ class LoginInterrupted(LoginFailedError):
 class ServerLogin(Protocol):
     """A server's side of one login."""
 
+    claimed: str
+    """Who the client says that it is, `User:` before it; empty before it said so, and where only a proof tells."""
+
     def respond(self, token: bytes) -> LoginStep | Errand[LoginStep]:
         """The step that follows a client's token. Raises LoginFailedError; nothing may be asked of it then."""
         ...

@@ -50,6 +50,7 @@ class PlainServer:
 
     def __init__(self, users: PlainUsers) -> None:
         self._users = users
+        self.claimed = ""
 
     def respond(self, token: bytes) -> LoginStep:
         """See login.ServerLogin."""
@@ -62,6 +63,7 @@ class PlainServer:
         authzid, name, password = parts
         if not name:
             raise LoginRefused("Authentication failed: username not specified")
+        self.claimed = f"User:{name}"
         if not password:
             raise LoginRefused("Authentication failed: password not specified")
         is_good = self._users.is_password_of(name, password)

@@ -95,7 +95,17 @@ class SaslAnswer:
 class SaslSession:
     """See the module. One a connection."""
 
-    __slots__ = ("_last_reauth_s", "_login", "_mechanism", "_mechanisms", "_other", "expires_s", "identity", "phase")
+    __slots__ = (
+        "_last_reauth_s",
+        "_login",
+        "_mechanism",
+        "_mechanisms",
+        "_other",
+        "claimed",
+        "expires_s",
+        "identity",
+        "phase",
+    )
 
     def __init__(self, mechanisms: Mapping[str, ServerMechanism]) -> None:
         """`mechanisms` are what the listener offers, by name, in the order in which clients hear of them."""
@@ -105,10 +115,17 @@ class SaslSession:
         self._other = ""
         self._last_reauth_s: float | None = None
         self.phase = Phase.NEW
+        self.claimed = ""
+        """Who the client said it is, when it did not prove it."""
         self.identity: Identity | None = None
         """Who has logged in; who is at it once more is still who it was."""
         self.expires_s: float | None = None
         """When the session ends; None: never."""
+
+    @property
+    def mechanism_name(self) -> str:
+        """What the client logs in by; empty before it said so."""
+        return "" if self._mechanism is None else self._mechanism.name
 
     @property
     def is_ready(self) -> bool:
@@ -227,6 +244,7 @@ class SaslSession:
         is_silent: bool = False,
     ) -> SaslAnswer:
         self.phase = Phase.ENDED
+        self.claimed = "" if self._login is None else self._login.claimed
         self._login = None
         return SaslAnswer(error, text, mechanisms=mechanisms, ends=True, why=why, is_silent=is_silent)
 

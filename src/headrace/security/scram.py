@@ -121,6 +121,7 @@ class ScramServer:
         self._credential: ScramCredential | None = None
         self._nonce = ""
         self._said = ""
+        self.claimed = ""
 
     def respond(self, token: bytes) -> LoginStep:
         """See login.ServerLogin."""
@@ -134,6 +135,7 @@ class ScramServer:
             raise LoginFailedError("an unreadable first message")
         authzid, bare, written, nonce, extensions = match.groups()
         name = read_name(written)
+        self.claimed = f"User:{name}"
         if authzid is not None and read_name(authzid) != name:
             raise LoginRefused(OTHER_AUTHZID)
         is_token = _extensions(extensions).get("tokenauth", "").lower() == "true"

@@ -36,6 +36,7 @@ class Rules:
     """Allows what it lists, to one principal at one host."""
 
     generation = ASKED_EACH_TIME
+    audit = None
 
     def __init__(self) -> None:
         self.allowed: set[tuple[Operation, ResourceType, str]] = set()

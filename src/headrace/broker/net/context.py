@@ -65,7 +65,16 @@ class RequestContext:
             self.meter.exempt = True
 
     def authorize(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """May this principal do `operation` to the `resource` called `name`?"""
+        """May this principal do `operation` to the `resource` called `name`? The audit hears where he may not."""
+        authorizer = self.authorizer
+        allowed = authorizer.authorize(self.principal, self.client_host, operation, resource, name)
+        audit = authorizer.audit
+        if audit is not None and (audit.wants_allowed or not allowed):
+            audit.decided(self.principal, self.client_host, operation, resource, name, self.api_key, allowed=allowed)
+        return allowed
+
+    def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """The same where a client has not asked for it: to leave out what it may not see, or to ask for less next."""
         return self.authorizer.authorize(self.principal, self.client_host, operation, resource, name)
 
     def authorize_any(self, operation: Operation, resource: ResourceType) -> bool:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.connection import Connection
     from headrace.broker.net.context import RequestContext
     from headrace.broker.net.logins import LoginTerms
+    from headrace.broker.telemetry.audit import AuditLog
     from headrace.broker.telemetry.metrics import Counter
     from headrace.security.authorizer import Authorizer
     from headrace.wire.frame import RequestHeader
@@ -74,6 +75,11 @@ class Requests(Protocol):
     @property
     def authorizer(self) -> Authorizer:
         """Who decides what a principal may do."""
+        ...
+
+    @property
+    def audit(self) -> AuditLog:
+        """Whom failed logins are told to."""
         ...
 
     def served(self, role: str) -> Mapping[int, Api]:

@@ -263,6 +263,8 @@ class SaslConnection(Connection):
 
     def _fail(self, why: str, response: Any) -> Pending[Any] | None:
         self._logins.failed.value += 1
+        session = self.session
+        self.server.requests.audit.login_failed(session.claimed, session.mechanism_name, self.stream.peer_host, why)
         self._logins.begin(self)
         self.block(Blocked.LOGIN)
         pending: Pending[Any] = Pending()

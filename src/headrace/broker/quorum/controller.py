@@ -43,6 +43,8 @@ class Asker:
     principal: str
     host: str
     pay: Callable[[int], bool] = free
+    api_key: int = -1
+    """Of what is asked; -1: of no request."""
 
 
 class Controller(Protocol):

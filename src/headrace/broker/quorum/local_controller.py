@@ -39,12 +39,18 @@ class AskerAccess:
         self._authorizer = authorizer
         self._asker = asker
 
-    def _may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
-        return self._authorizer.authorize(self._asker.principal, self._asker.host, operation, resource, name)
+    def _may(self, operation: Operation, resource: ResourceType, name: str, *, is_told: bool = True) -> bool:
+        """`is_told`: the audit hears of it."""
+        asker, authorizer = self._asker, self._authorizer
+        allowed = authorizer.authorize(asker.principal, asker.host, operation, resource, name)
+        audit = authorizer.audit
+        if is_told and audit is not None and (audit.wants_allowed or not allowed):
+            audit.decided(asker.principal, asker.host, operation, resource, name, asker.api_key, allowed=allowed)
+        return allowed
 
     def may_create(self, topic: str) -> bool:
         """See Access. Whoever may create in the cluster may create any topic."""
-        return self._may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or self._may(
+        return self._may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, is_told=False) or self._may(
             Operation.CREATE, ResourceType.TOPIC, topic
         )
 
@@ -54,14 +60,14 @@ class AskerAccess:
 
     def may_describe_configs(self, topic: str) -> bool:
         """See Access."""
-        return self._may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic)
+        return self._may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic, is_told=False)
 
     def may_delete(self, topic: str) -> bool:
         """See Access."""
         return self._may_delete_all() or self._may(Operation.DELETE, ResourceType.TOPIC, topic)
 
     def _may_delete_all(self) -> bool:
-        return self._may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
+        return self._may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, is_told=False)
 
     def may_alter(self, topic: str) -> bool:
         """See Access."""

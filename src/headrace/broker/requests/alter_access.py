@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def config_access(context: RequestContext, operation: Operation, resource_type: int, name: str) -> ErrorCode:
     """NONE where the client may do the operation to a resource's configuration, or the code that says it may not."""
-    asker = Asker(context.principal, context.client_host)
+    asker = Asker(context.principal, context.client_host, api_key=context.api_key)
     return AskerAccess(context.authorizer, asker).of_configs(operation, resource_type, name)
 
 
@@ -86,7 +86,7 @@ async def _forwarded(
 async def _decided(
     broker: Services, alterations: Sequence[Alteration], context: RequestContext, validate_only: bool
 ) -> list[ApiError]:
-    asker = Asker(context.principal, context.client_host)
+    asker = Asker(context.principal, context.client_host, api_key=context.api_key)
     try:
         return await broker.controller.ask(AlterConfigs(alterations, validate_only), asker)
     except ControllerError as error:

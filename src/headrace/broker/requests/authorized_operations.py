@@ -13,7 +13,7 @@ def authorized_operations(context: RequestContext, resource: ResourceType, name:
     """A bit for each operation (by its AclOperation code) that the client may do to a resource."""
     bits = 0
     for operation in OPERATIONS_OF[resource]:
-        if context.authorize(operation, resource, name):
+        if context.may(operation, resource, name):
             bits |= 1 << operation
     return bits
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.net.context import RequestContext
     from headrace.broker.net.logins import LoginTerms
     from headrace.broker.requests.services import NodeServices
+    from headrace.broker.telemetry.audit import AuditLog
     from headrace.broker.telemetry.metrics import Counter
     from headrace.security.authorizer import Authorizer
     from headrace.wire.frame import RequestHeader
@@ -95,6 +96,11 @@ class Dispatch:
     def authorizer(self) -> Authorizer:
         """See Requests.authorizer."""
         return self._services.authorizer
+
+    @property
+    def audit(self) -> AuditLog:
+        """See Requests.audit."""
+        return self._services.audit
 
     def served(self, role: str) -> dict[int, Api]:
         """See Requests.served."""

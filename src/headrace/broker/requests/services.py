@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.broker.requests.fetching import Fetches
     from headrace.broker.requests.opening import Openings
     from headrace.broker.settings.dynamic_config import DynamicConfig
+    from headrace.broker.telemetry.audit import AuditLog
     from headrace.broker.telemetry.metrics import Registry
     from headrace.broker.telemetry.request_errors import RequestErrors
     from headrace.config import BrokerConfig
@@ -44,6 +45,7 @@ class NodeServices(Protocol):
     metrics: Registry
     request_errors: RequestErrors
     authorizer: Authorizer
+    audit: AuditLog
     quotas: ClientQuotas
     random: random.Random
     node_id: int

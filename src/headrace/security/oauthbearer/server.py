@@ -39,7 +39,9 @@ class OAuthBearerMechanism:
 
 
 class OAuthBearerServer:
-    """A server's side of one login."""
+    """A server's side of one login. Who it is stands in the token: whose is refused is nobody."""
+
+    claimed = ""
 
     def __init__(self, check: Check) -> None:
         self._check = check

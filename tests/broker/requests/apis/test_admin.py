@@ -402,6 +402,7 @@ class Nobody:
     """Allows nothing but what it is told to."""
 
     generation = ASKED_EACH_TIME
+    audit = None
 
     def __init__(self, *allowed: tuple[Operation, ResourceType]) -> None:
         self.allowed = set(allowed)

@@ -41,6 +41,7 @@ class Only:
     """Allows nothing but what it is told to."""
 
     generation = ASKED_EACH_TIME
+    audit = None
 
     def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:
         self.allowed = set(allowed)

@@ -34,6 +34,7 @@ class Nobody:
     """Nobody may do anything."""
 
     generation = ASKED_EACH_TIME
+    audit = None
 
     def authorize(self, *_: object) -> bool:
         return False

@@ -29,7 +29,7 @@ SERVED: dict[int, frozenset[Access]] = {
     ApiKey.PRODUCE: may(On.TRANSACTIONAL_ID, Op.WRITE) | may(On.TOPIC, Op.WRITE),
     ApiKey.FETCH: may(On.TOPIC, Op.READ) | may(On.CLUSTER, Op.CLUSTER_ACTION),
     ApiKey.LIST_OFFSETS: may(On.TOPIC, Op.DESCRIBE),
-    ApiKey.METADATA: may(On.TOPIC, Op.DESCRIBE, Op.CREATE) | may(On.CLUSTER, Op.CREATE),
+    ApiKey.METADATA: may(On.TOPIC, Op.DESCRIBE, Op.CREATE) | may(On.CLUSTER, Op.CREATE, Op.DESCRIBE),
     ApiKey.OFFSET_COMMIT: may(On.GROUP, Op.READ) | may(On.TOPIC, Op.READ),
     ApiKey.OFFSET_FETCH: may(On.GROUP, Op.DESCRIBE) | may(On.TOPIC, Op.DESCRIBE),
     ApiKey.FIND_COORDINATOR: may(On.GROUP, Op.DESCRIBE)

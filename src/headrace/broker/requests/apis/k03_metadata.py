@@ -162,7 +162,7 @@ def _described_topics(
     """The answer of each topic, in the order of the names or of the request; missing ones may be created at the end."""
     if _is_of_all(request, context):
         for topic in image.topics:
-            if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
                 yield _described(image, topic, request, context)
     else:
         yield from _wanted_topics(broker, image, request, context)
@@ -202,7 +202,7 @@ def _missing(broker: Services, name: str, request: MetadataRequest, context: Req
     wanted = request.allow_auto_topic_creation or context.api_version < 4
     if not wanted or not broker.config.auto_create_topics_enable:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    may = context.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
+    may = context.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
         Operation.CREATE, ResourceType.TOPIC, name
     )
     return None if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED

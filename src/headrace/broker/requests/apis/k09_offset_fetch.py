@@ -84,7 +84,7 @@ def _fetch(
     by_id = context.api_version >= _TOPIC_IDS_FROM
     if asked.topics is None:
         found = shard.fetch(asked, require_stable)
-        found.topics = [t for t in found.topics if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, t.name)]
+        found.topics = [t for t in found.topics if context.may(Operation.DESCRIBE, ResourceType.TOPIC, t.name)]
         if by_id:
             found.topics = _with_ids(broker, found.topics)
         return found

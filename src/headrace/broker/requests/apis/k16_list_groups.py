@@ -24,11 +24,11 @@ def handle(broker: Services, request: ListGroupsRequest, context: RequestContext
     """Lists the groups of every partition that is loaded; while one is loading there is no complete answer."""
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
-    sees_all = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    sees_all = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     shards = broker.groups.read_all()
     if isinstance(shards, ErrorCode):
         return ListGroupsResponse(error_code=shards)
     found = [group for shard in shards for group in shard.list_groups(states, types)]
     if not sees_all:
-        found = [g for g in found if context.authorize(Operation.DESCRIBE, ResourceType.GROUP, g.group_id)]
+        found = [g for g in found if context.may(Operation.DESCRIBE, ResourceType.GROUP, g.group_id)]
     return ListGroupsResponse(groups=found)

@@ -28,7 +28,7 @@ STRICT_FROM: Final = 6
 async def handle(broker: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Creates what can be created; each topic has a result of its own."""
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
-    asker = Asker(context.principal, context.client_host, mutations.pay)
+    asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
     try:
         response = await broker.controller.ask(CreateTopics(request), asker)
     except ControllerError as error:

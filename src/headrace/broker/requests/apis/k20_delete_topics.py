@@ -37,7 +37,7 @@ async def handle(broker: Services, request: DeleteTopicsRequest, context: Reques
         return _all(wanted, code, message_of(ErrorCode.TOPIC_DELETION_DISABLED))
     refused, asked = _check(wanted)
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
-    asker = Asker(context.principal, context.client_host, mutations.pay)
+    asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
     try:
         results = await broker.controller.ask(DeleteTopics(asked), asker)
     except ControllerError as error:

@@ -40,9 +40,10 @@ def handle(
         if broker.producer_ids.is_empty:
             return _initialize_with_ids(broker, transactional_id, request, context)
         return _initialize(broker, transactional_id, request, context)
+    # The right on the cluster, which few have, is asked for last: who may write to a topic lacks nothing.
     if not (
-        context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
-        or context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
+        context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
+        or context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
     ):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == -1) != (request.producer_epoch == -1):

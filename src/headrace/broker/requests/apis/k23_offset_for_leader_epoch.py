@@ -40,7 +40,7 @@ def _answer(
 ) -> OffsetForLeaderEpochResponse:
     response = OffsetForLeaderEpochResponse()
     # The brokers of a cluster ask this too, who may by their right to act for it.
-    is_broker = context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    is_broker = context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
         answer = OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(answer)

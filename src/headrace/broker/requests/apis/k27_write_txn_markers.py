@@ -61,9 +61,8 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: RequestCo
         for topic in marker.topics
         for index in topic.partition_indexes
     )
-    may = any(
-        context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-        for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
+    may = context.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
     if not may:
         return _Writing(broker).refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

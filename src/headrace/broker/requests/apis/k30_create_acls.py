@@ -49,7 +49,10 @@ async def handle(broker: NodeServices, request: CreateAclsRequest, context: Requ
     if refused is not None:
         return _answer([refused] * len(acls))
     try:
-        return _answer(await broker.controller.ask(CreateAcls(acls)))
+        results = await broker.controller.ask(CreateAcls(acls))
+        done = [acl for acl, result in zip(acls, results, strict=True) if not result.code]
+        broker.audit.acls_altered("created", context.principal, context.client_host, done)
+        return _answer(results)
     except ControllerError as error:
         return _answer([ApiError(error.code, str(error))] * len(acls))
 

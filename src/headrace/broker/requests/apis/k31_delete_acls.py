@@ -51,7 +51,10 @@ async def handle(broker: NodeServices, request: DeleteAclsRequest, context: Requ
     if refused is not None:
         return _answer([refused] * len(filters))
     try:
-        return _answer(await broker.controller.ask(DeleteAcls(filters)))
+        results = await broker.controller.ask(DeleteAcls(filters))
+        done = [acl for result in results if not isinstance(result, ApiError) for acl in result]
+        broker.audit.acls_altered("deleted", context.principal, context.client_host, done)
+        return _answer(results)
     except ControllerError as error:
         return _answer([ApiError(error.code, str(error))] * len(filters))
 

@@ -35,7 +35,7 @@ async def handle(
     wanted = CreatePartitions(request.topics, request.validate_only)
     mutations = broker.quotas.mutations(context, strict_from=STRICT_FROM)
     try:
-        asker = Asker(context.principal, context.client_host, mutations.pay)
+        asker = Asker(context.principal, context.client_host, mutations.pay, context.api_key)
         answers = await broker.controller.ask(wanted, asker)
     except ControllerError as error:
         failed = ApiError(error.code, str(error))

@@ -61,8 +61,8 @@ def _whose(token: Any) -> tuple[str, ...]:
 def _may_see(token: Any, context: RequestContext) -> bool:
     return (
         context.principal in _whose(token)
-        or context.authorize(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
-        or context.authorize(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+        or context.may(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or context.may(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
     )
 
 

@@ -67,6 +67,6 @@ def _list(broker: Services, request: ListTransactionsRequest, context: RequestCo
         transaction_states=[
             k66.TransactionState(each.transactional_id, each.producer_id, each.state)
             for each in found
-            if context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
+            if context.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
         ],
     )

@@ -47,7 +47,8 @@ def handle(
     for name in sorted(name for name in names if name >= start_name):
         first = cursor.partition_index if cursor is not None and name == start_name else 0
         topic = image.topics.by_name(name)
-        if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        asked = context.may if wants_all else context.authorize
+        if not asked(Operation.DESCRIBE, ResourceType.TOPIC, name):
             if not wants_all:
                 response.topics.append(_refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             continue

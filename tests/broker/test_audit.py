@@ -1,0 +1,182 @@
+"""The audit log: who was refused what, whose login failed and why, who altered ACLs; nothing that a stranger can forge,
+no secret, and no more lines than the disk is to hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from broker.guarded import CLIENT, OPEN_WITHOUT_ACLS, OWNER, acl, create, delete, everything
+from broker.raw import Raw, batch, create_topic, fetch, produce
+from broker.sasl import SETTINGS, handshake, plain, scram, token
+
+from headrace.broker.telemetry.audit import ACLS_SAID_MAX, ASKER_LINES_PER_S, NAME_CHARS_MAX, AuditLog
+from headrace.broker.telemetry.metrics import Registry
+from headrace.env.posix_node import PosixLogSink
+from headrace.metadata.acls import AclBinding
+from headrace.security.authorizer import Operation, ResourceType
+from headrace.testing.running import TestBroker
+from headrace.testing.running import broker as running_broker
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.k16_list_groups import ListGroupsRequest
+from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+
+LOGGER = "headrace.authorizer"
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """The lines so far."""
+    caplog.set_level(logging.DEBUG, logger=LOGGER)
+    return lambda: [record.getMessage() for record in caplog.records if record.name == LOGGER]
+
+
+@pytest.fixture
+def guarded() -> Iterator[TestBroker]:
+    with running_broker(OPEN_WITHOUT_ACLS) as broker:
+        with Raw(broker.port) as raw:
+            assert create(raw, *everything(OWNER)) == [0] * 4
+        yield broker
+
+
+def counted(broker: TestBroker, name: str) -> float:
+    return broker.call(lambda inside: inside.metrics.counter(name).value)
+
+
+def test_a_denial_has_a_line(guarded: TestBroker, said: Callable[[], list[str]]) -> None:
+    create_topic(guarded.port, "orders")
+    with Raw(guarded.port, source=CLIENT) as raw:
+        answer = raw.ask(produce("orders", batch(b"x")), 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        raw.ask(CreateTopicsRequest([CreatableTopic("mine", 1, 1)]), 7)
+        raw.ask(fetch("orders"), 12)
+    denied = [line for line in said() if line.startswith("denied")]
+    who = f"denied principal=User:ANONYMOUS host={CLIENT}"
+    assert denied == [
+        f"{who} operation=WRITE resource=TOPIC name=orders api=produce",
+        f"{who} operation=CREATE resource=TOPIC name=mine api=create_topics",
+        f"{who} operation=READ resource=TOPIC name=orders api=fetch",
+    ]
+    assert counted(guarded, "authorizer.denied") == 3
+
+
+def test_what_is_left_out_of_a_list_is_no_denial(guarded: TestBroker, said: Callable[[], list[str]]) -> None:
+    create_topic(guarded.port, "orders")
+    with Raw(guarded.port, source=CLIENT) as raw:
+        assert raw.ask(MetadataRequest(None, False), 12).topics == []
+        raw.ask(ListGroupsRequest(), 4)
+    assert not [line for line in said() if line.startswith("denied")]
+
+
+def test_a_name_forges_no_line(guarded: TestBroker, said: Callable[[], list[str]]) -> None:
+    name = "x\nINFO denied principal=User:root\r\x1b[2J\u202e" + "n" * 1000
+    with Raw(guarded.port, source=CLIENT) as raw:
+        raw.ask(MetadataRequest([MetadataRequestTopic(name=name)], False), 12)
+    (line,) = [line for line in said() if line.startswith("denied")]
+    assert line.isprintable() and len(line) < NAME_CHARS_MAX + 300
+    assert '"x\\nINFO denied principal=User:root\\r' in line
+
+
+def test_who_alters_acls_is_told(guarded: TestBroker, said: Callable[[], list[str]]) -> None:
+    with Raw(guarded.port) as raw:
+        create(raw, acl(ResourceType.TOPIC, "t", Operation.READ, principal="User:ann", host="*"))
+        delete(raw, name="t")
+        bad = acl(ResourceType.TOPIC, "", Operation.READ)
+        assert create(raw, bad) != [0]
+    by = f"by=User:ANONYMOUS host={OWNER}"
+    rule = '"ALLOW User:ann from * READ on TOPIC:LITERAL:t"'
+    assert said()[-2:] == [f"ACL created {by} acl={rule}", f"ACL deleted {by} acl={rule}"]
+
+
+def test_what_is_allowed_is_told_where_it_is_wanted(said: Callable[[], list[str]]) -> None:
+    settings = {**OPEN_WITHOUT_ACLS, "audit.allowed": True, "super.users": "User:ANONYMOUS"}
+    with running_broker(settings) as broker:
+        create_topic(broker.port, "orders")
+        with Raw(broker.port) as raw:
+            for _ in range(5):  # the short way would skip all but the first
+                raw.ask(produce("orders", batch(b"x")), 9)
+    written = "allowed principal=User:ANONYMOUS host=127.0.0.1 operation=WRITE resource=TOPIC name=orders api=produce"
+    assert said().count(written) == 5
+
+
+def test_a_login_that_fails_is_told(said: Callable[[], list[str]]) -> None:
+    with running_broker(SETTINGS) as broker:
+        with Raw(broker.port) as raw:
+            plain(raw, b"\0ann\0secret-word")
+        with Raw(broker.port) as raw:
+            scram(raw, "no\nbody", "secret-word", "SCRAM-SHA-512")
+        with Raw(broker.port) as raw:
+            handshake(raw, "GSSAPI")
+        with Raw(broker.port) as raw:
+            handshake(raw)
+            token(raw, b"secret-word")
+    failed = [line for line in said() if line.startswith("login failed")]
+    assert [line.partition(" why=")[0] for line in failed] == [
+        "login failed principal=User:ann mechanism=PLAIN host=127.0.0.1",
+        'login failed principal="User:no\\nbody" mechanism=SCRAM-SHA-512 host=127.0.0.1',
+        'login failed principal="" mechanism="" host=127.0.0.1',
+        'login failed principal="" mechanism=PLAIN host=127.0.0.1',
+    ]
+    assert all(line.partition(" why=")[2] for line in failed) and "GSSAPI" in failed[2]
+    assert "secret-word" not in "".join(said())
+
+
+class At:
+    """A clock."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def audit(at: At, lines_per_s: int) -> tuple[AuditLog, Registry]:
+    metrics = Registry()
+    return AuditLog(PosixLogSink(logging.getLogger(LOGGER)), at, metrics, lines_per_s=lines_per_s), metrics
+
+
+def refuse(log: AuditLog, name: str, host: str = "10.0.0.1") -> None:
+    log.decided(f"User:{name}", host, Operation.READ, ResourceType.TOPIC, "t", 1, allowed=False)
+
+
+def test_a_flood_has_few_lines_and_hides_nobody(said: Callable[[], list[str]]) -> None:
+    at = At()
+    log, metrics = audit(at, 100)
+    for _ in range(1000):
+        refuse(log, "flood")
+    refuse(log, "ann")
+    assert len(said()) == ASKER_LINES_PER_S + 1
+    assert "User:ann" in said()[-1] and said()[-1].endswith(f" left_out={1000 - ASKER_LINES_PER_S}")
+    for number in range(1000):
+        refuse(log, f"flood-{number}")
+    assert len(said()) == 100
+    at.now = 1.0
+    refuse(log, "flood")
+    assert said()[-1].endswith(f" left_out={1000 - (100 - ASKER_LINES_PER_S - 1)}")
+    assert metrics.counter("authorizer.denied").value == 2002
+    assert metrics.counter("audit.lines_left_out").value == 2002 - len(said())
+
+
+def test_failed_logins_hide_no_denial(said: Callable[[], list[str]]) -> None:
+    log, _ = audit(At(), 20)
+    for number in range(1000):
+        log.login_failed("User:x", "PLAIN", f"10.0.0.{number}", "why")
+    refuse(log, "ann")
+    assert len(said()) == 21 and "denied" in said()[-1]
+
+
+def test_no_lines_where_none_are_wanted(said: Callable[[], list[str]]) -> None:
+    log, metrics = audit(At(), 0)
+    refuse(log, "ann")
+    assert said() == [] and metrics.counter("authorizer.denied").value == 1
+
+
+def test_thousands_of_acls_in_one_request_have_a_bound(said: Callable[[], list[str]]) -> None:
+    log, _ = audit(At(), 1)
+    acls: Any = [AclBinding(2, f"t{n}", 3, "User:ann", "*", 3, 3) for n in range(ACLS_SAID_MAX + 7)]
+    log.acls_altered("created", "User:root", "10.0.0.1", acls)
+    assert len(said()) == ACLS_SAID_MAX + 1
+    assert said()[-1] == "more ACLs created by=User:root host=10.0.0.1 count=7"
