@@ -11,13 +11,14 @@ from broker.raw import Raw
 from peers.kafka import free_port
 
 from headrace.broker.acl_watch import AclFollower
+from headrace.broker.quorum.driver import QuorumDriver
 from headrace.broker.requests.apis import CLUSTER, SERVED
 from headrace.broker.requests.dispatch import Dispatch
 from headrace.config.security_table import STANDARD_AUTHORIZER
 from headrace.metadata.acls import AclBinding, record_of
 from headrace.security.acls import AclAuthorizer
 from headrace.security.authorizer import AuthorizerNotReadyError, Operation, ResourceType
-from headrace.testing.running import TestBroker
+from headrace.testing.running import SettingValue, TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
@@ -34,7 +35,7 @@ ASKED = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)
 def node() -> Iterator[tuple[TestBroker, int]]:
     """One with a listener for controllers, which serves before the metadata are read; its port."""
     port = free_port()
-    settings = {
+    settings: dict[str, SettingValue] = {
         "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
@@ -105,3 +106,22 @@ def test_half_of_the_acls_are_none() -> None:
     quorum.is_current, quorum.image = True, whole  # and no further change comes
     assert not authorizer.authorize(*asked)
     assert authorizer.authorize("User:ann", "127.0.0.1", Operation.READ, ResourceType.TOPIC, "other")
+
+
+@pytest.mark.parametrize(
+    ("heard", "offset", "decides", "current"),
+    [
+        (-1, 5, False, False),  # no leader has said yet what is committed
+        (9, 1, False, False),  # a node that began behind the others, whose own log ends here
+        (9, 7, False, False),
+        (9, 8, False, True),
+        (-1, -1, True, True),
+    ],
+)
+def test_a_node_is_current_once_it_has_what_the_leader_says(
+    heard: int, offset: int, decides: bool, current: bool
+) -> None:
+    raft, image = SimpleNamespace(heard_high_watermark=heard), SimpleNamespace(offset=offset)
+    driver: Any = SimpleNamespace(decides=decides, raft=raft, image=image)
+    asked: Any = QuorumDriver.is_current
+    assert asked.fget(driver) is current

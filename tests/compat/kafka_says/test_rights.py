@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ from peers.certificates import Authority, write_trust_pem
 from peers.kafka import KafkaPeer, free_port
 
 from headrace.config.security_table import STANDARD_AUTHORIZER
-from headrace.metadata.scram_credentials import MECHANISMS
+from headrace.metadata.scram_credentials import MECHANISMS, salted_password
 from headrace.security.jaas import SCRAM_MODULE
-from headrace.security.scram import salted_password
 from headrace.testing.running import broker as running_broker
 from headrace.wire.apis import APIS, ApiKey
 from headrace.wire.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -301,7 +301,7 @@ def differences(
     found: list[str] = []
     with ExitStack() as stack:
         talks = [
-            stack.enter_context(closing(Talk(lambda side=side: side.enter(door, RIGHTS[name], controller=controller))))
+            stack.enter_context(closing(Talk(partial(side.enter, door, RIGHTS[name], controller=controller))))
             for side in both
         ]
         for case in asked:
