@@ -62,6 +62,7 @@ class ImageUsers:
         self._secret_key = secret_key
         self._now_ms = now_ms
         self._made_of: tuple[object, object] = (None, None)
+        self._others: tuple[UserScramCredentialRecord, ...] = (_NOBODY,)
         self._fakes = FakeCredentials(own_secret, {})
 
     def find(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramUser | None:
@@ -69,8 +70,10 @@ class ImageUsers:
         if is_token:
             return self._find_token(mechanism, name)
         record = self._image().kept.scram.get((name, mechanism.code))
-        # The same steps for a user that is not there: two microseconds would tell.
-        user = ScramUser(credential_in(_NOBODY if record is None else record), Identity(f"User:{name}"))
+        # The same steps for a user that is not there, on the record of another: two microseconds would tell.
+        others = self._others
+        other = others[hash(name) % len(others)]
+        user = ScramUser(credential_in(other if record is None else record), Identity(f"User:{name}"))
         return None if record is None else user
 
     def fake(self, mechanism: ScramMechanism, name: str, *, is_token: bool) -> ScramCredential:
@@ -85,6 +88,7 @@ class ImageUsers:
         if self._made_of[0] is not brokers or self._made_of[1] is not users:
             self._made_of = brokers, users
             self._fakes = FakeCredentials(shared_secret(image) or self._own_secret, users)
+            self._others = tuple(users.values()) or (_NOBODY,)
         return self._fakes
 
     def _find_token(self, mechanism: ScramMechanism, token_id: str) -> ScramUser | None:
