@@ -15,9 +15,12 @@ import headrace.testing
 from headrace.broker.broker import Broker
 from headrace.client.async_connection import AsyncConnection
 from headrace.client.errors import ConnectionLostError, ProtocolMismatchError, TimedOutError, UnreachableError
+from headrace.client.login import NotLoggedInError
 from headrace.client.security import Way
 from headrace.env.posix_node import PosixNode
-from headrace.security.credentials import Credentials
+from headrace.security.credentials import ClientLogin, Credentials
+from headrace.security.login import LoginFailedError
+from headrace.security.plain import PlainClient
 from headrace.testing import TestBroker
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
 
@@ -133,3 +136,47 @@ async def test_who_is_closed_waits_for_no_login(node: PosixNode) -> None:
         assert len(owner.timers) == 1  # type: ignore[attr-defined]
         link.close()
         assert not owner.timers  # type: ignore[attr-defined]
+
+
+class Asking:
+    """PLAIN, after a look at a server elsewhere that says no word until it is let."""
+
+    mechanism = "PLAIN"
+    may_wait = True
+
+    def __init__(self) -> None:
+        self.began, self.let = threading.Event(), threading.Event()
+        self.asked: list[tuple[str, str]] = []
+        self.fails = False
+
+    def begin(self, _random: object, host: str = "", /) -> ClientLogin:
+        self.asked.append((threading.current_thread().name, host))
+        self.began.set()
+        assert self.let.wait(10)
+        if self.fails:
+            raise LoginFailedError("no ticket")
+        return PlainClient("ann", "pencil")
+
+
+async def test_a_login_that_waits_for_others_holds_nobody_up(node: PosixNode) -> None:
+    owner, way = node.owner("test"), Asking()
+    with headrace.testing.broker(SETTINGS) as running:
+
+        def opening() -> asyncio.Task[AsyncConnection]:
+            at = AsyncConnection.open(
+                node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=Way(credentials=way)
+            )
+            return asyncio.create_task(at)
+
+        first = opening()
+        assert await asyncio.to_thread(way.began.wait, 10)
+        assert not first.done()  # and this loop goes on
+        assert await node.workers.run(lambda: "a disk") == "a disk"
+        way.let.set()
+        link = await first
+        assert (await link.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=10)).brokers
+        link.close()
+        way.fails = True
+        with pytest.raises(NotLoggedInError, match=r"no login at 127\.0\.0\.1:\d+: no ticket"):
+            await opening()
+    assert all(name.startswith("headrace-errand") and host == "127.0.0.1" for name, host in way.asked)

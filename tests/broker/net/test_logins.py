@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.net.handshakes import BURST_S, Handshakes, place_of
-from headrace.broker.net.logins import SWEEP_S, TURN_S, Logins
+from headrace.broker.net.logins import ERRANDS_MAX, SWEEP_S, TURN_S, Logins
 from headrace.broker.telemetry.metrics import Registry
 
 
@@ -137,3 +137,12 @@ def test_neighbours_in_a_network_are_one() -> None:
     assert place_of("192.0.2.1") == "192.0.2.1" == place_of("::ffff:192.0.2.1")
     assert place_of("2001:db8::1") == place_of("2001:db8::ffff:1") != place_of("2001:db8:0:1::1")
     assert place_of("fe80::1%eth0") == place_of("fe80::2")
+
+
+def test_so_many_logins_wait_for_a_worker_and_no_more() -> None:
+    clock = Clock()
+    logins = Logins(clock, clock.monotonic, lambda: 1000, Registry())  # type: ignore[arg-type]
+    assert all(logins.begin_errand() for _ in range(ERRANDS_MAX))
+    assert not logins.begin_errand()
+    logins.end_errand()
+    assert logins.begin_errand() and not logins.begin_errand()
