@@ -143,11 +143,15 @@ class Asking:
 
     mechanism = "PLAIN"
     may_wait = True
+    waits = False
 
     def __init__(self) -> None:
         self.began, self.let = threading.Event(), threading.Event()
         self.asked: list[tuple[str, str]] = []
         self.fails = False
+
+    def ready(self) -> Asking:
+        return self
 
     def begin(self, _random: object, host: str = "", /) -> ClientLogin:
         self.asked.append((threading.current_thread().name, host))

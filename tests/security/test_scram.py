@@ -65,7 +65,7 @@ def login(server: ScramServer, client: ScramClient) -> LoginStep:
     step = server.respond(client.first())
     while isinstance(step, Challenge):
         step = server.respond(client.respond(step.token))
-    assert client.respond(step.token) == b"" and client.is_done
+    assert step.token is not None and client.respond(step.token) == b"" and client.is_done
     return step
 
 

@@ -117,8 +117,11 @@ class Authorizer(Protocol):
 
     `ASKED_EACH_TIME`: none may be remembered.
     """
-    audit: Audit | None
-    """Who hears what it decided, from those who ask it; None: nobody."""
+
+    @property
+    def audit(self) -> Audit | None:
+        """Who hears what it decided, from those who ask it; None: nobody."""
+        ...
 
     def authorize(
         self, principal: str, client_host: str, operation: Operation, resource: ResourceType, name: str
