@@ -7,6 +7,7 @@ Kafka tries it out. Source: KIP-226 and Kafka's behaviour.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.config import ConfigError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 KEY_STORE: Final = "ssl.keystore.location"
 TRUST_STORE: Final = "ssl.truststore.location"
+TRIALS_MAX: Final = 4
+"""Trials whose end is remembered: a node has two listeners of its own."""
 
 
 class Stores(NamedTuple):
@@ -89,10 +92,21 @@ def check_renewal(now: Stores, then: Stores, *, of_nodes: bool) -> None:
         raise ConfigError(then.prefix + TRUST_STORE, then.config.trust_store.location, why)
     if not of_nodes or now.key is None:
         return
+    why = _trial(now, then)
+    if why:
+        is_key = then.key != now.key
+        name, store = (KEY_STORE, then.config.key_store) if is_key else (TRUST_STORE, then.config.trust_store)
+        raise ConfigError(then.prefix + name, store.location, why)
+
+
+@lru_cache(maxsize=TRIALS_MAX)
+def _trial(now: Stores, then: Stores) -> str:
+    """Why a node with these stores and one with those could not connect to each other; empty where they could. It takes
+    some ms; an alteration asks for the same one again when it is taken, at the listener and for own connections."""
     for server, client, which in ((now, then, "the stores in use"), (then, now, "the new stores")):
         why = handshake_failure(server.server(), client.client(checks_name=False))
         if why:
-            is_key = then.key != now.key
-            name, store = (KEY_STORE, then.config.key_store) if is_key else (TRUST_STORE, then.config.trust_store)
-            why = f"no node would come to one that has {which}: {why}; every node has to believe both authorities first"
-            raise ConfigError(then.prefix + name, store.location, why)
+            return (
+                f"no node would come to one that has {which}: {why}; every node has to believe both authorities first"
+            )
+    return ""
