@@ -215,7 +215,6 @@ def test_there_and_back(tmp_path: Path) -> None:
         }  # fmt: skip
         first = directory.log()
         check_to_the_byte(directory)
-
         with directory.ours():
             eventually(before, kept.described)
             assert kept.tried() == tried
