@@ -84,9 +84,9 @@ class AclAuthorizer:
         self, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False, audit: Audit | None = None
     ) -> None:
         self.audit = audit
-        # What is to be told each time is to be asked each time.
+        # What is to be told each time is to be asked each time; and so is what is not known yet.
         self._stays = audit is not None and audit.wants_allowed
-        self.generation = ASKED_EACH_TIME if self._stays else FIRST_GENERATION
+        self.generation = ASKED_EACH_TIME
         self.super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
         self._loaded = False
@@ -118,7 +118,8 @@ class AclAuthorizer:
         self._records = records
         if gone or come or not self._loaded:
             self._loaded = True
-            self.generation += 0 if self._stays else 1
+            if not self._stays:
+                self.generation = max(self.generation + 1, FIRST_GENERATION)
             self._decisions = {}
 
     def _patterns(self, acl: AclBinding) -> dict[tuple[int, str], _OfPrincipal]:
