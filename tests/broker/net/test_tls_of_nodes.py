@@ -71,7 +71,7 @@ class Node:
         """What is in force: at each listener, and for the node's own connections."""
         return self.broker.call(
             lambda inside: [
-                *(id(each.tls and each.tls.context) for each in inside.server.listeners),
+                *(each.tls and each.tls.context for each in inside.server.listeners),
                 *(way.tls and way.tls.stores for way in (inside.ways.to_brokers(), inside.ways.to_controllers())),
             ]
         )
