@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 KEY_STORE: Final = "ssl.keystore.location"
 TRUST_STORE: Final = "ssl.truststore.location"
 TRIALS_MAX: Final = 4
-"""Trials whose end is remembered: a node has two listeners of its own."""
+"""Trials that went well and are remembered: a node has two listeners of its own."""
+
+
+class _TrialError(Exception):
+    """Two stores that do not shake hands; the text says why."""
 
 
 class Stores(NamedTuple):
@@ -92,21 +96,24 @@ def check_renewal(now: Stores, then: Stores, *, of_nodes: bool) -> None:
         raise ConfigError(then.prefix + TRUST_STORE, then.config.trust_store.location, why)
     if not of_nodes or now.key is None:
         return
-    why = _trial(now, then)
-    if why:
+    try:
+        _trial(now, then)
+    except _TrialError as error:
         is_key = then.key != now.key
         name, store = (KEY_STORE, then.config.key_store) if is_key else (TRUST_STORE, then.config.trust_store)
-        raise ConfigError(then.prefix + name, store.location, why)
+        raise ConfigError(then.prefix + name, store.location, str(error)) from None
 
 
 @lru_cache(maxsize=TRIALS_MAX)
-def _trial(now: Stores, then: Stores) -> str:
-    """Why a node with these stores and one with those could not connect to each other; empty where they could. It takes
-    some ms; an alteration asks for the same one again when it is taken, at the listener and for own connections."""
+def _trial(now: Stores, then: Stores) -> None:
+    """Raises _TrialError where a node with these stores and one with those could not connect to each other. It takes
+    some ms; an alteration asks for the same one again when it is taken, at the listener and for own connections.
+
+    A failure is not remembered: a certificate that is not valid yet is valid a moment later.
+    """
     for server, client, which in ((now, then, "the stores in use"), (then, now, "the new stores")):
         why = handshake_failure(server.server(), client.client(checks_name=False))
         if why:
-            return (
+            raise _TrialError(
                 f"no node would come to one that has {which}: {why}; every node has to believe both authorities first"
             )
-    return ""

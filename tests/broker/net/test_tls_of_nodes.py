@@ -10,6 +10,7 @@ import pytest
 from peers.certificates import EXPIRED, SERVER_NAMES, Authority, Identity, named, write_trust_pem
 from peers.kafka import free_port
 
+import headrace.client.stores as stores_module
 from headrace.client.admin import Resource, alter_configs
 from headrace.client.errors import BrokerError
 from headrace.client.stores import KEY_STORE, Stores
@@ -95,6 +96,15 @@ def test_what_would_cut_nodes_off_is_refused(node: Node) -> None:
     node.refuses(KEYS, fewer, "set ssl.allow.san.changes")
     node.refuses(TRUST, node.trusting(node.new), not_believed)
     node.set(**{OUTSIDE_KEYS: of_another})  # clients see for themselves
+
+
+def test_a_refusal_holds_for_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that is valid from the next second on is taken then."""
+    mine = node.keys(node.old.server())
+    with monkeypatch.context() as patched:
+        patched.setattr(stores_module, "handshake_failure", lambda *_: "certificate is not yet valid")
+        node.refuses(KEYS, mine, "certificate is not yet valid")
+    node.set(**{KEYS: mine})
 
 
 def test_another_authority_comes_in_three_steps(node: Node) -> None:
