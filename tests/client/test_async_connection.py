@@ -148,7 +148,7 @@ class Asking:
     def __init__(self) -> None:
         self.began, self.let = threading.Event(), threading.Event()
         self.asked: list[tuple[str, str]] = []
-        self.fails = False
+        self.fails = self.breaks = False
 
     def ready(self) -> Asking:
         return self
@@ -159,6 +159,8 @@ class Asking:
         assert self.let.wait(10)
         if self.fails:
             raise LoginFailedError("no ticket")
+        if self.breaks:
+            raise RuntimeError("it broke")
         return PlainClient("ann", "pencil")
 
 
@@ -184,3 +186,25 @@ async def test_a_login_that_waits_for_others_holds_nobody_up(node: PosixNode) ->
         with pytest.raises(NotLoggedInError, match=r"no login at 127\.0\.0\.1:\d+: no ticket"):
             await opening()
     assert all(name.startswith("headrace-errand") and host == "127.0.0.1" for name, host in way.asked)
+
+
+async def test_a_renewal_that_breaks_ends_the_connection(node: PosixNode) -> None:
+    """Whatever breaks it: what was asked meanwhile would wait for ever."""
+    owner, way = node.owner("test"), Asking()
+    way.let.set()
+    settings = {**SETTINGS, "listener.name.clients.plain.connections.max.reauth.ms": "1000"}
+    with headrace.testing.broker(settings) as running:
+        link = await AsyncConnection.open(
+            node, owner, "127.0.0.1", running.port, client_id="c", timeout_s=10, way=Way(credentials=way)
+        )
+        way.let.clear()
+        way.began.clear()
+        assert await asyncio.to_thread(way.began.wait, 10)
+        held = link.ask(MetadataRequest(topics=[]), MetadataResponse, timeout_s=10)
+        way.breaks = True
+        way.let.set()
+        with pytest.raises(ConnectionLostError):
+            await asyncio.wait_for(held, 5)
+        assert link.closed
+    assert str(node.defects.first) == "it broke"
+    node.defects.first = None

@@ -136,7 +136,7 @@ class AsyncConnection:
                 asked = login.send(answer)
         except StopIteration as done:
             pause_s = renewal_s(done.value, self._node.entropy.random())
-        if pause_s is not None:
+        if pause_s is not None and not self.closed:
             self._renewal = self._owner.later(pause_s, self._renew, credentials, timeout_s)
 
     def _renew(self, credentials: AnyCredentials, timeout_s: float) -> None:
@@ -154,6 +154,9 @@ class AsyncConnection:
         except ClientError as error:
             self._end(error)
             return
+        except BaseException:
+            self.close()  # what is held would wait for ever
+            raise
         held, self._held = self._held, None
         for ask, future in held or ():
             if not future.done():
