@@ -129,6 +129,17 @@ def test_a_token_is_kept_for_a_share_of_its_life(issuer: Issuer) -> None:
     assert endpoint.token() == endpoint.token() and len(issuer.asked) == 4
 
 
+@pytest.mark.parametrize("said", ["1" + "0" * 400, "-1" + "0" * 400, "1e999", "true", '"soon"', "null", "-5"])
+def test_a_life_that_nobody_can_count_is_none(issuer: Issuer, said: str) -> None:
+    """Neither the issuer nor the token says when it ends; so the next login asks again."""
+    claims = base64.urlsafe_b64encode(f'{{"exp": {said}}}'.encode()).decode().rstrip("=")
+    for text in ("opaque", f"e30.{claims}."):
+        issuer.asked.clear()
+        issuer.answers = [(200, f'{{"access_token": "{text}", "expires_in": {said}}}'.encode())]
+        endpoint = issuer.endpoint()
+        assert endpoint.token() == endpoint.token() == text and len(issuer.asked) == 2
+
+
 def test_an_old_token_is_shown_while_the_issuer_is_away(issuer: Issuer) -> None:
     issuer.answers = [(200, answer("first", expires_in=2)), (503, b"")]
     endpoint = issuer.endpoint()

@@ -191,8 +191,8 @@ def _token_in(answer: bytes, url: str) -> tuple[str, float]:
         raise LoginFailedError(f"no token from {_shown(url)}: what it answers holds no access_token")
     life_s = _end_s(token) - time.time()
     if math.isinf(life_s):
-        given = said.get("expires_in")
-        life_s = float(given) if isinstance(given, int | float) and math.isfinite(given) else 0.0
+        life_s = _seconds(said.get("expires_in"))
+        life_s = life_s if math.isfinite(life_s) else 0.0
     return token.strip(), max(0.0, life_s)
 
 
@@ -204,8 +204,18 @@ def _end_s(token: str) -> float:
         end = claims["exp"]
     except (ValueError, LookupError, TypeError, RecursionError):
         return math.inf
-    is_time = isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end)
-    return float(end) if is_time else math.inf
+    return _seconds(end)
+
+
+def _seconds(said: Any) -> float:
+    """A number of JSON, which may have hundreds of digits; infinite for what is none of use."""
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return math.inf
+    try:
+        number = float(said)
+    except OverflowError:
+        return math.inf
+    return number if math.isfinite(number) else math.inf
 
 
 def _shown(url: str) -> str:
