@@ -45,6 +45,7 @@ class Issuer:
         self.answers: list[tuple[int, bytes]] = [(200, answer())]
         self.asked: list[tuple[str, str, str]] = []
         """Path, Authorization, body."""
+        self.began = threading.Event()
         self.wait_s = 0.0
         self.url = ""
 
@@ -69,6 +70,7 @@ def issuing(context: ssl.SSLContext | None = None) -> Iterator[Issuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            issuer.began.set()
             issuer.asked.append((self.path, self.headers["Authorization"], body))
             time.sleep(issuer.wait_s)
             status, data = issuer.answers.pop(0) if len(issuer.answers) > 1 else issuer.answers[0]
@@ -276,6 +278,12 @@ async def test_an_issuer_that_takes_its_time_holds_one_worker_and_no_loop(node: 
 
     with published() as keys, running_broker(signed(keys.url)) as broker:
         ticks = asyncio.ensure_future(ticking())
+        asking = asyncio.ensure_future(opened(broker.port, 1))
+        assert await asyncio.to_thread(issuer.began.wait, 10)
+        assert await node.workers.run(lambda: "a disk") == "a disk" and not asking.done()
+        for each in await asking:
+            assert isinstance(each, AsyncConnection)
+            each.close()
         for each in await opened(broker.port, 8):
             assert isinstance(each, AsyncConnection)
             each.close()

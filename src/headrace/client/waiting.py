@@ -1,6 +1,7 @@
 """Credentials of a node for which a server has to be asked: one worker asks, for all connections that need them.
 
-Workers are few: if each connection had one wait, an issuer that does not answer would hold all of them.
+It is a worker for errands, behind whom no disk waits. They are few: if each connection had one wait, an issuer that
+does not answer would hold all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _waiting: WeakKeyDictionary[Node, dict[int, list[Future[Any]]]] = WeakKeyDiction
 
 
 async def shared(node: Node, credentials: AnyCredentials) -> AnyCredentials:
-    """`credentials.ready()`, done on a worker of the node. Raises what it raises."""
+    """`credentials.ready()`, done on a worker of the node that may wait. Raises what it raises."""
     waiting = _waiting.setdefault(node, {})
     future: Future[AnyCredentials] = node.future()
     others = waiting.get(id(credentials))
@@ -27,7 +28,7 @@ async def shared(node: Node, credentials: AnyCredentials) -> AnyCredentials:
         others.append(future)
     else:
         waiting[id(credentials)] = [future]
-        node.workers.submit(credentials.ready, partial(_told, waiting, credentials))
+        node.errands.submit(credentials.ready, partial(_told, waiting, credentials))
     return await future
 
 
