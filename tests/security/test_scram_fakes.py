@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.metadata.scram_credentials import MECHANISMS, SCRAM_SHA_256, SCRAM_SHA_512, random_text
+from headrace.security import scram_fakes
 from headrace.security.scram_fakes import (
     DEFAULT_FORM,
     FORMS_MAX,
@@ -129,3 +130,37 @@ def test_salts_of_kafkas_tools_are_one_form(drawn: bytes) -> None:
     assert form_of(salt, 4096) == Form(4096, expected)
     for other in (salt.upper(), b"-" + salt[1:], b"0" * 27):
         assert other == salt or form_of(other, 4096) == Form(4096, len(other))
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([1, 2]), FORMS), max_size=20), max_size=5))
+def test_who_follows_knows_what_a_new_one_knows(steps: list[list[tuple[int, int, Form]]]) -> None:
+    fakes, now = FakeCredentials(SECRET, {}), Users()
+    for number, step in enumerate(steps):
+        then = Users()
+        for user, code, form in step:
+            ((key, record),) = users(form, code=code, first=user).items()
+            # who has the same credential as before has the same record
+            then[key] = now[key] if now.get(key) == record else record
+        secret, now = f"secret {number}".encode(), then
+        fakes.follow(secret, now)
+        new = FakeCredentials(secret, now)
+        for mechanism in MECHANISMS.values():
+            for name in NAMES[:20]:
+                assert fakes.of(mechanism, name) == new.of(mechanism, name)
+
+
+def test_records_that_stay_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bytes] = []
+
+    def look(salt: bytes, iterations: int) -> Form:
+        looked.append(salt)
+        return form_of(salt, iterations)
+
+    monkeypatch.setattr(scram_fakes, "form_of", look)
+    many = users(*[Form(8192, 0)] * 1000)
+    fakes = FakeCredentials(SECRET, many)
+    assert len(looked) == 1000
+    fakes.follow(SECRET, {**many, **users(Form(4096, 32), first=500), **users(Form(4096, 0), first=1000)})
+    assert len(looked) == 1003
+    fakes.follow(b"other" * 5, dict(many))
+    assert len(looked) == 1006

@@ -51,23 +51,48 @@ def form_of(salt: bytes, iterations: int) -> Form:
 
 
 class FakeCredentials:
-    """Of a cluster, as its users are now."""
+    """Of a cluster, as its users are."""
 
-    __slots__ = ("_forms", "_secret")
+    __slots__ = ("_counts", "_forms", "_secret", "_users")
 
     def __init__(self, secret: bytes, users: Mapping[tuple[str, int], Any]) -> None:
+        """See `follow`."""
+        self._users: Mapping[tuple[str, int], Any] = {}
+        self._counts: defaultdict[int, Counter[Form]] = defaultdict(Counter)
+        self._forms: dict[int, list[tuple[Form, int]]] = {}
+        self.follow(secret, users)
+
+    def follow(self, secret: bytes, users: Mapping[tuple[str, int], Any]) -> None:
         """`secret` is the cluster's, random, 16 bytes or more; `users` the UserScramCredentialRecords by name and code
-        of the mechanism."""
+        of the mechanism, which must not be altered afterwards.
+
+        A record that is the same object as before is not looked at again: a login waits for this, and there may be ten
+        thousand users of whom one has changed.
+        """
         self._secret = secret
-        counts: defaultdict[int, Counter[Form]] = defaultdict(Counter)
-        for (_, code), record in users.items():
-            # Who has fewer is nobody to a server.
-            if record.iterations >= ITERATIONS_MIN:
-                counts[code][form_of(record.salt, record.iterations)] += 1
+        before, self._users = self._users, users
+        if before is users:
+            return
+        for key, record in users.items():
+            was = before.get(key)
+            if was is not record:
+                self._count(key[1], was, -1)
+                self._count(key[1], record, 1)
+        for key in before.keys() - users.keys():
+            self._count(key[1], before[key], -1)
         self._forms = {
             code: sorted(forms.items(), key=lambda each: (-each[1], each[0]))[:FORMS_MAX]
-            for code, forms in counts.items()
+            for code, forms in self._counts.items()
         }
+
+    def _count(self, code: int, record: Any, more: int) -> None:
+        # Who has fewer is nobody to a server.
+        if record is None or record.iterations < ITERATIONS_MIN:
+            return
+        forms, form = self._counts[code], form_of(record.salt, record.iterations)
+        forms[form] += more
+        if not forms[form]:
+            del forms[form]
 
     def of(self, mechanism: ScramMechanism, name: str) -> ScramCredential:
         """What stands for the credential of a user of that name; nobody can log in with it."""

@@ -87,7 +87,7 @@ class ImageUsers:
         # Records make new mappings of what they change, and leave all others as they are.
         if self._made_of[0] is not brokers or self._made_of[1] is not users:
             self._made_of = brokers, users
-            self._fakes = FakeCredentials(shared_secret(image) or self._own_secret, users)
+            self._fakes.follow(shared_secret(image) or self._own_secret, users)
             self._others = tuple(users.values()) or (_NOBODY,)
         return self._fakes
 
