@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,6 +108,29 @@ def test_strangers_share_a_little_of_each_turn() -> None:
         clock.now += TURN_S
         assert not logins.has_turn() and not logins.has_turn()
         clock.until(clock.now)  # the next turn
+
+
+def test_who_is_put_off_goes_on_in_its_order_and_costs_nothing_before() -> None:
+    now, turn = 100.0, list[Callable[[], None]]()
+    owner = SimpleNamespace(soon=turn.append)
+    logins = Logins(owner, lambda: now, lambda: 1000, Registry())
+    served: list[int] = []
+
+    def serve(number: int) -> None:
+        nonlocal now
+        served.append(number)
+        now += TURN_S / 2
+
+    assert logins.has_turn()
+    now += TURN_S
+    for number in range(7):
+        assert not logins.has_turn()
+        logins.put_off(partial(serve, number))
+    for expected in (2, 4, 6, 7):
+        assert len(turn) == 1  # whoever waits asks for nothing
+        turn.pop()()
+        assert served == list(range(expected))
+    assert logins.has_turn()
 
 
 def test_a_second_of_handshakes_at_once_and_then_one_after_the_other() -> None:

@@ -370,6 +370,31 @@ def test_whoever_has_no_turn_left_is_served_in_the_next(monkeypatch: pytest.Monk
             assert raw.ask(MetadataRequest(topics=[]), 9).brokers
 
 
+def test_who_waits_for_a_turn_costs_the_others_none(monkeypatch: pytest.MonkeyPatch, served: TestBroker) -> None:
+    """Each asks once for each piece, and not again in each turn in which somebody else is served."""
+    asked = 0
+    has_turn = logins_module.Logins.has_turn
+
+    def counted(logins: logins_module.Logins) -> bool:
+        nonlocal asked
+        asked += 1
+        return has_turn(logins)
+
+    monkeypatch.setattr(logins_module, "TURN_S", 0.0)
+    monkeypatch.setattr(logins_module.Logins, "has_turn", counted)
+    with ExitStack() as several:
+        raws = [several.enter_context(Raw(served.port)) for _ in range(60)]
+
+        def all_at_once() -> None:
+            for raw in raws:
+                raw.send(SaslHandshakeRequest("PLAIN"), 1)
+
+        served.call(lambda _: all_at_once())  # on the loop, which serves nobody meanwhile
+        for raw in raws:
+            assert raw.receive(17, 1)[1].error_code == 0
+    assert 60 <= asked <= 60 * 4
+
+
 # --- sessions
 
 

@@ -6,6 +6,7 @@ handshake and the whole login that no byte prolongs, and after a failure a wait 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -75,6 +76,7 @@ class Logins:
         self._deadlines: dict[Candidate, float] = {}
         self._timer: Timer | None = None
         self._turn_ends: float | None = None
+        self._put_off: deque[Callable[[], None]] = deque()
         self._held = 0
         self._delayed = 0
         self._errands = 0
@@ -117,8 +119,15 @@ class Logins:
             return True
         return self._monotonic() < self._turn_ends
 
+    def put_off(self, go_on: Callable[[], None]) -> None:
+        """Whoever has no turn goes on in one of the next, after those who were put off before it. There is one a
+        connection at most, and until then it costs nothing, however many there are."""
+        self._put_off.append(go_on)
+
     def _end_turn(self) -> None:
         self._turn_ends = None
+        while self._put_off and self.has_turn():
+            self._put_off.popleft()()
 
     # --- memory
 

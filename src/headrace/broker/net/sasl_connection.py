@@ -59,11 +59,32 @@ class SaslConnection(Connection):
         if not self._logs_in:
             super()._readable()
             return
-        if not self._logins.has_turn():
-            if not self._put_off:
-                self._put_off = True
-                self.server.owner.soon(self._next_turn)
+        if self._put_off:
             return
+        if self._logins.has_turn():
+            self._receive()
+            return
+        self._put_off = True
+        self._watch()
+        self._logins.put_off(self._next_turn)
+
+    def _watch(self) -> None:
+        """See Connection. Who is put off is not looked at before its turn."""
+        wanted = not self._blocked and not self.closed and not self._put_off
+        if wanted != self._reading:
+            self._reading = wanted
+            self.stream.on_readable(self._readable if wanted else None)
+
+    def _next_turn(self) -> None:
+        self._put_off = False
+        if not self._blocked and not self.closed:
+            if self._logs_in:
+                self._receive()
+            else:
+                super()._readable()
+        self._watch()
+
+    def _receive(self) -> None:
         self.active = True
         server = self.server
         try:
@@ -80,11 +101,6 @@ class SaslConnection(Connection):
             self.close("")
         except Exception as error:
             server.defect_beside(self, error)
-
-    def _next_turn(self) -> None:
-        self._put_off = False
-        if not self._blocked and not self.closed:
-            self._readable()
 
     def _arrive(self, data: memoryview | bytes) -> bool:
         have = len(self._arrived)
