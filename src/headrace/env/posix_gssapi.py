@@ -80,6 +80,8 @@ class Context:
             return str(self._context.initiator_name)
         except GSSError as error:
             raise _kerberos_error(error) from None
+        except UnicodeDecodeError:
+            raise KerberosError("the principal of the ticket has a name that is not UTF-8") from None
 
     def step(self, token: bytes) -> bytes:
         """Takes a token, empty at first, and returns the next one, empty where there is none. It may wait."""

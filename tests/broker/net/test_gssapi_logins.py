@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from headrace.client.producer import Producer
 from headrace.client.security import security_of
 from headrace.config import ConfigError
 from headrace.security.gssapi import TOKEN_BYTES_MAX, GssapiClient
+from headrace.security.login import LoginFailedError
 from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
@@ -363,3 +365,14 @@ def test_a_keytab_without_the_principal(place: Place) -> None:
         running_broker({**place.settings, "listener.name.clients.gssapi.sasl.jaas.config": line}),
     ):
         pass
+
+
+def test_a_ticket_of_a_name_that_is_no_text_is_refused_and_no_defect(place: Place) -> None:
+    """A KDC takes any bytes for a name."""
+    import gssapi
+
+    name = gssapi.Name(f"j\xfcrg@{place.realm.name}".encode("latin-1"), gssapi.NameType.kerberos_principal)
+    found = library("")
+    context = found.Context(SimpleNamespace(initiator_name=name))
+    with pytest.raises(LoginFailedError, match="not UTF-8"):
+        assert LoginContext(context, found.KerberosError).initiator
