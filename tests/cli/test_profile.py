@@ -13,6 +13,7 @@ from peers.secured import ROOT_PASSWORD, Secured
 
 from headrace.cli.access import access
 from headrace.client.profiles import profiles_path, read_profiles
+from headrace.client.security import PLAINTEXT
 from headrace.config.client_properties import variable_of
 
 Command = Callable[..., Any]
@@ -200,3 +201,15 @@ def test_pipelines_take_profiles(said: Said, tmp_path: Path) -> None:
     assert "there is no profile none" in one_line(command(*run, "--to-profile", "none", code=4))
     line = one_line(command(*run, "--profile", "there", "--to-profile", "there", code=3))
     assert NOWHERE in line and profiles_path().exists()
+
+
+def test_who_has_no_home_has_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("HEADRACE_PROFILES")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert access(None, None, None) == ("127.0.0.1:9092", PLAINTEXT)
+    assert "this user has no home directory" in one_line(command("profile", "list", code=1))
+    assert "this user has no home directory" in one_line(command("topic", "list", "--profile", "x", code=1))

@@ -86,6 +86,16 @@ def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for relative in ("", "conf"):
         monkeypatch.setenv("XDG_CONFIG_HOME", relative)
         assert profiles_path() == Path("/ann/.config/headrace/profiles.json")
+    monkeypatch.setattr(Path, "home", without_home)
+    with pytest.raises(ProfileError, match="this user has no home directory: HEADRACE_PROFILES says where"):
+        profiles_path()
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/conf")
+    assert profiles_path() == Path("/conf/headrace/profiles.json")
+
+
+def without_home() -> Path:
+    """As for a user that is a bare number, in a container."""
+    raise RuntimeError("Could not determine home directory.")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])

@@ -112,7 +112,7 @@ def profile_of(name: str) -> Place:
 
 def profile_in_use() -> Place | None:
     """What is used where nobody names anything."""
-    from headrace.client.profiles import ProfileError, profiles_path, read_profiles
+    from headrace.client.profiles import NoHomeError, ProfileError, profiles_path, read_profiles
 
     try:
         if not profiles_path().exists():
@@ -121,6 +121,8 @@ def profile_in_use() -> Place | None:
         if profiles.in_use is None:
             return None
         return Place(f"profile {profiles.in_use}", profiles.named(profiles.in_use).properties)
+    except NoHomeError:
+        return None  # as in a container whose user is a bare number
     except OSError as error:
         raise Failure(f"{error.filename}: {error.strerror}") from None
     except ProfileError as error:

@@ -43,6 +43,10 @@ class NoProfileError(ProfileError):
     """There is no profile of that name."""
 
 
+class NoHomeError(ProfileError):
+    """Nobody says where the file is, and this user has no home."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One profile. `repr` shows no property."""
@@ -85,14 +89,18 @@ class Profiles:
 
 
 def profiles_path() -> Path:
-    """Where the file is: HEADRACE_PROFILES says it, or it is in the user's directory of configurations."""
+    """Where the file is: HEADRACE_PROFILES says it, or it is in the user's directory of configurations. Raises
+    NoHomeError where there is none."""
     said = os.environ.get(PATH_VARIABLE)
     if said:
         return Path(said)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "headrace" / FILE
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "headrace" / FILE
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Application Support" / "headrace" / FILE
+        return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "headrace" / FILE
+    except RuntimeError:
+        raise NoHomeError(f"this user has no home directory: {PATH_VARIABLE} says where the profiles are") from None
 
 
 def check_name(name: str) -> str:
