@@ -471,6 +471,19 @@ def test_changes_of_keys_are_read_in_small_pieces() -> None:
     assert bytes(stranger.server.heard) == b"x" * 100_000
 
 
+def test_a_large_record_that_comes_packet_by_packet_takes_one_read_each() -> None:
+    stranger = Stranger()
+    arrived = stranger.loop.ends[0].arrived
+    stranger.loop.until_quiet()
+    record = stranger.tls.sealed(DATA, b"x" * 16_000)
+    for at in range(0, len(record), 1448):
+        stranger.sendall(record[at : at + 1448])
+        stranger.loop.turn()
+        assert not arrived
+    stranger.loop.until_quiet()
+    assert bytes(stranger.server.heard) == b"x" * 16_000
+
+
 def test_handshakes_leave_turns_to_others() -> None:
     loop = Loop()
     now = [0.0]

@@ -21,8 +21,9 @@ RECORD_BYTES: Final = 16 * 1024
 RECEIVE_BYTES: Final = 128 * 1024
 """What is taken from the socket at once; a connection that is not read from holds so much at most."""
 HANDSHAKE_RECEIVE_BYTES: Final = 16 * 1024
-QUIET_RECEIVE_BYTES: Final = 1024
-"""The same of whoever has said nothing yet, or not with what came last: as changes of keys they cost a millisecond."""
+QUIET_RECEIVE_BYTES: Final = 1460
+"""The same of whoever has said nothing yet, or not with what came last: as changes of keys they cost a millisecond.
+It is what a packet holds: large records that come packet by packet say nothing until their last one."""
 PIECE_BYTES: Final = 64 * 1024
 """What is encrypted before it is sent, and what a connection whose socket is full holds."""
 JOINED_BYTES: Final = 4096
