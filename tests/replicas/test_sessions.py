@@ -10,6 +10,7 @@ from headrace.replicas.sessions import EVICTION_MS, MAX_EPOCH, SessionCache, Ses
 from headrace.wire.errors import ErrorCode
 
 ZERO = bytes(16)
+ANN, BOB = "User:ann", "User:bob"
 
 
 def partitions(count: int) -> dict[tuple[bytes, str, int], SessionPartition]:
@@ -18,12 +19,12 @@ def partitions(count: int) -> dict[tuple[bytes, str, int], SessionPartition]:
 
 def test_epochs_count_up_and_wrap_to_one() -> None:
     cache = SessionCache(5)
-    session = cache.open(7, 1, False, 0)
+    session = cache.open(7, 1, False, 0, ANN)
     assert session is not None
-    assert cache.find(7, 1, False, 0) is session
+    assert cache.find(7, 1, False, 0, ANN) is session
     session.next_epoch()
-    assert cache.find(7, 1, False, 0) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert cache.find(7, 2, False, 0) is session
+    assert cache.find(7, 1, False, 0, ANN) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert cache.find(7, 2, False, 0, ANN) is session
     session.epoch = MAX_EPOCH
     session.next_epoch()
     assert session.epoch == 1
@@ -31,36 +32,46 @@ def test_epochs_count_up_and_wrap_to_one() -> None:
 
 def test_a_session_does_not_change_how_it_names_topics() -> None:
     cache = SessionCache(5)
-    cache.open(7, 1, True, 0)
-    assert cache.find(7, 1, False, 0) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    cache.open(7, 1, True, 0, ANN)
+    assert cache.find(7, 1, False, 0, ANN) is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_session_is_its_principals_alone() -> None:
+    cache = SessionCache(5)
+    session = cache.open(7, 1, False, 0, ANN)
+    assert cache.find(7, 1, False, 0, BOB) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    cache.end(7, BOB)
+    assert cache.find(7, 1, False, 0, ANN) is session
+    cache.end(7, ANN)
+    assert cache.find(7, 1, False, 0, ANN) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_an_idle_session_gives_way() -> None:
     cache = SessionCache(2)
     for number in (1, 2):
-        opened = cache.open(number, 3, False, 0)
+        opened = cache.open(number, 3, False, 0, ANN)
         assert opened is not None
         opened.partitions = partitions(3)
-    assert cache.open(3, 3, False, EVICTION_MS) is None
-    assert cache.find(1, 1, False, EVICTION_MS) is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert cache.open(3, 3, False, EVICTION_MS + 1) is not None  # the second: the first was just used
+    assert cache.open(3, 3, False, EVICTION_MS, ANN) is None
+    assert cache.find(1, 1, False, EVICTION_MS, ANN) is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.open(3, 3, False, EVICTION_MS + 1, ANN) is not None  # the second: the first was just used
     assert set(cache.sessions) == {1, 3}
     assert cache.evictions == 1
 
 
 def test_a_larger_session_pushes_out_one_that_had_its_time() -> None:
     cache = SessionCache(1)
-    first = cache.open(1, 3, False, 0)
+    first = cache.open(1, 3, False, 0, ANN)
     assert first is not None
     first.partitions = partitions(3)
-    cache.find(1, 1, False, EVICTION_MS + 5)
-    assert cache.open(2, 3, False, EVICTION_MS + 6) is None
-    assert cache.open(2, 4, False, EVICTION_MS + 6) is not None
+    cache.find(1, 1, False, EVICTION_MS + 5, ANN)
+    assert cache.open(2, 3, False, EVICTION_MS + 6, ANN) is None
+    assert cache.open(2, 4, False, EVICTION_MS + 6, ANN) is not None
 
 
 def test_no_slots_no_sessions() -> None:
-    assert SessionCache(0).open(1, 5, False, 0) is None
-    assert SessionCache(5).open(1, 0, False, 0) is None
+    assert SessionCache(0).open(1, 5, False, 0, ANN) is None
+    assert SessionCache(5).open(1, 0, False, 0, ANN) is None
 
 
 STEPS = st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans(), st.sampled_from([0, 0, 3]))
@@ -84,7 +95,7 @@ def test_it_tells_exactly_what_the_client_does_not_know(steps: list[tuple[int, i
 @pytest.mark.parametrize("moved", [[0], [1, 3], []])
 def test_rotation_puts_those_with_data_last(moved: list[int]) -> None:
     cache = SessionCache(1)
-    session = cache.open(1, 4, False, 0)
+    session = cache.open(1, 4, False, 0, ANN)
     assert session is not None
     session.partitions = partitions(4)
     session.rotate((ZERO, "t", i) for i in moved)

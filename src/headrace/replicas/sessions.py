@@ -2,9 +2,11 @@
 
 A client opens a session with a full fetch (session id 0, epoch 0), then sends only what changed (epochs 1, 2, ...). The
 answer to an incremental fetch omits partitions that have no records and of which nothing changed. Epoch -1 ends a
-session
-or asks for none. The cache has a bound: a session makes room for a new one when it has been idle for long enough, or
-when the new one reads more partitions and it has had its time.
+session or asks for none. The cache has a bound: a session makes room for a new one when it has been idle for long
+enough, or when the new one reads more partitions and it has had its time.
+
+A session belongs to the principal that opened it. Another one that knows its number could turn a fetch that waits to
+other offsets, and whoever it answers would miss records without a word.
 """
 
 from __future__ import annotations
@@ -100,10 +102,21 @@ class Kept(Protocol):
 class Session:
     """One client's set of partitions, in the order in which they take their turn."""
 
-    __slots__ = ("created_ms", "epoch", "id", "kept", "named_by", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "kept",
+        "named_by",
+        "partitions",
+        "principal",
+        "used_ms",
+        "uses_topic_ids",
+    )
 
-    def __init__(self, session_id: int, now_ms: int, uses_topic_ids: bool) -> None:
+    def __init__(self, session_id: int, now_ms: int, uses_topic_ids: bool, principal: str) -> None:
         self.id = session_id
+        self.principal = principal
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[Key, SessionPartition] = {}
@@ -161,10 +174,12 @@ class SessionCache:
         """Partitions in all sessions together."""
         return sum(len(session.partitions) for session in self.sessions.values())
 
-    def find(self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int) -> Session | ErrorCode:
-        """The session that an incremental request goes on with, or why it cannot."""
+    def find(
+        self, session_id: int, epoch: int, uses_topic_ids: bool, now_ms: int, principal: str
+    ) -> Session | ErrorCode:
+        """The session that an incremental request of a principal goes on with, or why it cannot."""
         session = self.sessions.get(session_id)
-        if session is None:
+        if session is None or session.principal != principal:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -175,7 +190,9 @@ class SessionCache:
         self.sessions[session_id] = self.sessions.pop(session_id)
         return session
 
-    def open(self, session_id: int, partition_count: int, uses_topic_ids: bool, now_ms: int) -> Session | None:
+    def open(
+        self, session_id: int, partition_count: int, uses_topic_ids: bool, now_ms: int, principal: str
+    ) -> Session | None:
         """A new session under a fresh id, or None when every slot is taken by a session with a better right to it."""
         if self.slots <= 0 or partition_count == 0:
             return None
@@ -187,9 +204,15 @@ class SessionCache:
                 return None
             self.close(oldest.id)
             self.evictions += 1
-        session = Session(session_id, now_ms, uses_topic_ids)
+        session = Session(session_id, now_ms, uses_topic_ids, principal)
         self.sessions[session_id] = session
         return session
+
+    def end(self, session_id: int, principal: str) -> None:
+        """Ends a session of a principal; one that is not there, or another's, is no error and stays."""
+        session = self.sessions.get(session_id)
+        if session is not None and session.principal == principal:
+            self.close(session_id)
 
     def close(self, session_id: int) -> None:
         """Ends a session; one that is not there is no error."""

@@ -160,7 +160,7 @@ class ShortFetch:
                 session = None
                 asked = None if session_id else self._asked_again(view, topics_at, topics_end)
             else:
-                session = self._session(session_id, epoch)
+                session = self._session(session_id, epoch, connection.principal)
                 asked = None if session is None else self._asked_in(session, view, topics_at, topics_end)
         except (struct.error, IndexError):
             return False  # not what it should be: the decoder says so
@@ -220,9 +220,9 @@ class ShortFetch:
 
     # --- what is asked for
 
-    def _session(self, session_id: int, epoch: int) -> Session | None:
+    def _session(self, session_id: int, epoch: int, principal: str) -> Session | None:
         cache = self._services.fetch_sessions
-        found = cache.find(session_id, epoch, self._layout.has_topic_ids, self._services.node.clock.now_ms())
+        found = cache.find(session_id, epoch, self._layout.has_topic_ids, self._services.node.clock.now_ms(), principal)
         return found if isinstance(found, Session) else None
 
     def _asked_again(self, view: memoryview, at: int, end: int) -> list[Reader] | None:

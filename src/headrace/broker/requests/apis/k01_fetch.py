@@ -16,6 +16,7 @@ replica state as a tag. v16 node endpoints. v17 directory ids, v18 high watermar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.net.answers import Pending
@@ -44,6 +45,7 @@ _TOPIC_IDS_FROM: Final = 13
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
 _SESSION_IDS: Final = 2**31 - 1
+_DRAWN_BYTES: Final = 32
 _ANSWER_BYTES: Final = 24
 _PARTITION_BYTES: Final = 64
 """What an answer has beside the records, for quotas: the least, and of each partition with its topic."""
@@ -182,12 +184,12 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
     uses_topic_ids = context.api_version >= _TOPIC_IDS_FROM
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
-            cache.close(request.session_id)
+            cache.end(request.session_id, context.principal)
         partitions = _asked(broker, request, uses_topic_ids)
         wanted = request.session_epoch == INITIAL_EPOCH
 
         def answer_full(answers: list[Answer]) -> FetchResponse:
-            session = _open_session(broker, partitions, uses_topic_ids) if wanted else None
+            session = _open_session(broker, partitions, uses_topic_ids, context.principal) if wanted else None
             if session is not None:
                 for partition, data in answers:
                     partition.told(
@@ -200,7 +202,7 @@ def _session(broker: Services, request: FetchRequest, context: RequestContext, n
 
         return partitions.values(), answer_full, None
 
-    found = cache.find(request.session_id, request.session_epoch, uses_topic_ids, now_ms)
+    found = cache.find(request.session_id, request.session_epoch, uses_topic_ids, now_ms, context.principal)
     if isinstance(found, ErrorCode):
         return found
     _update(broker, found, request, uses_topic_ids)
@@ -275,12 +277,21 @@ def _update(broker: Services, session: Session, request: FetchRequest, uses_topi
             partition.topic = topic.name if topic is not None else ""
 
 
-def _open_session(broker: Services, partitions: dict[Key, SessionPartition], uses_topic_ids: bool) -> Session | None:
-    cache = broker.fetch_sessions
-    session_id = broker.random.randrange(1, _SESSION_IDS)
-    while session_id in cache.sessions:
-        session_id = broker.random.randrange(1, _SESSION_IDS)
-    session = cache.open(session_id, len(partitions), uses_topic_ids, broker.node.clock.now_ms())
+def _new_session_id(broker: Services) -> int:
+    """Hashed, since numbers as they are drawn tell those that follow, and so the sessions of others."""
+    cache, session_id = broker.fetch_sessions, NO_SESSION
+    while session_id == NO_SESSION or session_id in cache.sessions:
+        drawn = sha256(broker.random.randbytes(_DRAWN_BYTES)).digest()
+        session_id = int.from_bytes(drawn[:4]) & _SESSION_IDS
+    return session_id
+
+
+def _open_session(
+    broker: Services, partitions: dict[Key, SessionPartition], uses_topic_ids: bool, principal: str
+) -> Session | None:
+    session = broker.fetch_sessions.open(
+        _new_session_id(broker), len(partitions), uses_topic_ids, broker.node.clock.now_ms(), principal
+    )
     if session is not None:
         session.partitions = partitions
     return session
