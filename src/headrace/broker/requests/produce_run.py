@@ -102,7 +102,7 @@ class ProduceRun:
     def __init__(self, services: Services) -> None:
         self.entries: list[tuple[int, int, Replica, int, int, int, bool]] = []
         self.shape: Shape | None = None
-        """Of the last request that `add` took."""
+        """Of the last request that `add` took; None where nothing is to be compared with it."""
         self._chunks: dict[Replica, list[Buffer]] = {}
         self._services = services
         self._count = services.metrics.counter(f"requests.{APIS[PRODUCE].name}")
@@ -153,6 +153,8 @@ class ProduceRun:
             return False
         timeout_ms = request.timeout_ms
         self._take(replica, correlation_id, version, records, len(frame), timeout_ms, acks == -1)  # type: ignore[arg-type]
+        # The run is everybody's: what it keeps of a request before this one may be another connection's right.
+        self.shape = None
         if version >= FLEXIBLE_FROM:
             self.shape = shape_of(frame, version, replica, records, acks, timeout_ms, generation)  # type: ignore[arg-type]
         return True

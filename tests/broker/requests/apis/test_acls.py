@@ -257,6 +257,24 @@ def test_what_one_connection_may_another_may_not(guarded: TestBroker, owner: Raw
         assert client.ask(produce("t", batch(b"x")), 9).responses[0].partition_responses[0].error_code == REFUSED
 
 
+def test_an_old_request_brings_no_connection_the_right_of_another(guarded: TestBroker, owner: Raw, client: Raw) -> None:
+    """What a request of before version 9 leaves nothing to compare with, and what the last one left was another's."""
+    for name in ("t", "own"):
+        create_topic(guarded.port, name)
+    create(owner, acl(TOPIC, "own", Operation.WRITE))
+
+    def code(raw: Raw, name: str, version: int) -> int:
+        answer = raw.ask(produce(name, batch(b"x" * 100)), version)
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    for name in ("t", "own"):
+        assert code(owner, name, 9) == 0  # an answer may wait until the leader's epoch is on disk
+    for version in (3, 8):
+        assert code(owner, "t", 9) == 0
+        assert code(client, "own", version) == 0
+        assert code(client, "t", 9) == REFUSED
+
+
 @pytest.mark.parametrize("version", [12, 17])
 def test_fetching_goes_the_short_way_until_the_right_is_gone(
     guarded: TestBroker, owner: Raw, client: Raw, monkeypatch: pytest.MonkeyPatch, version: int
