@@ -21,8 +21,10 @@ from headrace.testing.running import TestBroker
 from headrace.testing.running import broker as running_broker
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.k10_find_coordinator import FindCoordinatorRequest
 from headrace.wire.messages.k16_list_groups import ListGroupsRequest
 from headrace.wire.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 LOGGER = "headrace.authorizer"
 
@@ -69,6 +71,27 @@ def test_what_is_left_out_of_a_list_is_no_denial(guarded: TestBroker, said: Call
         assert raw.ask(MetadataRequest(None, False), 12).topics == []
         raw.ask(ListGroupsRequest(), 4)
     assert not [line for line in said() if line.startswith("denied")]
+
+
+def test_topics_that_a_pattern_does_not_mean_are_no_denials(guarded: TestBroker, said: Callable[[], list[str]]) -> None:
+    """With such a pattern a client would fill the lines that its address has, and do unseen what is denied."""
+    for number in range(ASKER_LINES_PER_S):
+        create_topic(guarded.port, f"hidden-{number}")
+    with Raw(guarded.port) as raw:
+        create(raw, acl(ResourceType.GROUP, "g", Operation.READ))
+    with Raw(guarded.port, source=CLIENT) as raw:
+        raw.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        joins = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id="m", rebalance_timeout_ms=60_000, subscribed_topic_regex=".*", topic_partitions=[]
+        )
+        joined = raw.ask(joins, 1)
+        assert joined.error_code == 0
+        stays = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=joined.member_epoch)
+        assert raw.ask(stays, 1).error_code == 0
+        raw.ask(fetch("hidden-0"), 12)
+    who = f"denied principal=User:ANONYMOUS host={CLIENT}"
+    denied = [line for line in said() if line.startswith("denied")]
+    assert denied == [f"{who} operation=READ resource=TOPIC name=hidden-0 api=fetch"]
 
 
 def test_a_name_forges_no_line(guarded: TestBroker, said: Callable[[], list[str]]) -> None:

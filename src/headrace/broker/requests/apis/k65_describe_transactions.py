@@ -47,7 +47,7 @@ def _state(broker: Services, context: RequestContext, transactional_id: str) -> 
         return _refused(transactional_id, told.error)
     topics: dict[str, list[int]] = {}
     for topic, index in told.partitions:
-        if topic in topics or context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+        if topic in topics or context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic):
             topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,

@@ -36,6 +36,10 @@ def handle(
     def may_describe(topic: str) -> bool:
         return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
+    def may_mean(topic: str) -> bool:
+        # The client has not named it: its pattern leaves it out, and that is no denial.
+        return context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+
     def refuse(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
         # What makes no sense is told by every broker, whoever coordinates the group.
         wrong = what_is_wrong(request, version)
@@ -52,7 +56,7 @@ def handle(
     elif not request.group_id:
         waiter.resolve(refuse(ErrorCode.INVALID_GROUP_ID))
     else:
-        sender = Sender(context.client_id or "", f"/{context.client_host}", version, may_describe)
+        sender = Sender(context.client_id or "", f"/{context.client_host}", version, may_mean)
         broker.groups.write(
             request.group_id, lambda shard, now_ms: shard.consumer_heartbeat(request, sender, now_ms), waiter, refuse
         )
